@@ -52,9 +52,9 @@ def cold_starts(trials: int, seed: int = 0) -> Row:
     for trial in range(trials):
         with TemporaryDirectory() as place:
             processes = [gradient(Path(place)) for _ in range(6)]
-            found = [process.communicate() + (process.returncode,) for process in processes]
-            if len(set(found)) != 1 or found[0][1:] != ("", 0):
-                wrong.append(f"trial {trial}: {found}")
+            results = [process.communicate() + (process.returncode,) for process in processes]
+            if len(set(results)) != 1 or results[0][1:] != ("", 0):
+                wrong.append(f"trial {trial}: {results}")
             if list(Path(place).rglob("*.part")):
                 wrong.append(f"trial {trial}: something left")
     return {"trials": trials, "wrong": wrong}
@@ -108,21 +108,21 @@ def damaged_caches(trials: int, seed: int = 0) -> Row:
             copy = Path(place) / "copy"
             shutil.copytree(cache, copy)
             kernels = sorted(copy.rglob("*.nbc"))
-            one, two = (kernels[n] for n in rng.choice(len(kernels), 2, replace=False))
-            data = bytearray(one.read_bytes())
+            first, second = (kernels[n] for n in rng.choice(len(kernels), 2, replace=False))
+            data = bytearray(first.read_bytes())
             match trial % 6:
                 case 4:
-                    one.write_bytes(two.read_bytes())
-                    two.write_bytes(data)
+                    first.write_bytes(second.read_bytes())
+                    second.write_bytes(data)
                 case 5:
-                    one.write_bytes(data[: int(rng.integers(len(data)))])
+                    first.write_bytes(data[: int(rng.integers(len(data)))])
                 case _:
                     data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
-                    one.write_bytes(data)
+                    first.write_bytes(data)
             process = gradient(copy)
             output, errors = process.communicate()
             said += "damaged" in errors
             if process.returncode or output != right or len(errors.splitlines()) > 1:
-                wrong.append(f"{one.name}: status {process.returncode}: {output}{errors[-300:]}")
+                wrong.append(f"{first.name}: status {process.returncode}: {output}{errors[-300:]}")
             shutil.rmtree(copy)
     return {"trials": trials, "reported": said, "wrong": wrong}

@@ -27,8 +27,8 @@ Row = dict[str, Any]
 
 def files(trials: int, seed: int = 0) -> Row:
     """Mutated files of every kind that refnet reads (benchmarks.fuzz)."""
-    found = fuzz(trials, seed)
-    return {"trials": trials, "kinds": found["kinds"], "wrong": found["wrong"]}
+    outcome = fuzz(trials, seed)
+    return {"trials": trials, "kinds": outcome["kinds"], "wrong": outcome["wrong"]}
 
 
 PARTS: dict[str, tuple[Callable[[int], Row], int]] = {
@@ -47,7 +47,7 @@ PARTS: dict[str, tuple[Callable[[int], Row], int]] = {
 }
 
 
-def recorded(name: str, found: Row) -> dict[str, Any]:
+def recorded(name: str, outcome: Row) -> dict[str, Any]:
     """Write the record with this part in it, and return it. Parts made by another commit or
     machine are dropped."""
     here = {"commit": commit(), "environment": environment()}
@@ -56,7 +56,7 @@ def recorded(name: str, found: Row) -> dict[str, Any]:
         record = json.loads(RESULTS.read_text())
         if {key: record.get(key) for key in here} != here:
             record = {**here, "parts": {}}
-    record["parts"][name] = found
+    record["parts"][name] = outcome
     write_text(RESULTS, json.dumps(record, indent=1) + "\n")
     return record
 
@@ -78,19 +78,19 @@ def main() -> int:
     for name in args.names or PARTS:
         part, trials = PARTS[name]
         started = time.perf_counter()
-        found = part(max(trials // 20, 1) if args.quick else trials)
-        found["minutes"] = round((time.perf_counter() - started) / 60, 1)
+        outcome = part(max(trials // 20, 1) if args.quick else trials)
+        outcome["minutes"] = round((time.perf_counter() - started) / 60, 1)
         print(
-            f"{name}: {found['trials']} trials, {len(found['wrong'])} wrong, "
-            f"{found['minutes']} minutes",
-            *found["wrong"][:20],
+            f"{name}: {outcome['trials']} trials, {len(outcome['wrong'])} wrong, "
+            f"{outcome['minutes']} minutes",
+            *outcome["wrong"][:20],
             sep="\n  ",
             flush=True,
         )
         record = (
-            recorded(name, found)
+            recorded(name, outcome)
             if not args.quick
-            else {"parts": record.get("parts", {}) | {name: found}}
+            else {"parts": record.get("parts", {}) | {name: outcome}}
         )
     print(
         table(

@@ -32,11 +32,11 @@ PAIRS, BUDGET = 7, 10.0
 
 def steps(T: int, dtype: str) -> dict[str, Refnet]:
     """The training step without and with checkpoints."""
-    made = {}
+    variants = {}
     for name in NAMES:
-        made[name] = Refnet(draw(T, **SIZE).cast(dtype), "compiled")
-        made[name].net = replace(made[name].net, checkpoint=name)
-    return made
+        variants[name] = Refnet(draw(T, **SIZE).cast(dtype), "compiled")
+        variants[name].net = replace(variants[name].net, checkpoint=name)
+    return variants
 
 
 def off(peers: dict[str, Refnet], exact: dict[str, np.ndarray]) -> dict[str, float]:
@@ -45,19 +45,19 @@ def off(peers: dict[str, Refnet], exact: dict[str, np.ndarray]) -> dict[str, flo
     Raises ArithmeticError if checkpoints make it more than twice as far (and 10 eps).
     """
     eps = float(np.finfo(np.float32).eps)
-    found = {}
+    errors = {}
     for name, peer in peers.items():
         _, gradients = peer.gradients()
-        found[name] = max(
+        errors[name] = max(
             float(abs(gradients[key] - exact[key]).max() / (eps * abs(exact[key]).max()))
             for key in peer.params
         )
-    if not found["sqrt"] <= 2 * found["none"] + 10:
+    if not errors["sqrt"] <= 2 * errors["none"] + 10:
         raise ArithmeticError(
-            f"gradients with checkpoints are {found['sqrt']:.0f} eps from "
-            f"float64's, without them {found['none']:.0f}"
+            f"gradients with checkpoints are {errors['sqrt']:.0f} eps from "
+            f"float64's, without them {errors['none']:.0f}"
         )
-    return found
+    return errors
 
 
 def peak(peer: Refnet) -> int:
@@ -81,7 +81,9 @@ def compare(T: int) -> dict[str, Any]:
             peer.step()
             times[name].append(time.perf_counter() - start)
     row["seconds"] = {name: spread(values) for name, values in times.items()}
-    row["ratio"] = spread([two / one for one, two in zip(times["none"], times["sqrt"])])
+    row["ratio"] = spread(
+        [checkpointed / plain for plain, checkpointed in zip(times["none"], times["sqrt"])]
+    )
     row["peak bytes"] = {name: peak(peer) for name, peer in peers.items()}
     return row
 

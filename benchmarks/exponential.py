@@ -32,28 +32,28 @@ WRONG = 1e-3
 
 def terms(norm: float, dtype: torch.dtype) -> Any:
     """By degree, what the polynomial's terms are of those of the exponential."""
-    found = torch.linalg.matrix_exp(torch.diag(torch.full((TERMS,), norm, dtype=dtype), 1))[0]
-    return found.double().numpy() / [norm**k / math.factorial(k) for k in range(TERMS + 1)]
+    result = torch.linalg.matrix_exp(torch.diag(torch.full((TERMS,), norm, dtype=dtype), 1))[0]
+    return result.double().numpy() / [norm**k / math.factorial(k) for k in range(TERMS + 1)]
 
 
 def sine_error(a: float, dtype: torch.dtype) -> float:
     """The error of sin a in the rotation by a, in unit roundoffs of a."""
     a = float(torch.tensor(a, dtype=dtype))
-    found = torch.linalg.matrix_exp(torch.tensor([[0, a], [-a, 0]], dtype=dtype))[0, 1]
-    return abs(float(found) - math.sin(a)) / (a * torch.finfo(dtype).eps / 2)
+    result = torch.linalg.matrix_exp(torch.tensor([[0, a], [-a, 0]], dtype=dtype))[0, 1]
+    return abs(float(result) - math.sin(a)) / (a * torch.finfo(dtype).eps / 2)
 
 
 def rows(dtype: torch.dtype) -> list[dict[str, Any]]:
     """One for each degree, in the order of the norms."""
-    made = []
+    groups = []
     seen = [(norm, terms(norm, dtype)) for norm in map(float, NORMS)]
-    for degree, group in groupby(seen, lambda one: int(np.flatnonzero(one[1])[-1])):
+    for degree, group in groupby(seen, lambda entry: int(np.flatnonzero(entry[1])[-1])):
         norms, ratios = zip(*group)
         usual = {
             k: float(np.median([ratio[k] for ratio in ratios]))
             for k in range(min(degree, HIGHEST) + 1)
         }
-        made.append(
+        groups.append(
             {
                 "dtype": str(dtype).removeprefix("torch."),
                 "degree": degree if degree <= HIGHEST else "squared",
@@ -63,20 +63,20 @@ def rows(dtype: torch.dtype) -> list[dict[str, Any]]:
                 "sine": max(sine_error(norm, dtype) for norm in norms),
             }
         )
-    return made
+    return groups
 
 
 def main() -> int:
     torch.set_num_threads(1)
-    made = rows(torch.float32) + rows(torch.float64)
+    groups = rows(torch.float32) + rows(torch.float64)
     write_text(
         RESULT,
         json.dumps(
-            {"environment": environment(), "torch": torch.__version__, "rows": made}, indent=1
+            {"environment": environment(), "torch": torch.__version__, "rows": groups}, indent=1
         )
         + "\n",
     )
-    for row in made:
+    for row in groups:
         print(row)
     return 0
 

@@ -1,55 +1,43 @@
 """The figures over several recorded runs: ``python -m benchmarks.figures``.
 
-A figure is drawn from records alone and holds their digest, so that a stale one is noticed
-(tests/project/test_readme.py). ``python -m benchmarks.readme`` draws them too.
+A figure is drawn from records alone and holds the digest of what it shows, so that a stale one is
+noticed (tests/project/test_readme.py). ``python -m benchmarks.readme`` draws them too.
 """
 
 import hashlib
+import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.records import record
-from benchmarks.studies import FOLDER, seeds, store_of
-from refnet import studies
-from refnet.runs import plots
+from benchmarks.studies import FOLDER, recorded, seeds
+from refnet.runs.plots import save
 from refnet.runs.rows import finite
 from refnet.studies.catalogue import STUDIES
-from refnet.studies.work import shown
+from refnet.studies.study import Study
 
 RESULTS = FOLDER.parent
-RATES = RESULTS / "check_rates.json"
-CODE = [
-    Path(__file__),
-    Path(plots.__file__),
-    *(
-        path
-        for path in sorted(Path(studies.__file__).parent.glob("*.py"))
-        if any(
-            word in path.read_text(encoding="utf-8") for word in ("matplotlib", "grid(", "Cell(")
-        )
-    ),
-]
-"""What draws, titles and labels included: a change of it makes figures stale as a change of a
-record does."""
+
+Row = dict[str, Any]
 
 
-def copy_runs() -> dict[str, dict]:
-    """The recorded runs of the study figure-1, first seed, by name."""
-    found = shown(store_of(STUDIES["figure-1"]))
-    rows = {job.name: found(job) for job in STUDIES["figure-1"].jobs(found, 1, False)}
-    return {name: row for name, row in rows.items() if row and row["state"] != "begun"}
+def rows_of(study: Study, count: int) -> dict[str, Row]:
+    """The recorded runs of that many seeds, by name."""
+    row_of = recorded(study)
+    rows = {job.name: row_of(job) for job in study.jobs(row_of, count, False)}
+    return {name: row for name, row in rows.items() if row is not None}
 
 
-def margins() -> Figure:
-    """The copy task by the margin of the singular values."""
+def margins(runs: dict[str, Row]) -> Figure:
+    """The copy task by the margin of the singular values, with the first seed's runs."""
     figure = Figure(figsize=(6.5, 3.6), layout="constrained")
     axes = figure.subplots()
-    for name, run in copy_runs().items():
+    for name, run in runs.items():
         length, margin, _ = name.split(", ")
         if length == "T = 200":
             axes.plot(
@@ -71,9 +59,9 @@ def margins() -> Figure:
     return figure
 
 
-def speed() -> Figure:
+def speed(measured: Row) -> Figure:
     """Times of a training step over refnet's, float32, at the papers' sizes."""
-    sizes = [row for row in record("peers")["sizes"] if row["dtype"] == "float32"][:7]
+    sizes = [row for row in measured["sizes"] if row["dtype"] == "float32"][:7]
     peers = {
         "torch": "PyTorch",
         "torch.compile": "PyTorch, compiled",
@@ -119,11 +107,10 @@ def speed() -> Figure:
     return figure
 
 
-def histogram() -> Figure:
+def histogram(rates: Row) -> Figure:
     """z of correct results and of planted bugs."""
-    found = record("check_rates")["z"]
     kinds = {
-        label: [float(z) for z in found[kind].split()]
+        label: [float(z) for z in rates["z"][kind].split()]
         for label, kind in (("correct results", "correct"), ("planted bugs", "bug"))
     }
     figure = Figure(figsize=(8, 3.4), layout="constrained")
@@ -156,34 +143,48 @@ def histogram() -> Figure:
     return figure
 
 
-FIGURES: dict[str, tuple[Callable[[], Figure], tuple[Path, ...]]] = {
-    "copy-200-by-margin.png": (margins, (FOLDER / "figure-1" / "rows.jsonl",)),
-    "speed.png": (speed, (RESULTS / "peers.json",)),
-    "judge.png": (histogram, (RATES,)),
+def curves(study: Study, rows: dict[str, Row]) -> Figure | None:
+    """A study's own figure; None while it has nothing to draw."""
+    return study.figure and study.figure(lambda job: rows.get(job.name), seeds(study), False)
+
+
+FIGURES: dict[str, tuple[Callable[[Any], Figure], Any]] = {
+    "copy-200-by-margin.png": (margins, rows_of(STUDIES["figure-1"], 1)),
+    "speed.png": (speed, record("peers")),
+    "judge.png": (histogram, record("check_rates")),
+    **{
+        f"studies/{study.name}/figure.png": (partial(curves, study), rows)
+        for study in STUDIES.values()
+        if curves(study, rows := rows_of(study, seeds(study))) is not None
+    },
 }
 """File -> how it is drawn, and the records it is drawn from."""
-for study in STUDIES.values():
-    found = shown(store_of(study))
-    rows = sorted((FOLDER / study.name).rglob("rows.jsonl"))
-    drawn = study.figure and partial(study.figure, found, seeds(study), False)
-    if drawn and drawn() is not None:
-        FIGURES[f"studies/{study.name}/figure.png"] = drawn, tuple(rows)
 
 
-def digest(paths: Iterable[Path]) -> str:
-    """The digest of its records, and of the code that drew it, that a figure holds."""
-    parts = [path.read_bytes() for path in (*paths, *CODE)]
-    return "records " + hashlib.sha256(b"".join(parts)).hexdigest()
+def stamp(figure: Figure, data: Any) -> str:
+    """The digest of what a figure shows: the records that it is drawn from, and its labels."""
+    labels = [
+        (
+            axes.get_title(),
+            axes.get_xlabel(),
+            axes.get_ylabel(),
+            axes.get_legend_handles_labels()[1],
+        )
+        for axes in figure.axes
+    ]
+    text = json.dumps([figure.get_suptitle(), labels, data], sort_keys=True)
+    return "shows " + hashlib.sha256(text.encode()).hexdigest()
 
 
 def draw() -> None:
-    """Draw those figures whose records have changed, and remove those that nothing draws."""
+    """Draw those figures that would show something else, and remove those that nothing draws."""
     for old in {*RESULTS.rglob("*.png")} - {RESULTS / name for name in FIGURES}:
         old.unlink()
-    for name, (make, records) in FIGURES.items():
-        place, mark = RESULTS / name, digest(records)
+    for name, (make, data) in FIGURES.items():
+        place, figure = RESULTS / name, make(data)
+        mark = stamp(figure, data)
         if not place.exists() or mark.encode() not in place.read_bytes():
-            plots.save(place, make(), Source=mark)
+            save(place, figure, Source=mark)
 
 
 if __name__ == "__main__":

@@ -92,9 +92,9 @@ def bandwidth(threads: int) -> tuple[Callable[[], None], float]:
     return (lambda: run(_scale, threads, factor, to, source, count)), 16.0 * threads * count
 
 
-def rate(made: tuple[Callable[[], None], float], rounds: int = 9) -> float:
+def rate(work: tuple[Callable[[], None], float], rounds: int = 9) -> float:
     """Operations or bytes a second in the best of the rounds."""
-    go, amount = made
+    go, amount = work
     best = float("inf")
     for _ in range(rounds + 1):
         start = time.perf_counter()

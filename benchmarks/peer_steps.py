@@ -130,9 +130,9 @@ class Torch(TorchLayers):
         import torch
 
         net, params = problem.net, problem.params
-        made = torch_nets.module(net, problem.x.dtype)
-        made.load_state_dict(torch_nets.state_dict(net, params))
-        self.rnn, self.read = made["rnn"], made["head"]
+        modules = torch_nets.module(net, problem.x.dtype)
+        modules.load_state_dict(torch_nets.state_dict(net, params))
+        self.rnn, self.read = modules["rnn"], modules["head"]
         self.names = {
             "Whh": self.rnn.weight_hh_l0,
             "Wxh": self.rnn.weight_ih_l0,
@@ -156,10 +156,10 @@ class Torch(TorchLayers):
         return self.read(self.last())
 
     def gradients(self) -> tuple[float, Params]:
-        loss, found = super().gradients()
-        if "bhn" in found:
-            found["bhn"] = found["bhn"][-self.rnn.hidden_size :]
-        return loss, found
+        loss, grads = super().gradients()
+        if "bhn" in grads:
+            grads["bhn"] = grads["bhn"][-self.rnn.hidden_size :]
+        return loss, grads
 
 
 class TorchCompile(Torch):
@@ -220,12 +220,12 @@ class Jax:
         advance = jax_nets.step(net.cell, net.activation.name, net.hidden)
 
         def outputs(p: Any, x: Any) -> Any:
-            def one(carry: Any, z: Any) -> Any:
+            def scanned(carry: Any, z: Any) -> Any:
                 return advance(p, carry, z), None
 
             start = jax.numpy.zeros((x.shape[1], net.hidden), x.dtype)
             carry = (start, start) if net.cell == "lstm" else start
-            last, _ = jax.lax.scan(one, carry, x @ p["Wxh"].T + p["bh"])
+            last, _ = jax.lax.scan(scanned, carry, x @ p["Wxh"].T + p["bh"])
             return (last[0] if net.cell == "lstm" else last) @ p["Why"].T + p["by"]
 
         return outputs
@@ -253,12 +253,12 @@ class Jax:
 def contenders(kind: str) -> dict[str, Any]:
     """The peers for problems of a kind, made from one. torch.compile needs a C++ compiler, and its
     gated cells are torch's own."""
-    made = {
+    kinds = {
         "compiled": lambda problem: Refnet(problem, "compiled"),
         "torch": TorchLayers if kind == FEEDFORWARD else Torch,
         "jax": Jax,
         "numpy": lambda problem: Refnet(problem, "reference"),
     }
     if kind == "rnn" and which("c++"):
-        made["torch.compile"] = TorchCompile
-    return made
+        kinds["torch.compile"] = TorchCompile
+    return kinds

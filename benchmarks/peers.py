@@ -82,11 +82,11 @@ def verify(
         if not name.startswith(only):
             continue
         peers[name] = make(problem.cast(dtype))
-        value, found = peers[name].gradients()
+        value, gradients = peers[name].gradients()
         off[name] = max(
             [abs(value - loss) / (eps * abs(loss))]
             + [
-                float(abs(found[key] - exact[key]).max() / (eps * abs(exact[key]).max()))
+                float(abs(gradients[key] - exact[key]).max() / (eps * abs(exact[key]).max()))
                 for key in problem.params
             ]
         )
@@ -129,7 +129,7 @@ def prepare(size: list[Any], dtype: str, cores: int) -> dict[str, dict[str, floa
     peers, off = verify(tuple(size), dtype)
     a = np.ones((LARGE, LARGE), dtype)
     compute, operations = machine.peak(dtype, cores)
-    move, moved = machine.bandwidth(cores)
+    move, bytes_moved = machine.bandwidth(cores)
     STEPS.update(
         {
             **{name: peer.step for name, peer in peers.items()},
@@ -143,7 +143,7 @@ def prepare(size: list[Any], dtype: str, cores: int) -> dict[str, dict[str, floa
     return {
         "off": off,
         "demand": demand(tuple(size), dtype),
-        "made": {PRODUCT: 2.0 * LARGE**3, PEAK: operations, BANDWIDTH: moved},
+        "made": {PRODUCT: 2.0 * LARGE**3, PEAK: operations, BANDWIDTH: bytes_moved},
     }
 
 
@@ -173,10 +173,10 @@ def compare(size: tuple[Any, ...], dtype: str, rounds: int, budget: float) -> di
             for cores in (1, 2)
             for flushed in (False, True)
         }
-        made = {
+        known = {
             cores: children[cores, False].call("prepare", size, dtype, cores) for cores in (1, 2)
         }
-        off = made[1]["off"]
+        off = known[1]["off"]
         for cores in (1, 2):
             off |= children[cores, True].call("prepare_flushed", size, dtype)
         names = [*off, PRODUCT, PEAK, BANDWIDTH]
@@ -191,19 +191,19 @@ def compare(size: tuple[Any, ...], dtype: str, rounds: int, budget: float) -> di
     best = {name: min((1, 2), key=lambda n: statistics.median(times[name, n])) for name in names}
     best[PEAK] = best[BANDWIDTH] = 2  # both cores do twice the work of one
     at = {name: np.array(times[name, best[name]]) for name in names}
-    demanded = made[1]["demand"]
+    demanded = known[1]["demand"]
     problem = draw(*size)
 
     def roof(cores: int) -> Any:
         """Seconds of a step at the yardsticks' rates, round by round."""
         least = [
-            demanded[what] / made[cores]["made"][name] * np.array(times[name, cores])
+            demanded[what] / known[cores]["made"][name] * np.array(times[name, cores])
             for what, name in (("operations", PEAK), ("bytes", BANDWIDTH))
         ]
         return np.maximum(*least)
 
     def rate(name: str) -> dict[str, Any]:
-        return spread(1e-9 * made[best[name]]["made"][name] / at[name])
+        return spread(1e-9 * known[best[name]]["made"][name] / at[name])
 
     return {
         "T": size[0],
@@ -221,7 +221,7 @@ def compare(size: tuple[Any, ...], dtype: str, rounds: int, budget: float) -> di
         },
         "ratios": {name: quotient(at[name], at["compiled"]) for name in off},
         SHARE: quotient(
-            demanded["operations"] / made[1]["made"][PRODUCT] * at[PRODUCT], at["compiled"]
+            demanded["operations"] / known[1]["made"][PRODUCT] * at[PRODUCT], at["compiled"]
         ),
         ROOF: quotient(roof(best["compiled"]), at["compiled"]),
         f"{ROOF} on one core": quotient(roof(1), times["compiled", 1]),
@@ -235,16 +235,16 @@ def compare(size: tuple[Any, ...], dtype: str, rounds: int, budget: float) -> di
 def lengths(rounds: int, budget: float) -> list[dict[str, Any]]:
     """Time per time step and memory as T grows, at H = 128, B = 50, D = 1 in float32. The tape
     that the memory is compared with is all states and the inputs."""
-    made = {T: Refnet(draw(T, 1, 128, 50).cast("f4"), "compiled") for T in LENGTHS}
-    times: dict[int, list[float]] = {T: [] for T in made}
+    nets = {T: Refnet(draw(T, 1, 128, 50).cast("f4"), "compiled") for T in LENGTHS}
+    times: dict[int, list[float]] = {T: [] for T in nets}
     began = time.perf_counter()
     while len(times[LENGTHS[0]]) < rounds or time.perf_counter() - began < budget:
-        for T, peer in made.items():
+        for T, peer in nets.items():
             times[T].append(turn(peer.step) / T)
     each = {T: statistics.median(taken) for T, taken in times.items()}
     best = {T: min(taken) for T, taken in times.items()}
     rows = []
-    for T, peer in made.items():
+    for T, peer in nets.items():
         tracemalloc.start()
         peer.step()
         peak = tracemalloc.get_traced_memory()[1]
@@ -325,13 +325,13 @@ def placed(rows: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, An
     def place(row: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in ("T", "D", "H", "B", "cell", "dtype"))
 
-    found = {place(row): row for row in [*rows, new]}
+    by_place = {place(row): row for row in [*rows, new]}
     order = [
         (*size[:4], size[4] if len(size) > 4 else "rnn", dtype)
         for size in SIZES
         for dtype in DTYPES
     ]
-    return [found[at] for at in order if at in found]
+    return [by_place[at] for at in order if at in by_place]
 
 
 def main() -> int:

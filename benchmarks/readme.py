@@ -1,7 +1,7 @@
 """The pages' tables and figures, made from recorded results: ``python -m benchmarks.readme``.
 
 A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``; no number in it is typed.
-tests/project/test_readme.py and, for benchmarks/README.md, tests/studies/test_study_tables.py
+tests/project/test_readme.py and, for benchmarks/README.md, tests/studies/test_pages.py
 check that the pages are what this makes of the records.
 """
 
@@ -15,18 +15,17 @@ from typing import Any
 
 from benchmarks import studies
 from benchmarks.figures import draw
+from benchmarks.judge.checkers import CHECKERS
 from benchmarks.peers import FLUSHED, ROOF, SHARE
 from benchmarks.records import processor, record
 from benchmarks.roofline import tables
 from benchmarks.steps import shares, together
 from benchmarks.turns import between
-from refnet.check.checkers import CHECKERS
 from refnet.runs.rows import table
 from refnet.studies import examples
 from refnet.studies.comparison import stated
 from refnet.studies.findings import FINDINGS
-from refnet.studies.study import Study
-from refnet.studies.work import shown
+from refnet.studies.study import Study, unknown
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -49,14 +48,12 @@ def command(settings: dict[str, Any]) -> str:
 
 
 def ended(study: Study, name: str) -> list[dict[str, Any]]:
-    """The recorded runs of a study that have ended, whose name is that up to the seed."""
-    found = shown(studies.store_of(study))
+    """The recorded runs of a study whose name is that up to the seed."""
+    row_of = studies.recorded(study)
     return [
         row
-        for job in study.jobs(found, studies.seeds(study), False)
-        if job.name.rpartition(", ")[0] == name
-        and (row := found(job)) is not None
-        and row["state"] != "begun"
+        for job in study.jobs(row_of, studies.seeds(study), False)
+        if job.name.rpartition(", ")[0] == name and (row := row_of(job)) is not None
     ]
 
 
@@ -115,7 +112,7 @@ def methods() -> str:
 def copies() -> str:
     """The runs of the study figure-1 that are recorded, over the seeds."""
     study, rows = studies.STUDIES["figure-1"], []
-    for job in study.jobs(lambda job: None, 1, False):
+    for job in study.jobs(unknown, 1, False):
         name = job.name.rpartition(", ")[0]
         if runs := ended(study, name):
             finals = [run["final"] for run in runs]
@@ -178,11 +175,11 @@ def frameworks() -> str:
     explained = [
         [
             label,
-            len(found),
-            ", ".join(sorted({row["dtype"] for row in found})),
-            max(row["z"] for row in found),
+            len(results),
+            ", ".join(sorted({row["dtype"] for row in results})),
+            max(row["z"] for row in results),
         ]
-        for label, found in counted.items()
+        for label, results in counted.items()
     ]
     listed = [
         [*key, row.get("z"), f"T = {row['T']}, H = {row['H']}"] for key, row in others.items()
@@ -230,8 +227,8 @@ def gpu() -> str:
 def layers() -> str:
     """Of each layer as it is shipped: how many forms of it are explained by rounding."""
     counts: dict[tuple[str, str], list[dict]] = {}
-    found = record("check_layers")
-    for row in found["rows"]:
+    recorded = record("check_layers")
+    for row in recorded["rows"]:
         layer = row["what"].partition(",")[0].partition(" linear_before")[0].split(" ")
         kind = layer[0] if "onnx" in row["framework"] else " ".join(layer)
         counts.setdefault((row["framework"], kind), []).append(row)
@@ -241,7 +238,7 @@ def layers() -> str:
         known = [row["z"] for row in rows if row["verdict"] == "explained by rounding"]
         shown.append(
             [
-                f"{framework} {found['versions'][framework]}",
+                f"{framework} {recorded['versions'][framework]}",
                 kind,
                 *map(
                     verdicts.count,
@@ -258,10 +255,10 @@ def layers() -> str:
 
 def exponential() -> str:
     """The polynomials of PyTorch's matrix exponential, and which of their terms are wrong."""
-    found = record("exponential")
+    recorded = record("exponential")
     return table(
         [
-            f"PyTorch {found['torch']}",
+            f"PyTorch {recorded['torch']}",
             "polynomial's degree",
             "1-norms",
             "wrong terms, of what they should be",
@@ -276,17 +273,17 @@ def exponential() -> str:
                 or "none",
                 row["sine"],
             ]
-            for row in found["rows"]
+            for row in recorded["rows"]
         ],
     )
 
 
 def step_sums() -> str:
     """In what PyTorch's layers add up the gradients of Whh over the steps, by cell."""
-    found, rows = record("step_sums"), []
-    for cell in dict.fromkeys(row["cell"] for row in found["rows"]):
-        own = [row for row in found["rows"] if row["cell"] == cell]
-        zs = {kind: [row["z"][kind] for row in own] for kind in own[0]["z"]}
+    recorded, rows = record("step_sums"), []
+    for cell in dict.fromkeys(row["cell"] for row in recorded["rows"]):
+        of_cell = [row for row in recorded["rows"] if row["cell"] == cell]
+        zs = {kind: [row["z"][kind] for row in of_cell] for kind in of_cell[0]["z"]}
         rows.append(
             [
                 cell,
@@ -295,14 +292,14 @@ def step_sums() -> str:
                     for kind in ("layer", "layer as bfloat16", "float32", "bfloat16")
                 ),
                 *(
-                    f"{sum(kind in row['same bits'] for row in own)} of {len(own)}"
+                    f"{sum(kind in row['same bits'] for row in of_cell)} of {len(of_cell)}"
                     for kind in ("float32", "bfloat16")
                 ),
             ]
         )
     return table(
         [
-            f"PyTorch {found['torch']}",
+            f"PyTorch {recorded['torch']}",
             "layer",
             "layer, judged as bfloat16",
             "steps added in float32",
@@ -312,16 +309,16 @@ def step_sums() -> str:
         ],
         rows,
     ) + (
-        f"\n(On {processor(found['environment']['processor'])}; PyTorch's instructions: "
-        f"{found['capability']}; bfloat16 by oneDNN: "
-        f"{'yes' if found['oneDNN has bfloat16'] else 'no'}.)\n"
+        f"\n(On {processor(recorded['environment']['processor'])}; PyTorch's instructions: "
+        f"{recorded['capability']}; bfloat16 by oneDNN: "
+        f"{'yes' if recorded['oneDNN has bfloat16'] else 'no'}.)\n"
     )
 
 
 def checkers() -> str:
-    found = record("check_checkers")["rows"]
-    kinds = len({row["bug"] for row in found}) - 1
-    nets = {row["case"]: row["prepared"] for row in found}
+    recorded = record("check_checkers")["rows"]
+    kinds = len({row["bug"] for row in recorded}) - 1
+    nets = {row["case"]: row["prepared"] for row in recorded}
     labels = {
         "gradcheck": "torch.autograd.gradcheck",
         "check_grads": "jax check_grads",
@@ -330,12 +327,16 @@ def checkers() -> str:
     }
     rows = []
     for name in CHECKERS:
-        right = [row[name] for row in found if row["bug"] == "none"]
+        right = [row[name] for row in recorded if row["bug"] == "none"]
         wrong = [
-            [not row[name] for row in found if row["bug"] != "none" and row["forward"] is forward]
+            [
+                not row[name]
+                for row in recorded
+                if row["bug"] != "none" and row["forward"] is forward
+            ]
             for forward in (False, True)
         ]
-        seconds = median(row[f"{name}, seconds"] for row in found)
+        seconds = median(row[f"{name}, seconds"] for row in recorded)
         rows.append(
             [
                 labels.get(name, name),
@@ -441,19 +442,19 @@ def limits() -> str:
 
 
 def roofline() -> str:
-    found = record("roofline")
-    return tables({**found, "steps": [row for row in found["steps"] if row["dtype"] == "float32"]})[
-        1
-    ]
+    recorded = record("roofline")
+    return tables(
+        {**recorded, "steps": [row for row in recorded["steps"] if row["dtype"] == "float32"]}
+    )[1]
 
 
 def steps() -> str:
-    found = record("steps")
-    if "side by side" not in found:
-        return shares(found)
+    recorded = record("steps")
+    if "side by side" not in recorded:
+        return shares(recorded)
     return (
-        f"{shares(found)}\nTwo runs of one thread each, side by side on two cores:\n\n"
-        f"{together(found)}"
+        f"{shares(recorded)}\nTwo runs of one thread each, side by side on two cores:\n\n"
+        f"{together(recorded)}"
     )
 
 
@@ -470,7 +471,7 @@ def startup() -> str:
 
 
 def lengths() -> str:
-    found = record("peers")["lengths"]
+    recorded = record("peers")["lengths"]
     names = {
         "microseconds per time step": "microseconds a time step",
         "times the least": "over the least",
@@ -479,10 +480,10 @@ def lengths() -> str:
         "times one tape": "over one tape",
     }
     return table(
-        [names.get(name, name) for name in found[0]],
+        [names.get(name, name) for name in recorded[0]],
         [
             [f"{value:,}" if isinstance(value, int) else f"{value:.3f}" for value in row.values()]
-            for row in found
+            for row in recorded
         ],
     )
 
@@ -524,12 +525,14 @@ def parametrisations() -> str:
     )
     rows = []
     for size in record("table5")["sizes"]:
-        found = [size["ratios"].get(f"torch {pair.replace(' / ', ' / refnet ')}") for pair in pairs]
+        ratios = [
+            size["ratios"].get(f"torch {pair.replace(' / ', ' / refnet ')}") for pair in pairs
+        ]
         schur = size["milliseconds"].get("refnet schur")
         rows.append(
             [
                 size["hidden"],
-                *(between(entry) if entry else None for entry in found),
+                *(between(entry) if entry else None for entry in ratios),
                 between(schur, 1) if schur else None,
             ]
         )

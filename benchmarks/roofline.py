@@ -118,14 +118,14 @@ def parts(
 def limits(dtype: str, cores: int) -> dict[str, Any]:
     """What this process's cores can do."""
     a = np.ones((LARGE, LARGE), dtype)
-    made = {"peak": machine.peak(dtype, cores), "large product": (lambda: a @ a, 2.0 * LARGE**3)}
-    found = {
-        f"{name}, GFLOP/s": 1e-9 * machine.rate(what, 3 * ROUNDS) for name, what in made.items()
+    works = {"peak": machine.peak(dtype, cores), "large product": (lambda: a @ a, 2.0 * LARGE**3)}
+    rates = {
+        f"{name}, GFLOP/s": 1e-9 * machine.rate(what, 3 * ROUNDS) for name, what in works.items()
     }
     return {
         "dtype": dtype,
         "cores": cores,
-        **found,
+        **rates,
         "bandwidth, GB/s": 1e-9 * machine.rate(machine.bandwidth(cores), 3 * ROUNDS),
     }
 
@@ -208,8 +208,8 @@ def main() -> int:
                 record["limits"].append(child.call("limits", dtype, cores))
     for size in SIZES[2:3] if quick else SIZES:
         for dtype in ("float32", "float64"):
-            with Child("benchmarks.roofline", 1) as one:
-                record["steps"].append(one.call("step_by_parts", size, dtype))
+            with Child("benchmarks.roofline", 1) as process:
+                record["steps"].append(process.call("step_by_parts", size, dtype))
     print("\n".join(tables(record)))
     if not quick:
         write_text(RESULTS, json.dumps(record, indent=1) + "\n")

@@ -97,15 +97,15 @@ def medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def measure(name: str, dtype: str, repeats: int) -> dict[str, Any]:
     """One row of the record."""
-    found: dict[str, list[dict[str, Any]]] = {state: [] for state in TARGETS}
+    runs_by_state: dict[str, list[dict[str, Any]]] = {state: [] for state in TARGETS}
     for _ in range(repeats):
         with TemporaryDirectory() as cache:
-            for runs in found.values():
+            for runs in runs_by_state.values():
                 runs.append(child(f"first_gradient({name!r}, {dtype!r})", cache))
     return {
         "net": name,
         "dtype": dtype,
-        **{f"{state} cache": medians(runs) for state, runs in found.items()},
+        **{f"{state} cache": medians(runs) for state, runs in runs_by_state.items()},
     }
 
 

@@ -36,20 +36,20 @@ SEEDS = 3
 
 def by_steps(net: RecurrentNet, params: Params, batch: Batch) -> list[torch.Tensor]:
     """The gradient of Whh in each step's copy of it."""
-    made = torch_nets.module(net, DTYPE)
-    made.load_state_dict(torch_nets.state_dict(net, params))
+    modules = torch_nets.module(net, DTYPE)
+    modules.load_state_dict(torch_nets.state_dict(net, params))
     h = torch.zeros(batch.x.shape[1], net.hidden, dtype=torch.bfloat16)
     state = (h, h) if net.cell == "lstm" else h
     copies, states = [], []
     for step in torch.tensor(batch.x).to(torch.bfloat16):
         weights = {
             name: value.detach().clone().requires_grad_()
-            for name, value in made["rnn"].named_parameters()
+            for name, value in modules["rnn"].named_parameters()
         }
         copies.append(weights["weight_hh_l0"])
         state = CELLS[net.cell](step, state, *weights.values())
         states.append(state[0] if net.cell == "lstm" else state)
-    outputs = made["head"](torch.stack(states))
+    outputs = modules["head"](torch.stack(states))
     cross_entropy(outputs.reshape(-1, net.outputs), torch.tensor(batch.y).reshape(-1)).backward()
     return [copy.grad for copy in copies]
 
@@ -74,7 +74,7 @@ def row(cell: str, seed: int) -> dict[str, Any]:
     )
     certified = certify(net, params, batch)
     steps = by_steps(net, params, batch)
-    found = {
+    sums = {
         "layer": torch_nets.results(net, params, batch, dtype=DTYPE)["dWhh"],
         "float32": added(steps, torch.float32),
         "bfloat16": added(steps, torch.bfloat16),
@@ -90,11 +90,11 @@ def row(cell: str, seed: int) -> dict[str, Any]:
         "cell": cell,
         "seed": seed,
         "z": {
-            "layer as bfloat16": z(found["layer"], "bfloat16"),
-            **{name: z(value) for name, value in found.items()},
+            "layer as bfloat16": z(sums["layer"], "bfloat16"),
+            **{name: z(value) for name, value in sums.items()},
         },
         "same bits": [
-            name for name in ("float32", "bfloat16") if (found[name] == found["layer"]).all()
+            name for name in ("float32", "bfloat16") if (sums[name] == sums["layer"]).all()
         ],
     }
 
@@ -116,8 +116,8 @@ def main() -> int:
         )
         + "\n",
     )
-    for one in rows:
-        print(one)
+    for line in rows:
+        print(line)
     return 0
 
 

@@ -31,7 +31,7 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.runs import checkpoint
 from refnet.runs.files import write_text
 from refnet.runs.rows import Rows, environment, machine, table
-from refnet.training import loop as train
+from refnet.training import loop, steps as training
 from refnet.training.experiment import Experiment, build
 from refnet.training.protocols import preset
 
@@ -109,18 +109,18 @@ def charged(clock: Clock, e: Experiment) -> ExitStack:
     places = [
         (type(e.task), "batch", "data"),
         (type(e.task), draws, "data"),
-        (train, "loss_and_gradients", "read-out and loss"),
+        (training, "loss_and_gradients", "read-out and loss"),
         (net, "forward", "read-out and loss"),
         (net, "matrices", "transition"),
-        (base, "pulled", "transition"),
+        (base, "pull_to_parts", "transition"),
         (Experiment, "clip", "clipping"),
         (type(e.optimizer), "step", "optimiser"),
         (Experiment, "open_step", "optimiser"),
         (Experiment, "manifold_step", "manifold step"),
         (type(e.task), "score", "scores"),
         (Experiment, "matrices_of", "matrices"),
-        (train, "spectral_radius", "matrices"),
-        (train, "defect", "matrices"),
+        (training, "spectral_radius", "matrices"),
+        (training, "defect", "matrices"),
         (Experiment, "report", "matrices"),
         (checkpoint, "save", "files"),
         (Rows, "append", "files"),
@@ -133,18 +133,18 @@ def charged(clock: Clock, e: Experiment) -> ExitStack:
     penalty = Experiment.penalty
 
     def timed(e: Experiment) -> Any:
-        found = penalty.__get__(e)
-        return found and clock.charge("penalty", found)
+        pull = penalty.__get__(e)
+        return pull and clock.charge("penalty", pull)
 
     stack.enter_context(patch.object(Experiment, "penalty", property(timed)))
     return stack
 
 
-def typical(found: list[dict[str, float]]) -> dict[str, Any]:
+def typical(times: list[dict[str, float]]) -> dict[str, Any]:
     """Means over the entries whose time is between the quartiles, or over all if there are few."""
-    whole = sorted(found, key=lambda spent: sum(spent.values()))
-    kept = whole[len(whole) // 4 : -(-3 * len(whole) // 4)] if len(whole) > 3 else whole
-    parts = {part: statistics.mean(spent[part] for spent in kept) for part in PARTS}
+    whole = sorted(times, key=lambda spent: sum(spent.values()))
+    middle = whole[len(whole) // 4 : -(-3 * len(whole) // 4)] if len(whole) > 3 else whole
+    parts = {part: statistics.mean(spent[part] for spent in middle) for part in PARTS}
     return {"time": sum(parts.values()), "parts": parts}
 
 
@@ -171,16 +171,16 @@ def measure(name: str, budget: float) -> dict[str, Any]:
     draw = type(e.task).batch
 
     def batch(task: Any, *arguments: Any) -> Any:
-        made = draw(task, *arguments)
-        lengths.append(len(made.x))
-        return made
+        drawn = draw(task, *arguments)
+        lengths.append(len(drawn.x))
+        return drawn
 
     with (
         TemporaryDirectory() as folder,
         patch.object(type(e.task), "batch", batch),
         charged(clock, e),
     ):
-        train.train(
+        loop.train(
             replace(config, iterations=10**9, evaluate_every=EVERY),
             f"{folder}/run",
             observe,
@@ -218,14 +218,14 @@ def step_for(name: str, budget: float) -> float:
     if name not in STEPPED:
         e = build(replace(preset(name.split(",")[0]), **RUNS[name]))
         params, _ = e.start()
-        STEPPED[name] = e, train.Run(params, e.optimizer.init(params), params, {})
+        STEPPED[name] = e, training.Run(params, e.optimizer.init(params), params, {})
     e, run = STEPPED[name]
     taken = []
     until = time.perf_counter() + budget
     while time.perf_counter() < until or len(taken) <= WARM:
         start = time.perf_counter()
         batch = e.task.batch(run.iteration, e.config.batch, e.config.seed)
-        run, _, _ = train.step(e, run, batch)
+        run, _, _ = training.step(e, run, batch)
         taken.append(time.perf_counter() - start)
     STEPPED[name] = e, run
     return statistics.median(taken)
@@ -233,23 +233,23 @@ def step_for(name: str, budget: float) -> float:
 
 def side_by_side(name: str, rounds: int, budget: float) -> dict[str, Any]:
     """How much longer a step takes while another run is on the other core."""
-    found: dict[str, list[float]] = {"alone": [], "together": []}
+    times: dict[str, list[float]] = {"alone": [], "together": []}
     with (
-        Child("benchmarks.steps", 1, 0) as one,
+        Child("benchmarks.steps", 1, 0) as single,
         Child("benchmarks.steps", 1, 1) as other,
         ThreadPoolExecutor(2) as pool,
     ):
-        for child in (one, other):
+        for child in (single, other):
             child.call("step_for", name, 0.0)
         for _ in range(rounds):
-            found["alone"].append(one.call("step_for", name, budget))
-            both = [pool.submit(child.call, "step_for", name, budget) for child in (one, other)]
-            found["together"].append(both[0].result())
+            times["alone"].append(single.call("step_for", name, budget))
+            both = [pool.submit(child.call, "step_for", name, budget) for child in (single, other)]
+            times["together"].append(both[0].result())
             both[1].result()
     return {
         "run": name,
-        **{kind: spread(values) for kind, values in found.items()},
-        "ratio": quotient(found["together"], found["alone"]),
+        **{kind: spread(values) for kind, values in times.items()},
+        "ratio": quotient(times["together"], times["alone"]),
     }
 
 

@@ -2,13 +2,14 @@
 
 ``python -m benchmarks.readme`` writes it too, and draws the figures.
 Everything on the page is made from the declarations of refnet.studies and the rows recorded in
-results/studies; tests/studies/test_study_tables.py checks that it is what this makes of them.
+results/studies; tests/studies/test_pages.py checks that it is what this makes of them.
 """
 
 import argparse
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from refnet.runs.files import write_text
@@ -18,8 +19,7 @@ from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.costs import measure, remember, remembered
 from refnet.studies.ladder import TABLES
 from refnet.studies.store import Store
-from refnet.studies.study import Study, protocols
-from refnet.studies.work import shown
+from refnet.studies.study import RowOf, Study, protocols, unknown
 from refnet.training.protocols import APART, differences
 
 FOLDER = Path(__file__).parent / "results" / "studies"
@@ -30,39 +30,39 @@ HEAD = """# The papers' tables and figures
 
 (The speed of a training step has [a page of its own](SPEED.md).)
 
-Our numbers beside the printed ones, made by `python -m benchmarks.readme` from the rows recorded in
-`results/studies`; none of ours is typed into a table. Each recorded row carries its settings, seed
-and versions; newer ones the commit and the machines that made it (counted below).
+This page sets our numbers beside the printed ones. `python -m benchmarks.readme` makes every table
+from the rows recorded in `results/studies`. Each row carries its settings, seed and versions; newer
+rows also carry the commit and the machines that produced them (counted below).
 
-- *not run*: a run that has not been made. `refnet study NAME` makes all runs of a study, goes on
-  after any interruption, and prints the same table.
-- *so far*, *not finished*: a run that has begun. Its checkpoint lies in `results/studies`, and
-  `refnet study NAME --folder benchmarks/results/studies` goes on with it on any machine.
-- A number is the mean over the seeds, with the smallest and the largest in brackets. A curve is
-  their median, of two seeds both, with a band from the smallest to the largest value; a run that
-  has ended keeps its last value, and one that has not is left out where another has: the table
-  counts it. A cell is complete with three seeds, in the study examples with five.
-- Runs were made on several processors (one with AVX-512 adds in another order than one without) and
-  with several versions of refnet. Both change roundings, and training amplifies them: a run that is
-  made again elsewhere can end as one of another seed would.
-- A sentence beneath a table compares runs of several seeds only if as many new ones would turn it
-  round with a probability of at most 1 in 40 (`refnet.studies.comparison.compare`). Where no
-  sentence compares two numbers, read nothing into their difference. *One run* begins a sentence
-  that rests on a single seed: what that run did, and another may not.
-- A curve has some of a run's evaluations, more of the early ones than of the late (but not in the
-  oldest rows, as those of Figure 2's SRNN), to seven digits, and to five in older rows: the
-  singular values of a margin of .001 are steps there. Figures follow once a run has been evaluated
-  twice.
-- A curve's accuracy is that on the validation set where the protocol has one, as on MNIST and the
-  Penn Treebank in Vorontsov et al.; the table's is the test set's, at the weights that are best on
-  the validation set, but with "so far" the validation set's.
+- *not run*: no such run has ended. `refnet study NAME` makes all runs of a study, continues after
+  any interruption, and prints the same table. A run continues in the folder where it began;
+  elsewhere it starts again. (`refnet study NAME --status` shows how far unfinished runs are.)
+- A number is the mean over the seeds, with the smallest and the largest in brackets. A curve is the
+  median of the seeds, with a band from the smallest to the largest value; of two seeds it shows
+  both. A shorter run keeps its last value. A cell is complete with three seeds, in the study
+  examples with five.
+- The runs come from several processors (one with AVX-512 adds in another order than one without)
+  and several versions of refnet. Both change roundings, and training amplifies them: a run that is
+  repeated elsewhere can end as a run with another seed would.
+- A sentence beneath a table compares runs of several seeds only if as many new runs would reverse
+  it with a probability of at most 1 in 40 (`refnet.studies.comparison.compare`). Where no sentence
+  compares two numbers, read nothing into their difference. A sentence that begins with *One run*
+  rests on a single seed: it says what that run did, and another run may differ.
+- A curve has some of a run's evaluations, more of the early ones than of the late ones (except in
+  the oldest rows, such as those of Figure 2's SRNN). It has seven digits, in older rows five: there
+  the singular values at a margin of .001 look like steps. A figure appears once a run has been
+  evaluated twice.
+- A curve's accuracy is on the validation set if the protocol has one, as on MNIST and the Penn
+  Treebank in Vorontsov et al. A table's accuracy is on the test set, at the weights that are best
+  on the validation set.
 
-The studies are listed below with the hours that their recorded runs took, and with what was
-extrapolated for one seed of all of a study's runs from a few measured steps of each kind of run:
-the hours of one process on an otherwise idle machine (`results/studies/costs.json` names it), if no
-run solves its task and so ends earlier, and the memory of the arrays of the largest run. For
-Table I these are the runs of the first length alone. Recorded runs were made beside others and on
-several processors, so that their hours can differ from these.
+The table below lists the studies with the hours that their recorded runs took. It also estimates,
+for one seed of all of a study's runs, the hours of one process on an otherwise idle machine
+(`results/studies/costs.json` names it) and the memory of the arrays of the largest run. The
+estimates extrapolate from a few measured steps of each kind of run, and assume that no run solves
+its task and so ends earlier. For Table I they cover the runs of the first length alone. Recorded
+runs shared their machines with others and ran on several processors, so their hours can differ from
+the estimates.
 
 """
 
@@ -71,8 +71,8 @@ LOST = ("a0305521", "66e63926", "2074c315", "0367332f", "5eea07f7", "f03f6596")
 
 CLUSTER = """## On a cluster
 
-Install `pip install 'refnet[cluster]'` on every machine. Then start a scheduler, workers with one
-thread each, and the study from any machine that sees the scheduler. To go on with unfinished runs
+Run `pip install 'refnet[cluster]'` on every machine. Then start a scheduler, workers with one
+thread each, and the study from any machine that reaches the scheduler. To continue unfinished runs,
 all machines must see the same folder:
 
 ```
@@ -88,7 +88,7 @@ sbatch --array=1-64 --cpus-per-task=1 --mem=2G --time=12:00:00 \\
     --wrap 'dask worker --scheduler-file /shared/dask.json --nthreads 1'
 ```
 
-A worker that is killed loses nothing: its runs are sent to others and go on from their last
+A killed worker loses nothing: its runs go to other workers and continue from their last
 evaluation. From Python, `refnet.studies.runner.run(study, store, executor=...)` takes any
 `concurrent.futures.Executor`.
 
@@ -96,18 +96,24 @@ evaluation. From Python, `refnet.studies.runner.run(study, store, executor=...)`
 
 PROTOCOLS = """## Protocols: text and released code
 
-Every run follows a named protocol (`--protocol`): either what the paper's text says and, where it
-says nothing, the plainest choice; or what the released code does. (Of three things of which the
-text of Vorontsov et al. says nothing both have the code's: W_xh starts between -.01 and .01,
-RMSprop's constants are Lasagne's, and batches of the Penn Treebank mix lines of all lengths.)
-Studies, too, take `--protocol`, but for those whose runs have theirs written out. Text and code
-differ in:
+Every run follows a named protocol (`--protocol`). One kind does what the paper's text says and,
+where the text says nothing, makes the plainest choice. The other does what the released code does.
+(The text of Vorontsov et al. says nothing about three settings, which both protocols take from the
+code: W_xh starts between -.01 and .01, RMSprop's constants are Lasagne's, and batches of the Penn
+Treebank mix lines of all lengths.) Studies also take `--protocol`, except those that specify the
+protocols of their runs. Text and code differ in:
 
 """
 
 
 def store_of(study: Study) -> Store:
     return Store(FOLDER / study.name)
+
+
+def recorded(study: Study) -> RowOf:
+    """The recorded row of a job; unfinished runs, which only some machines have, do not count."""
+    store = store_of(study)
+    return partial(store.done, rows=store.rows())
 
 
 def seeds(study: Study) -> int:
@@ -120,26 +126,22 @@ def overview() -> str:
     lines = []
     costs = remembered(COSTS, everywhere=True)
     for study in STUDIES.values():
-        store = store_of(study)
-        rows = store.rows()
-        jobs = study.jobs(lambda job: store.done(job, rows), seeds(study), False)
+        row_of = recorded(study)
+        jobs = study.jobs(row_of, seeds(study), False)
         # a ladder wants the next rungs alone, and their number is not known
         ladder = study in TABLES
         done = (
-            list(rows.values())
+            list(store_of(study).rows().values())
             if ladder
-            else [row for job in jobs if (row := store.done(job, rows)) is not None]
+            else [row for job in jobs if (row := row_of(job)) is not None]
         )
-        begun = sum(place.is_dir() for place in store.folder.glob("unfinished/*/run"))
         hours = sum(row.get("seconds", 0) for row in done) / 3600
         cost = costs.get(study.name)
         lines.append(
             [
                 f"`refnet study {study.name}`",
                 study.title,
-                f"{len(done)}"
-                + f" of {len(jobs)}" * (not ladder)
-                + (f", {begun} begun" if begun else ""),
+                f"{len(done)}" + f" of {len(jobs)}" * (not ladder),
                 "-" if not done else f"{hours:.2f}" if hours > 0.01 else "minutes",
                 *(("-", "-") if cost is None else cost.texts),
             ]
@@ -202,16 +204,15 @@ def origins() -> str:
 
 def section(study: Study) -> str:
     """A study's table, its figure if there is one, and the search of its grid."""
-    store = store_of(study)
     followed = ", ".join(f"`{name}`" for name in protocols(study))
     text = f"## {study.title}\n\n" + f"Protocol: {followed}\n\n" * bool(followed)
-    text += study.table(shown(store), seeds(study), False)
-    if (store.folder / "figure.png").exists():
+    text += study.table(recorded(study), seeds(study), False)
+    if (store_of(study).folder / "figure.png").exists():
         text += f"\n![{study.title}](results/studies/{study.name}/figure.png)\n"
     if study.search is not None:
         text += (
             f"\n### {study.search.title}\n\n`refnet study {study.name} --search`\n\n"
-            + study.search.table(shown(store), seeds(study), False)
+            + study.search.table(recorded(study), seeds(study), False)
         )
     return text + "\n"
 
@@ -244,7 +245,7 @@ def main() -> int:
     )
     names = parser.parse_args().measure
     for study in [] if names is None else map(find, names or STUDIES):
-        remember(COSTS, {study.name: measure(study.jobs(lambda job: None, 1, False))})
+        remember(COSTS, {study.name: measure(study.jobs(unknown, 1, False))})
     write_text(PAGE, page())
     return 0
 

@@ -27,7 +27,7 @@ from refnet.runs.files import write_text
 from refnet.runs.rows import environment
 from refnet.training.config import Config
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
+from refnet.training.steps import Run, step
 
 RESULT = Path(__file__).parent / "results" / "table5.json"
 PAPER = {128: (21.9, 40.4), 500: (46.7, 161.4), 1000: (95.4, 711.2)}
@@ -55,17 +55,17 @@ class Refnet:
         )
         params, _ = self.experiment.start()
         if start:
-            own = {name: value for name, value in start.items() if not name.startswith("Whh")}
-            made = self.experiment.net.transition
+            ours = {name: value for name, value in start.items() if not name.startswith("Whh")}
+            parametrisation = self.experiment.net.transition
             parts = (
                 {"Whh": start["Whh"]}
-                if made is None
+                if parametrisation is None
                 else {
                     f"Whh.{part}": value.astype(np.float32)
-                    for part, value in made.init(start["Whh"].astype(np.float64)).items()
+                    for part, value in parametrisation.init(start["Whh"].astype(np.float64)).items()
                 }
             )
-            params = {**own, **parts}
+            params = {**ours, **parts}
         self.run = Run(params, self.experiment.optimizer.init(params), params, {})
 
     def batch(self, number):
@@ -107,9 +107,9 @@ class Torch:
             self.recurrent = self._trivialised
             parameters.append(self.A)
         else:
-            own = torch.nn.Parameter(Whh)
-            self.recurrent = lambda: own
-            parameters.append(own)
+            ours = torch.nn.Parameter(Whh)
+            self.recurrent = lambda: ours
+            parameters.append(ours)
         self.none = torch.zeros(hidden)
         self.optimizer = torch.optim.SGD(parameters, lr=RATE)
 
@@ -145,7 +145,7 @@ class Torch:
 MAPS = {"cayley": "cayley", "matrix_exp": "expm", "householder": "householder"}
 """PyTorch's maps, and refnet's of the same kind."""
 COUNTERPARTS = (
-    *((f"torch {theirs}", f"refnet {own}") for theirs, own in MAPS.items()),
+    *((f"torch {theirs}", f"refnet {ours}") for theirs, ours in MAPS.items()),
     ("torch cayley", "refnet scaled_cayley"),
     ("torch trivialisation", "refnet expm"),
 )
@@ -177,10 +177,14 @@ def verify(entries, hidden):
     batches = [entries["refnet sgd"].batch(number) for number in range(2)]
     losses = {name: [entry.step(batch) for batch in batches] for name, entry in entries.items()}
     first, second = losses["refnet sgd"]
-    for name, (one, two) in losses.items():
-        assert abs(one - first) <= 100 * hidden**0.5 * EPS * first, (name, one, first)
+    for name, (first_loss, second_loss) in losses.items():
+        assert abs(first_loss - first) <= 100 * hidden**0.5 * EPS * first, (name, losses)
         if name == "torch sgd":
-            assert abs(two - second) <= 100 * hidden**0.5 * EPS * second, (name, two, second)
+            assert abs(second_loss - second) <= 100 * hidden**0.5 * EPS * second, (
+                name,
+                second_loss,
+                second,
+            )
         W = entries[name].matrix().astype(np.float64)
         if not name.endswith(" sgd") and name not in ("refnet geosgd", "refnet schur"):
             defect = np.linalg.norm(W.T @ W - np.eye(hidden))

@@ -39,7 +39,7 @@ EDITS = (
 
 def seconds(cell: str, sizes: str, folder: Path) -> dict[str, float]:
     """Seconds of a verdict after each edit. Raises RuntimeError for an unexpected verdict."""
-    file, found = folder / "mine.py", {}
+    file, taken = folder / "mine.py", {}
     for name, text, status in EDITS:
         program = PROGRAM.replace("CELL", cell)
         file.write_text(program.replace("    return", text) if status else text + program)
@@ -63,10 +63,10 @@ def seconds(cell: str, sizes: str, folder: Path) -> dict[str, float]:
             text=True,
             env={**os.environ, "REFNET_JUDGE_CACHE": str(folder)},
         )
-        found[name] = time.perf_counter() - started
+        taken[name] = time.perf_counter() - started
         if done.returncode != status or status and "dWhh has the wrong sign" not in done.stdout:
             raise RuntimeError(f"{cell}, {name}: {done.returncode}\n{done.stdout}{done.stderr}")
-    return found
+    return taken
 
 
 def main() -> None:
@@ -82,7 +82,7 @@ def main() -> None:
                 "cell": cell,
                 "sizes": sizes,
                 "rounds": number,
-                **{name: median(one[name] for one in rounds) for name, *_ in EDITS},
+                **{name: median(trial[name] for trial in rounds) for name, *_ in EDITS},
             }
         )
         print(rows[-1])

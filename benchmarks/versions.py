@@ -80,16 +80,16 @@ def attempt(version: str, end: str, tree: Path, wheel: Path, full: bool) -> dict
         text=True,
     ).stdout.strip()
     row: dict[str, Any] = {"python": version, "versions": end, "commit": commit}
-    found = python(version)
-    if found is None:
+    interpreter = python(version)
+    if interpreter is None:
         return {**row, "outcome": "not tried: this Python is not installed here"}
     with TemporaryDirectory() as folder:
-        own = Path(folder) / "bin" / "python"
-        subprocess.run([found, "-m", "venv", folder], check=True)
+        private = Path(folder) / "bin" / "python"
+        subprocess.run([interpreter, "-m", "venv", folder], check=True)
         pins = OLDEST[version] if end == "oldest" else ("numpy", "scipy", "numba")
-        made = subprocess.run(
+        install = subprocess.run(
             [
-                str(own),
+                str(private),
                 "-m",
                 "pip",
                 "install",
@@ -104,13 +104,13 @@ def attempt(version: str, end: str, tree: Path, wheel: Path, full: bool) -> dict
             capture_output=True,
             text=True,
         )
-        if made.returncode:
+        if install.returncode:
             return {
                 **row,
-                "outcome": "not installable: " + made.stderr.strip().splitlines()[-1][:200],
+                "outcome": "not installable: " + install.stderr.strip().splitlines()[-1][:200],
             }
         listed = subprocess.run(
-            [str(own), "-m", "pip", "list", "--format", "json"],
+            [str(private), "-m", "pip", "list", "--format", "json"],
             capture_output=True,
             text=True,
             check=True,
@@ -128,7 +128,7 @@ def attempt(version: str, end: str, tree: Path, wheel: Path, full: bool) -> dict
         )
         # -P: the package is the installed one
         ran = subprocess.run(
-            [str(own), "-P", "-m", "pytest", "-q", *chosen],
+            [str(private), "-P", "-m", "pytest", "-q", *chosen],
             cwd=tree,
             capture_output=True,
             text=True,

@@ -1,20 +1,20 @@
 """refnet: exact gradients of orthogonal recurrent and deep feedforward nets.
 
-One training step goes through the package in this order:
+One training step passes through the package in this order:
 
 1. ``tasks``: data -> Batch(x, y, mask)
-2. ``matrices``: start values, OINIT and OPEN; what a weight matrix is made of
+2. ``matrices``: start values, OINIT and OPEN; transitions, which make up a weight matrix
 3. ``cells``: forward and, directly beneath, backward, by hand; ``compiled``: the same in Numba
 4. ``nets``: cells and layers with a read-out; the loss and every derivative of it
 5. ``training``: optimizers, the step, the loop around it
-6. ``runs``: what a run leaves on the disk
+6. ``runs``: the files that a run writes
 
 Beneath them ``maths`` (arithmetic for any number type, activations, losses); beside them
 ``exact`` (certified gradients), ``check`` (a judge for other frameworks), ``analysis`` and
 ``explain`` (the papers' mathematics and their errata) and ``studies`` (their tables).
 The names below are nets, their derivatives, tasks and training, and the packages
 ``refnet.analysis``, ``refnet.check``, ``refnet.exact``, ``refnet.tasks`` and
-``refnet.transitions``. Each loads on first use, so that ``import refnet`` takes next to no time.
+``refnet.transitions``. Each loads on first use, so ``import refnet`` takes almost no time.
 """
 
 from typing import TYPE_CHECKING

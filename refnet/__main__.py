@@ -1,4 +1,4 @@
-"""``refnet`` and ``python -m refnet``, in a process that is set up for them."""
+"""``refnet`` and ``python -m refnet``, in a process set up for them."""
 
 import logging
 import os

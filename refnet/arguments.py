@@ -1,8 +1,8 @@
-"""Checks of arguments: what a public function refuses, with an error of one line that says what
+"""Checks of arguments. A public function refuses a bad one with an error of one line that says what
 arrived, what was needed and the likely repair.
 
 ``admit`` checks named arrays against declared shapes, in time proportional to their number. A
-dimension is a number, or a letter, whose size is that of the first array that has it.
+dimension is a number or a letter; the first array that has a letter fixes its size.
 Checked by: tests/robustness/test_arguments.py.
 """
 
@@ -70,7 +70,7 @@ NUMBERS, REAL = "fiucO", "fiuO"
 """
 
 
-def whole(what: str, value: Any, least: int = 1, most: int = SIZE) -> int:
+def whole(what: str, value: object, least: int = 1, most: int = SIZE) -> int:
     """``value`` as an int from ``least`` to ``most``; TypeError for any other type."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{what} is {short(value)}; need a whole number (int)")
@@ -102,7 +102,7 @@ def _inside(value: Any, interval: str) -> Any:
     )
 
 
-def choice(what: str, value: Any, options: Collection[str]) -> None:
+def choice(what: str, value: object, options: Collection[str]) -> None:
     """Raise ValueError unless ``value`` is one of ``options``."""
     if not isinstance(value, str) or value not in options:
         near = get_close_matches(short(value, str), options, 1)
@@ -112,13 +112,13 @@ def choice(what: str, value: Any, options: Collection[str]) -> None:
         )
 
 
-def kind(what: str, value: Any, need: type | tuple[type, ...], repair: str) -> None:
+def kind(what: str, value: object, need: type | tuple[type, ...], repair: str) -> None:
     """Raise TypeError unless ``value`` is an instance of ``need``; ``repair`` says what to pass."""
     if not isinstance(value, need):
         raise TypeError(f"{what} is {short(value)}; need {repair}")
 
 
-def generator(what: str, value: Any) -> None:
+def generator(what: str, value: object) -> None:
     """Raise TypeError unless ``value`` is a random number generator."""
     kind(what, value, np.random.Generator, "a generator: np.random.default_rng(0)")
 
@@ -141,13 +141,13 @@ def admit(
     arrays: Params,
     shapes: Shapes,
     sizes: dict[str, int],
-    because: str,
+    reason: str,
     required: frozenset[str] = frozenset(),
 ) -> None:
     """Raise ValueError or TypeError unless every array is declared in ``shapes`` and has one of
     its shapes, and all ``required`` ones are there.
 
-    ``sizes``: the size of each letter; letters met here first are added. ``because``: what
+    ``sizes``: the size of each letter; letters met here first are added. ``reason``: what
     decides the shapes, for the error.
     """
     if type(arrays) is not dict:
@@ -161,11 +161,11 @@ def admit(
             or value.shape != need[0]
             and not _fits(value.shape, need, sizes)
         ):
-            _examine(where, name, value, shapes, sizes, because)
+            _examine(where, name, value, shapes, sizes, reason)
     if not required <= arrays.keys():
         missing = [name for name in shapes if name in required and name not in arrays]
         raise ValueError(
-            f"{where}: missing {', '.join(missing)}, {because}; given are "
+            f"{where}: missing {', '.join(missing)}, {reason}; given are "
             f"{', '.join(map(str, arrays)) or 'none'}: start from what net.init gives"
         )
 
@@ -193,7 +193,7 @@ class Rule(NamedTuple):
     examples for which it must."""
 
     check: Callable[[str, Any], object]
-    wrong: tuple[Any, ...]
+    wrong: tuple[object, ...]
 
 
 def real(interval: str) -> Rule:
@@ -356,10 +356,10 @@ def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return wrap
 
 
-def check_fields(where: str, made: object, rules: Mapping[str, Rule]) -> None:
+def check_fields(where: str, instance: object, rules: Mapping[str, Rule]) -> None:
     """Check the fields of a dataclass against rules."""
     for name, rule in rules.items():
-        rule.check(f"{where}: {name}", getattr(made, name))
+        rule.check(f"{where}: {name}", getattr(instance, name))
 
 
 def _numbers(what: str, value: Any, kinds: str = NUMBERS) -> None:
@@ -372,12 +372,12 @@ def _numbers(what: str, value: Any, kinds: str = NUMBERS) -> None:
     if not isinstance(value, (np.ndarray, np.generic)) or isinstance(value, np.matrix):
         raise TypeError(f"{what} is {short(value)}; need an array: pass np.asarray({name})")
     # an array class with an arithmetic of its own says itself what its numbers are
-    own = (
+    arithmetic = (
         type(value).__array_ufunc__ is not np.ndarray.__array_ufunc__
         if isinstance(value, np.ndarray)
         else False
     )
-    if value.dtype.kind not in kinds and not own:
+    if value.dtype.kind not in kinds and not arithmetic:
         real = "real " if value.dtype.kind == "c" else ""
         raise TypeError(
             f"{what} is an array of {value.dtype}; need {real}numbers, such as "
@@ -389,12 +389,12 @@ def _fits(shape: tuple[int, ...], shapes: tuple[Shape, ...], sizes: dict[str, in
     """Whether ``shape`` is one of ``shapes``; the letters that it decides go into ``sizes``."""
     for dims in shapes:
         if len(dims) == len(shape):
-            found = sizes.copy()
+            known = sizes.copy()
             for n, dim in zip(shape, dims):
-                if n != (found.setdefault(dim, n) if type(dim) is str else dim):
+                if n != (known.setdefault(dim, n) if type(dim) is str else dim):
                     break
             else:
-                sizes |= found
+                sizes |= known
                 return True
     return False
 
@@ -417,7 +417,7 @@ def _transposed(shape: tuple[int, ...], need: Shape, name: str) -> str:
 
 
 def _examine(
-    where: str, name: str, value: Any, shapes: Shapes, sizes: dict[str, int], because: str
+    where: str, name: str, value: Any, shapes: Shapes, sizes: dict[str, int], reason: str
 ) -> None:
     """Raise the error for an array that failed the quick test, unless it passes the full one."""
     need = shapes.get(name)
@@ -425,7 +425,7 @@ def _examine(
         near = get_close_matches(str(name), shapes, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise ValueError(
-            f"{where}: {name} is unknown{hint}; the names are {', '.join(shapes)}, {because}"
+            f"{where}: {name} is unknown{hint}; the names are {', '.join(shapes)}, {reason}"
         )
     _numbers(f"{where}: {name}", value)
     if not _fits(value.shape, need, sizes):
@@ -434,11 +434,11 @@ def _examine(
             hint = " For one sequence, pass x[:, None, :]."
         raise ValueError(
             f"{where}: {name} has shape {value.shape}; need {_wanted(need, sizes)}, "
-            f"{because}{'.' if hint[:1] == ' ' else ''}{hint}"
+            f"{reason}{'.' if hint[:1] == ' ' else ''}{hint}"
         )
 
 
-def short(value: Any, form: Callable[[Any], str] = repr) -> str:
+def short(value: object, form: Callable[[object], str] = repr) -> str:
     """``value`` in one short line."""
     try:
         text = " ".join(form(value).split())

@@ -25,7 +25,7 @@ __all__ = ["main"]
 
 TRAIN_EXAMPLES = """examples:
   refnet train temporal-order --length 60 --method oinit
-      a recurrent net, orthogonalised before training, solves temporal order at T = 60
+      a recurrent net, made orthogonal before training, solves temporal order at T = 60
   refnet train mnist --net feedforward --depth 10 --method open --weights gaussian:sd=0.001
       ten hidden tanh layers that learn only because a penalty makes them orthogonal
   refnet train sequential-mnist --iterations 5000
@@ -33,22 +33,22 @@ TRAIN_EXAMPLES = """examples:
   refnet train --config runs/NAME/config.toml --seed 1
       the same run with another seed
   refnet train --resume runs/NAME
-      go on after Ctrl-C, a kill or the iteration limit, to the same bits
+      continue after Ctrl-C, a kill or the iteration limit, to the same bits
 
-A value with options of its own is written name:key=value,key=value, such as
-svd:margin=0.1 or rmsprop:form=lasagne. Settings that are not given are those of a protocol: of
-a paper's text or of its released code. Each task has one of its own, --protocol names another:
-manchev-spratling/text, manchev-spratling/code, vorontsov/text, vorontsov/code,
-orhan-pitkow/code or, for any task, refnet/default.
+Write a value that has options as name:key=value,key=value, such as svd:margin=0.1 or
+rmsprop:form=lasagne. A protocol, which follows a paper's text or its released code, supplies all
+settings that you do not give. Each task has a default protocol; --protocol selects another:
+manchev-spratling/text, manchev-spratling/code, vorontsov/text, vorontsov/code, orhan-pitkow/code
+or, for any task, refnet/default.
 
-exit status: 0, 2 on an error, 3 if the loss is not finite, 129, 130 or 143 after SIGHUP, Ctrl-C
-or SIGTERM
+exit status: 0 after success, 2 after an error, 3 if the loss is not finite, 129, 130 or 143 after
+SIGHUP, Ctrl-C or SIGTERM
 """
 
 ORTHOGONALIZE_EXAMPLES = """example:
   refnet orthogonalize
-      orthogonalise 10,000 random 100 x 100 matrices from each of two distributions by
-      gradient descent and count the steps (Manchev & Spratling, II-A)
+      make 10,000 random 100 x 100 matrices from each of two distributions orthogonal by
+      gradient descent, and count the steps (Manchev & Spratling, II-A)
 """
 
 
@@ -89,8 +89,8 @@ def main(arguments: list[str]) -> int:
     parser = _Parser(
         prog="refnet",
         description="Exact gradients of orthogonal recurrent and deep feedforward "
-        "nets: train them, certify them, judge other frameworks by them.",
-        epilog="Every command has help of its own, such as: refnet train --help",
+        "nets: train the nets, certify the gradients, and judge other frameworks by them.",
+        epilog="Every command has its own help, such as: refnet train --help",
     )
     parser.add_argument("--version", action="version", version=f"refnet {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -147,11 +147,11 @@ def _add_train(commands: Any) -> None:
 
     parser = commands.add_parser(
         "train",
-        help="train a net on a task and report",
+        help="train a net on a task, and report",
         epilog=TRAIN_EXAMPLES,
-        description="Train a net on a task. Writes a run folder: config.toml, "
-        "environment.json,\nrows.jsonl, checkpoint.npz, with OINIT oinit.json, and at the end "
-        "curves.png, summary.md,\nsummary.json.",
+        description="Train a net on a task, and write a run folder: config.toml, "
+        "environment.json, rows.jsonl,\ncheckpoint.npz, with OINIT oinit.json, and at the end "
+        "curves.png, summary.md, summary.json.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -166,13 +166,13 @@ def _add_train(commands: Any) -> None:
         "--config",
         type=named,
         metavar="FILE",
-        help="take settings from a TOML file; flags that are given too replace them",
+        help="take settings from a TOML file; flags override them",
     )
     parser.add_argument(
         "--resume",
         type=named,
         metavar="FOLDER",
-        help="continue the run in this folder; --iterations may be raised",
+        help="continue the run in this folder; a larger --iterations is allowed",
     )
     parser.add_argument(
         "--out", type=named, metavar="FOLDER", help="the run folder (default: a new one in runs/)"
@@ -314,9 +314,9 @@ def _train(args: argparse.Namespace) -> int:
 def _add_orthogonalize(commands: Any) -> None:
     parser = commands.add_parser(
         "orthogonalize",
-        help="the 10,000-run orthogonalisation experiment",
-        description="Gradient descent on the cost ||W W' - I||_F^2 from random matrices: how many "
-        "steps until\nit is below 1e-6.",
+        help="repeat the orthogonalization experiment with 10,000 matrices",
+        description="Run gradient descent on the cost ||W W' - I||_F^2 from random matrices, and "
+        "count the\nsteps until it is below 1e-6.",
         epilog=ORTHOGONALIZE_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -392,10 +392,10 @@ def _orthogonalize(args: argparse.Namespace) -> int:
 def _add_runs(commands: Any) -> None:
     parser = commands.add_parser(
         "runs",
-        help="the training runs below a folder: state, progress and how to go on",
-        description="The run folders in and below a folder, each with its state (running, solved, "
-        "finished, interrupted, diverged, stopped as by a kill, or damaged), its progress and the "
-        "command to go on.",
+        help="list the training runs below a folder: state, progress and how to continue",
+        description="List the run folders in and below a folder, each with its state (running, "
+        "solved, finished, interrupted, diverged, stopped as by a kill, or damaged), its progress "
+        "and the command that continues it.",
         epilog="Example: refnet runs",
     )
     parser.add_argument(
@@ -435,8 +435,8 @@ def _runs(args: argparse.Namespace) -> int:
 def _add_info(commands: Any) -> None:
     parser = commands.add_parser(
         "info",
-        help="the machine, threads, BLAS and cache of compiled kernels",
-        description="The machine, threads, BLAS and cache that the compiled core uses.",
+        help="show the machine, threads, BLAS and cache of compiled kernels",
+        description="Show the machine, threads, BLAS and cache that the compiled core uses.",
         epilog="Example: refnet info",
     )
     parser.set_defaults(run=_info)

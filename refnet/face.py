@@ -1,4 +1,4 @@
-"""The face of a package: names that load on first use, so that an import costs next to nothing.
+"""The face of a package: names that load on first use, so that an import takes almost no time.
 
 A package calls ``face`` and, under ``if TYPE_CHECKING``, imports the same names, so that type
 checkers and editors see them. Checked by: tests/project/test_public_names.py.

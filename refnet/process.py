@@ -1,25 +1,29 @@
-"""A process of refnet's: BLAS's threads, memory, signals, and the processes that it starts."""
+"""The process that refnet runs in: BLAS's threads, memory, signals, and child processes."""
 
 import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, wraps
 from importlib.util import find_spec
 from pathlib import Path
+from select import select
 from threading import Lock, RLock, get_ident
 from types import FrameType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 __all__ = [
     "BLAS_THREADS",
+    "Forked",
     "blas_is_serial",
     "ended",
     "endings",
     "interrupt",
     "interruptible",
+    "may_fork",
     "serial_blas",
     "serving",
     "settle",
@@ -33,6 +37,7 @@ R = TypeVar("R")
 PATIENCE = 0.5
 """Seconds that a worker process has to end by itself."""
 
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h
 BLAS_THREADS = (
     "OPENBLAS_NUM_THREADS",
@@ -168,7 +173,7 @@ def _openblas() -> list[tuple[Any, Any]]:
         ("numpy", "_core/_multiarray_umath*.so"),
         ("scipy", "linalg/cython_lapack*.so"),
     ):
-        (folder,) = find_spec(package).submodule_search_locations
+        (folder,) = find_spec(package).submodule_search_locations  # type: ignore[union-attr, misc]
         for path in Path(folder).glob(pattern):
             library = ctypes.PyDLL(str(path))  # keeps Python's lock: these calls take nanoseconds
             for form in (
@@ -272,3 +277,70 @@ def stop(children: Sequence[Any]) -> None:
     for child in children:
         child.join(max(until - time.monotonic(), 0))
         child.kill()
+
+
+def may_fork() -> bool:
+    """Whether there is a core for another process, and a way to it: Windows cannot fork, and macOS
+    not beside running libraries."""
+    return sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1
+
+
+class Forked:
+    """``work``, begun at once in a forked process. What that prints is lost, and it ends with this
+    process at the latest.
+
+    Checked by: tests/exact/test_two_processes.py,
+    tests/compiled/test_startup.py::test_the_second_kernel_is_made_ahead.
+    """
+
+    def __init__(self, work: Callable[[], bytes]) -> None:
+        self.reading, writing = os.pipe()
+        parent = os.getpid()
+        with warnings.catch_warnings():
+            # the child runs none of the threads that libraries warn about
+            warnings.simplefilter("ignore")
+            self.child = os.fork()
+        if self.child == 0:
+            os.close(self.reading)
+            _live(work, writing, parent)
+        os.close(writing)
+
+    def ready(self, seconds: float) -> bool:
+        """Whether it has begun to give its result, or ended, within so many seconds."""
+        return bool(select([self.reading], [], [], seconds)[0])
+
+    def result(self) -> bytes | None:
+        """What ``work`` gave; None if it failed, whatever the reason."""
+        with open(self.reading, "rb", closefd=False) as pipe:
+            data = pipe.read()
+        return data[:-1] if data[-1:] == b"+" else None
+
+    def __enter__(self) -> "Forked":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End it, if it has not ended."""
+        os.close(self.reading)
+        with suppress(ProcessLookupError, ChildProcessError):  # a program may reap all its children
+            os.kill(self.child, signal.SIGKILL)
+            os.waitpid(self.child, 0)
+
+
+def _live(work: Callable[[], bytes], writing: int, parent: int) -> NoReturn:
+    """The child's whole life: the bytes, and a plus at their end."""
+    import ctypes
+
+    try:
+        # it would keep the parent's locks, and its pipes open
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == parent:
+            for number in endings():
+                signal.signal(number, signal.SIG_DFL)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1)
+            os.dup2(null, 2)
+            with open(writing, "wb") as pipe:
+                pipe.write(work())
+                pipe.write(b"+")
+    finally:
+        os._exit(0)

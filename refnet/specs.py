@@ -1,7 +1,7 @@
-"""Specs: a name with options of its own, ``name`` or ``name:key=value,key=value``.
+"""Specs: a name with options, ``name`` or ``name:key=value,key=value``.
 
-The options of a name, their types and their defaults are those of the function or class that it
-stands for, so that a spec is checked without being declared a second time.
+The options of a name, their types and their defaults come from the function or class that it
+stands for, so specs need no second declaration to be checked.
 Checked by: tests/training/test_config.py.
 """
 
@@ -36,10 +36,10 @@ class Option(NamedTuple):
 
 def _types(annotation: Any) -> tuple[type, ...]:
     """The simple types of an annotation, bool, int, float and str, in the order of reading."""
-    found = typing.get_args(annotation) or (annotation,)
+    named = typing.get_args(annotation) or (annotation,)
     # Number, a union of number types, is written as a float
-    number = () if {bool, int, str} & set(found) else (float,)
-    return tuple(kind for kind in (bool, int, float, str) if kind in (*found, *number))
+    number = () if {bool, int, str} & set(named) else (float,)
+    return tuple(kind for kind in (bool, int, float, str) if kind in (*named, *number))
 
 
 _hints = cache(typing.get_type_hints)  # read thousands of times for a table of runs
@@ -54,13 +54,13 @@ def signature_options(function: Callable[..., Any], given: int) -> dict[str, Opt
     }
 
 
-def field_options(made: type, without: tuple[str, ...] = ()) -> dict[str, Option]:
+def field_options(owner: type, without: tuple[str, ...] = ()) -> dict[str, Option]:
     """The options of a dataclass."""
-    assert is_dataclass(made)
-    hints = _hints(made)
+    assert is_dataclass(owner)
+    hints = _hints(owner)
     return {
         entry.name: Option(_types(hints[entry.name]), entry.default)
-        for entry in fields(made)
+        for entry in fields(owner)
         if entry.name not in without
     }
 
@@ -110,8 +110,8 @@ def merge_specs(base: str, over: str) -> str:
     'svd:margin=2,prior=0.1'
     """
     name, options = parse_spec(base)
-    own, given = parse_spec(over)
-    return format_spec(own, {**options, **given} if own == name else given)
+    chosen, given = parse_spec(over)
+    return format_spec(chosen, {**options, **given} if chosen == name else given)
 
 
 def read(setting: str, kind: Kind, text: Any) -> tuple[str, dict[str, Any]]:

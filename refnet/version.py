@@ -1,3 +1,3 @@
-"""The version of refnet, below everything that records it."""
+"""The version of refnet, which every other module may import."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -39,7 +39,7 @@ class Skipped(pytest.Module):
 
 
 def pytest_pycollect_makemodule(module_path, parent):
-    """Read the mark ``needs`` from the file's text: its imports would fail before pytest saw it."""
+    """Read a file's mark ``needs`` from its text: its imports would fail before pytest saw it."""
     for line in NEEDS.findall(module_path.read_text(encoding="utf-8")):
         for package in re.findall(r'"(\w+)"', line):
             if find_spec(package) is None:
@@ -47,3 +47,10 @@ def pytest_pycollect_makemodule(module_path, parent):
                 skipped.missing = package
                 return skipped
     return None
+
+
+def pytest_runtest_setup(item):
+    for mark in item.iter_markers("needs"):
+        for package in mark.args:
+            if find_spec(package) is None:
+                pytest.skip(f"{package} is not installed")

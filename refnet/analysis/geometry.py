@@ -96,15 +96,15 @@ def descents(n: int, runs: int, rng: np.random.Generator) -> Descents:
     >>> bool((found.correct < 0).all()), bool((found.printed > 0).any())
     (True, True)
     """
-    found = np.empty((2, runs))
+    derivatives = np.empty((2, runs))
     for run in range(runs):
         W, G = initialize("orthogonal", (n, n), rng), rng.normal(size=(n, n))
         G /= np.linalg.norm(G)
-        found[:, run] = (
+        derivatives[:, run] = (
             -(G * stiefel.gradient(W, G)).sum(),
             -(G * ((G.T @ W - W.T @ G) @ W)).sum(),
         )
-    return Descents(*found)
+    return Descents(*derivatives)
 
 
 @takes(

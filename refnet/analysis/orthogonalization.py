@@ -1,8 +1,8 @@
 """Descent to an orthogonal matrix: the defect of a random start, where the descent leads, and how
 many steps it takes.
 
-``f(X) = ||X X' - I||_F^2`` of a random X (m, n) has a mean and a variance that follow from the
-moments of its entries; gradient descent maps each singular value by itself.
+The mean and the variance of ``f(X) = ||X X' - I||_F^2`` for a random X (m, n) follow from the
+moments of its entries; gradient descent maps each singular value separately.
 Source: Manchev & Spratling, II-A, eqs. 19-28 (errata 13-17).
 Checked by: tests/analysis/test_analysis_theory.py.
 """

@@ -97,15 +97,15 @@ def predicted_variances(
             "predicted_variances: activation oplu sorts pairs of units; need one that "
             "acts on each unit by itself"
         )
-    own = activation.init(1)
-    kinks = [float(value) for start in own.values() for value in np.ravel(start)]
+    params = activation.init(1)
+    kinks = [float(value) for start in params.values() for value in np.ravel(start)]
     h, v, slopes = [float(x)], [], []
     for layer in range(layers):
         v.append(widths[layer] * weight_variances[layer] * h[-1])
         nodes, weights = _gaussian(float(v[-1]) ** 0.5, kinks)
         a = nodes[:, None]
-        value = activation.forward(a, own)
-        slope = activation.backward(a, value, np.ones_like(a), own)[0]
+        value = activation.forward(a, params)
+        slope = activation.backward(a, value, np.ones_like(a), params)[0]
         h.append(float(value[:, 0] ** 2 @ weights))
         slopes.append(float(slope[:, 0] ** 2 @ weights))
     dv = [gradient]
@@ -138,15 +138,15 @@ def simulated_variances(
     """
     net = FeedforwardNet(widths, activation=activation)
     widths, layers = net.widths, net.depth + 1
-    found, variances = np.empty((runs, 3, layers)), np.empty((runs, layers))
+    squares, variances = np.empty((runs, 3, layers)), np.empty((runs, layers))
     for run in range(runs):
         params = net.init(rng, np.float64, weights)
         outputs, tape = net.forward(params, rng.normal(size=(1, widths[0])))
         grads = net.backward(params, tape, rng.normal(size=outputs.shape), inputs=False)
-        found[run] = _mean_squares(tape.cell, outputs, grads, layers)
+        squares[run] = _mean_squares(tape.cell, outputs, grads, layers)
         variances[run] = [(params[f"W{layer + 1}"] ** 2).mean() for layer in range(layers)]
-    errors = found.std(axis=0) / runs**0.5
-    return Variances(*found.mean(axis=0)), errors, variances.mean(axis=0)
+    errors = squares.std(axis=0) / runs**0.5
+    return Variances(*squares.mean(axis=0)), errors, variances.mean(axis=0)
 
 
 def _mean_squares(

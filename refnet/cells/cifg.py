@@ -1,9 +1,9 @@
 """The LSTM with coupled input and forget gates: ``f = 1 - i``, and the gates i, g, o.
 
-``1 - s(a) = s(-a)`` for the sigmoid s. So it is computed by the LSTM, on either backend, with the
-rows of the input gate, their sign changed, as those of the forget gate; the gradients of the two
-are added. (Hence ``clip_step`` bounds the pre-activation gradient of each gate before they are
-added.)
+The sigmoid s satisfies ``1 - s(a) = s(-a)``. So the LSTM computes this cell, on either backend: the
+rows of its forget gate are those of the input gate with their sign changed, and the gradients of
+the two gates are added. (Hence ``clip_step`` bounds the pre-activation gradient of each gate before
+the addition.)
 
 Source: Greff et al. (2017), CIFG; ONNX, attribute input_forget.
 """

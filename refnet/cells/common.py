@@ -1,11 +1,25 @@
-"""What all cells share."""
+"""Code that all cells share."""
+
+from typing import Protocol
 
 import numpy as np
 
 from refnet.batch import Array
 from refnet.maths.numeric import Number, clamp
 
-__all__ = ["clip_into", "widened"]
+__all__ = ["CellTape", "clip_into", "widened"]
+
+
+class CellTape(Protocol):
+    """The tape of a cell: x (T, B, D), the states h (T + 1, B, H), of a cell with two states c
+    (T + 1, B, H) as well, and what else its backward pass needs."""
+
+    @property
+    def x(self) -> Array: ...
+    @property
+    def h(self) -> Array: ...
+    @property
+    def c(self) -> Array: ...
 
 
 def clip_into(da: Array, clip: Number | None) -> int:

@@ -123,7 +123,7 @@ def backward(
     recurrent = np.empty_like(a)
     e = np.zeros_like(a, shape=(B, H))
     clipped = 0
-    own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
+    dact: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
     for t in reversed(range(T)):
         if t >= first:
             e = e + dh[t - first]
@@ -133,7 +133,7 @@ def backward(
         da[t, :, 1], _ = gate.backward(a[t, :, 1], z, e * (h[t] - n), p)
         da[t, :, 0], _ = gate.backward(a[t, :, 0], r, da[t, :, 2] * u[t], p)
         clipped += clip_into(da[t, :, :2], clip)
-        own = {name: np.asanyarray(own[name] + slopes[name]) for name in own}
+        dact = {name: np.asanyarray(dact[name] + slopes[name]) for name in dact}
         recurrent[t, :, :2] = da[t, :, :2]
         recurrent[t, :, 2] = da[t, :, 2] * r
         e = e * z + matmul(recurrent[t].reshape(B, 3 * H), p["Whh"])
@@ -144,7 +144,7 @@ def backward(
         "bh": rows.sum(axis=0),
         "bhn": recurrent[:, :, 2].sum(axis=(0, 1)),
         "h0": e,
-        **own,
+        **dact,
     }
     if clip is not None:
         grads["clipped"] = np.asarray(clipped)

@@ -116,7 +116,7 @@ def backward(
     gates, new = p["Whh"][: 2 * H], p["Whh"][2 * H :]
     e = np.zeros_like(a, shape=(B, H))
     clipped = 0
-    own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
+    dact: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
     for t in reversed(range(T)):
         if t >= first:
             e = e + dh[t - first]
@@ -127,7 +127,7 @@ def backward(
         da[t, :, 1], _ = gate.backward(a[t, :, 1], z, e * (h[t] - n), p)
         da[t, :, 0], _ = gate.backward(a[t, :, 0], r, w * h[t], p)
         clipped += clip_into(da[t, :, :2], clip)
-        own = {name: np.asanyarray(own[name] + slopes[name]) for name in own}
+        dact = {name: np.asanyarray(dact[name] + slopes[name]) for name in dact}
         e = e * z + w * r + matmul(da[t, :, :2].reshape(B, 2 * H), gates)
     rows = da.reshape(T * B, 3 * H)
     past = h[:-1].reshape(T * B, H)
@@ -139,7 +139,7 @@ def backward(
         "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),
         "bh": rows.sum(axis=0),
         "h0": e,
-        **own,
+        **dact,
     }
     if clip is not None:
         grads["clipped"] = np.asarray(clipped)

@@ -155,7 +155,7 @@ def backward(
     q = np.zeros_like(a, shape=(B, H)) if dc is None else dc
     dWhr: Any = 0
     clipped = 0
-    own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
+    dact: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
     for t in reversed(range(T)):
         if t >= first:
             e = e + dh[t - first]
@@ -171,7 +171,9 @@ def backward(
         da[t, :, 0], _ = gate.backward(a[t, :, 0], v[t, :, 0], q * v[t, :, 2], p)
         da[t, :, 1], _ = gate.backward(a[t, :, 1], v[t, :, 1], q * c[t], p)
         da[t, :, 2], through_g = act.backward(a[t, :, 2], v[t, :, 2], q * v[t, :, 0], p)
-        own = {name: np.asanyarray(own[name] + through_k[name] + through_g[name]) for name in own}
+        dact = {
+            name: np.asanyarray(dact[name] + through_k[name] + through_g[name]) for name in dact
+        }
         clipped += clip_into(da[t, :, :3], clip)
         q = q * v[t, :, 1]
         for n, name in enumerate(PEEPHOLES[:2]):
@@ -184,7 +186,7 @@ def backward(
         "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),
         "bh": rows.sum(axis=0),
         "h0": np.stack([widened(e, H), q]),
-        **own,
+        **dact,
     }
     if "Whr" in p:
         grads["Whr"] = dWhr if T else np.zeros_like(p["Whr"])

@@ -106,11 +106,11 @@ def backward(
     da = np.empty_like(a)
     carry = np.zeros_like(a, shape=(B, H))
     clipped = 0
-    own: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
+    dact: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
     for t in reversed(range(T)):
         g = carry + dh[t - first] if t >= first else carry
         da[t], slopes = act.backward(a[t], h[t + 1], g, p)
-        own = {name: np.asanyarray(own[name] + slopes[name]) for name in own}
+        dact = {name: np.asanyarray(dact[name] + slopes[name]) for name in dact}
         if clip is not None:
             da[t], changed = clamp(da[t], clip)
             clipped += changed
@@ -121,7 +121,7 @@ def backward(
         "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),
         "bh": rows.sum(axis=0),
         "h0": carry,
-        **own,
+        **dact,
     }
     if clip is not None:
         grads["clipped"] = np.asarray(clipped)

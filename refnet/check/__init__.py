@@ -1,4 +1,4 @@
-"""Judging other implementations: verdicts, adapters, golden vectors, the judge's error rates."""
+"""Judging other implementations: verdicts, adapters, golden vectors."""
 
 from typing import TYPE_CHECKING
 

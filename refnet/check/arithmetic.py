@@ -44,8 +44,8 @@ class Arithmetic:
 
 
 NAMED = {
-    one.name: one
-    for one in (
+    kind.name: kind
+    for kind in (
         Arithmetic("bfloat16", 2.0**-8, 2.0**-8, 0, 2.0**-126, 16),
         Arithmetic("bfloat16-float32", 2.0**-8, 2.0**-24, 0, 2.0**-126, 16),
         Arithmetic("float16-float32", 2.0**-11, 2.0**-24, 0, 2.0**-14, 16),

@@ -10,9 +10,9 @@ from typing import Any
 from refnet.arguments import optional
 from refnet.batch import Params
 from refnet.check.arithmetic import Kind
+from refnet.check.certificates import Case, case_of, certificate, readings_of, sigma_of
 from refnet.check.conventions import Readings
 from refnet.check.given import by_name, judged_types, numbers
-from refnet.check.kept import Case, case_of, certificate, readings_of, sigma_of
 from refnet.check.noise import unit
 from refnet.check.repeats import Theirs, keeps, other_inputs, rerolled, results, strays, tried
 from refnet.check.report import report
@@ -57,10 +57,9 @@ def judge(
     keeps from call to call shows then, and what is wrong at those inputs alone.
     ``dtype``, ``required`` and what is returned as in ``compare``; ``progress`` as in ``certify``.
 
-    The certificate and the sigmas are kept for the next call with the same net or function
-    and the same inputs, by their contents; a function is the same if it is the same object and
-    the numbers and functions that it takes from outside are equal. Where these cannot be read off
-    its code (methods, other modules, files) it is certified at each call.
+    The certificate and the sigmas of a net are stored for the next call with the same net and the
+    same inputs, by their contents. A function is certified at each call: what it takes from
+    outside may have changed.
 
     >>> import numpy as np
     >>> def cube(x):
@@ -164,11 +163,11 @@ def _of_other_inputs(
         if not strays(case, inputs, arrays, sigma):
             continue
         other = case_of(case.what, inputs, None, case.progress)
-        verdict, own = _compared(arrays, other, dtype, required, _Unnamed())
+        verdict, sigmas = _compared(arrays, other, dtype, required, _Unnamed())
         if verdict.verdict == NOT_ROUNDING:
             how = keeps(case, function, inputs, arrays, sigma)
-            name = KEPT.format(how) if how else _named_there(case, other, arrays, verdict, own)
-            return replace(verdict, convention=OTHER.format(what, name)), arrays, other, own
+            name = KEPT.format(how) if how else _named_there(case, other, arrays, verdict, sigmas)
+            return replace(verdict, convention=OTHER.format(what, name)), arrays, other, sigmas
     return None
 
 
@@ -266,11 +265,11 @@ def _named_early(
         arrays = results(theirs, inputs)
     except Exception:  # theirs runs at one size alone
         return ""
-    found = compare(arrays, certified, dtype=dtype, required=())
+    early = compare(arrays, certified, dtype=dtype, required=())
     return (
-        found.convention
-        and _wrong(found) == wrong
-        and (f"{found.convention} (at T = {sizes['T']}, B = {sizes['B']})")
+        early.convention
+        and _wrong(early) == wrong
+        and (f"{early.convention} (at T = {sizes['T']}, B = {sizes['B']})")
         or ""
     )
 

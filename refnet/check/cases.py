@@ -41,8 +41,8 @@ one of these at least a tenth inside."""
 def bounded(net: Net) -> set[str]:
     """The transition's parts of which W is a bounded function, so that they may be large: skew
     matrices, angles, and a spectrum within a margin."""
-    made = getattr(net, "transition", None)
-    return {"A", "a", "p"} & {*made.shapes(2, 2)} if made else set()
+    matrix = getattr(net, "transition", None)
+    return {"A", "a", "p"} & {*matrix.shapes(2, 2)} if matrix else set()
 
 
 def random_params(
@@ -64,8 +64,8 @@ def random_params(
     start = net.init(rng, dtype=dtype, **options)
     if peepholes:
         start |= {name: np.zeros(start["Why"].shape[1], dtype) for name in PEEPHOLES}
-    made = getattr(net, "transition", None)
-    orthogonal, scaled = {"base", *(made.manifold if made else ())}, bounded(net)
+    matrix = getattr(net, "transition", None)
+    orthogonal, scaled = {"base", *(matrix.manifold if matrix else ())}, bounded(net)
 
     def drawn(name: str, value: Array) -> Array:
         part = name.partition(".")[2]
@@ -126,13 +126,13 @@ def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, bat
     return Batch(x, y)
 
 
-def _with_both(rng: np.random.Generator, values: Array, one: int, other: int) -> None:
+def _with_both(rng: np.random.Generator, values: Array, first: int, second: int) -> None:
     """Put two values among several, where they mark no place: of three and more, neither is at the
     first or at the last one alone."""
     if len(values) > 3:
-        values[1 + rng.choice(len(values) - 2, 2, replace=False)] = one, other
+        values[1 + rng.choice(len(values) - 2, 2, replace=False)] = first, second
     elif len(values) > 1:
-        values[:] = (one, other, one)[: len(values)]
+        values[:] = (first, second, first)[: len(values)]
 
 
 def held(kind: Arithmetic, params: Params, batch: Batch) -> tuple[Params, Batch]:
@@ -167,9 +167,13 @@ def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net
         widths = (int(rng.integers(1, 9)), *[H] * int(rng.integers(1, 6)), int(rng.integers(2, 8)))
         flat = FeedforwardNet(widths, ACTIVATIONS[act], loss=loss)
         return flat, random_params(flat, rng, dtype), random_batch(flat, rng, dtype, 0, B)
-    made = str(rng.choice(MADE)) if rng.random() < 0.1 else "dense"
-    H = int(rng.integers(1, 33 if T <= 50 else 13)) if made == "dense" else int(rng.integers(2, 13))
-    if T <= 20 and rng.random() < 0.06 and made == "dense":
+    matrix = str(rng.choice(MADE)) if rng.random() < 0.1 else "dense"
+    H = (
+        int(rng.integers(1, 33 if T <= 50 else 13))
+        if matrix == "dense"
+        else int(rng.integers(2, 13))
+    )
+    if T <= 20 and rng.random() < 0.06 and matrix == "dense":
         H = int(rng.choice([64, 128]))
     act = str(rng.choice(["tanh", "tanh", "relu"])) if kind == "rnn" else "tanh"
     net = RecurrentNet(
@@ -180,12 +184,12 @@ def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net
         loss=loss,
         activation=ACTIVATIONS[act],
         readout=str(rng.choice(["last", "every"])),
-        transition=transition(made),
+        transition=transition(matrix),
     )
     peepholes = kind == "lstm" and rng.random() < 0.4
     norm = float(rng.choice(NORMS)) if bounded(net) else None
     params = random_params(net, rng, dtype, peepholes, norm)
-    if made == "dense":
+    if matrix == "dense":
         # states of relu and of large scales overflow float32 after many steps: no rounding error
         scale = rng.uniform(0.3, 1.5 if T <= 50 and act != "relu" else 1)
         params["Whh"] = (params["Whh"] * scale).astype(dtype)
@@ -195,9 +199,9 @@ def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net
 
 def reference_results(net: Net, params: Params, batch: Batch) -> Params:
     """What a net's own backend gives, by the names that ``compare`` takes."""
-    found = loss_and_gradients(net, params, batch)
+    reference = loss_and_gradients(net, params, batch)
     return {
-        "loss": found.loss,
-        "outputs": found.outputs,
-        **{f"d{name}": value for name, value in found.gradients.items() if name != "clipped"},
+        "loss": reference.loss,
+        "outputs": reference.outputs,
+        **{f"d{name}": value for name, value in reference.gradients.items() if name != "clipped"},
     }

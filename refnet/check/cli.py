@@ -24,7 +24,8 @@ TORCH = """
       in TF32 unless that is switched off
   refnet check torch --function mine.py:loss --cell lstm --sizes 40,16,4
       judge a loss of your own: loss(p, x, y) takes tensors, p["Whh"], p["Wxh"], p["bh"],
-      p["Why"], p["by"] and so on, and returns the mean cross-entropy, which PyTorch derives
+      p["Why"], p["by"] and so on, and returns the mean cross-entropy, which PyTorch
+      differentiates
 """
 
 JAX = """
@@ -32,9 +33,9 @@ JAX = """
       judge recurrent nets written with lax.scan, and the layers of Flax and Equinox, whichever
       is installed
 
-With --function mine.py:loss a loss of your own is judged: loss(p, x, y) takes JAX arrays, p["Whh"],
+--function mine.py:loss judges a loss of your own: loss(p, x, y) takes JAX arrays, p["Whh"],
 p["Wxh"], p["bh"], p["Why"], p["by"] and so on, and returns the mean cross-entropy, which JAX
-derives.
+differentiates.
 """
 
 OWN = """
@@ -48,59 +49,60 @@ ONNX = """
 """
 
 SIGMAS = """
-A difference is measured in sigmas of rounding: up to 6 it is explained by rounding, above
-12 it is not, and the convention that would explain it is named if there is one.
+The judge measures a difference in sigmas of rounding: up to 6 it is explained by rounding, above 12
+it is not. The verdict names the convention that would explain the difference, if there is one.
 """
 
 FUNCTION = """examples:
   refnet check function --example numpy > mine.py
   refnet check function mine.py:gradients --sizes 1,4,1 50,32,4 --junit report.xml
-      a file that runs, a tanh net of one layer without a mask, to be changed into your own;
-      there are numpy, torch, jax and c
+      a file that runs, a tanh net of one layer without a mask; change it into your own code
+      (the examples are numpy, torch, jax and c)
   refnet check function lstm.py:gradients --cell lstm --layers 2 --bidirectional --mask
       a function that computes another net, which the options describe
 
-Your function gets NumPy arrays and returns a dict of arrays (or of tensors) by name:
+Your function receives NumPy arrays and returns a dict of arrays (or of tensors) by name:
 
   def gradients(p, x, y):            # with --mask: p, x, y, mask
       ...
       return {"loss": loss, "dWhh": dWhh, "dWxh": dWxh, "dbh": dbh, "dWhy": dWhy, "dby": dby}
 
 p is a dict: Whh (G H, H), Wxh (G H, D), bh (G H,) with the G gates of a cell stacked in the
-order i, f, g, o (lstm), i, g, o (cifg), or r, z, n (gru_before; gru, which also has bhn (H,), added
-to its Whh h of n). With several layers, both directions or --readout none the names are Whh_l0,
-Whh_l0_reverse, Whh_l1, ... The read-out is Why (C, H) and by (C,). If asked for there are h0
-(--h0), Wpi, Wpf and Wpo (H,), and bhh, which is added to bh: (G H,), but (2 H,) of the gru, for r
-and z. x is (T, B, D); y classes (B,) or (T, B), or targets; mask bool (T, B).
+order i, f, g, o (lstm), i, g, o (cifg), or r, z, n (gru_before and gru). gru also has bhn (H,),
+which it adds to Whh h in n. With several layers, both directions or --readout none the names are
+Whh_l0, Whh_l0_reverse, Whh_l1, ... The read-out is Why (C, H) and by (C,). Options add h0 (--h0),
+Wpi, Wpf and Wpo (H,) (--peepholes), and bhh (--biases 2), which the net adds to bh: (G H,), or
+(2 H,) for r and z of the gru. x is (T, B, D); y has classes (B,) or (T, B), or targets; mask is
+bool (T, B).
 
-The dict that is returned must have d + name for every parameter (or the names after --required),
-and may have loss, outputs, h (T + 1, B, H), c and dx: all that it has is judged. At the masked
-steps after a sequence's end the states run on; with --readout none the outputs are 0 there. States
-of several layers, of both directions and with --readout none are h_l0, c_l0, h_l0_reverse, ...
+The dict must have d + name for every parameter (or the names after --required), and may have loss,
+outputs, h (T + 1, B, H), c and dx: the judge judges everything in it. At the masked steps after the
+end of a sequence the states run on; with --readout none the outputs are 0 there. States of several
+layers, of both directions and with --readout none are h_l0, c_l0, h_l0_reverse, ...
 """
 
 TOLERANCES = """example:
   refnet check tolerances --cell lstm --sizes 50,32,4
-      for np.testing.assert_allclose(theirs, exact, rtol, atol) in a test of your own; double
-      them where both sides are in the same type (refnet.check.tolerances has the formula)
+      for np.testing.assert_allclose(theirs, exact, rtol, atol) in your own test; double them
+      if both sides are in the same type (refnet.check.tolerances has the formula)
 """
 
 STATUS = """
-exit status: 0 if all is explained by rounding (what a framework refuses to compute does not count),
-1 if not, 2 if it could not be judged or on an error
+exit status: 0 if rounding explains everything (except what a framework refuses to compute), 1 if
+not, 2 if nothing could be judged or after an error
 """
 
 READ = """
-exit status: 0 if all is explained by rounding, 1 if not or if a result is missing or cannot be
-read, 2 if none could be judged or on an error
+exit status: 0 if rounding explains everything, 1 if not or if a result is missing or cannot be
+read, 2 if nothing could be judged or after an error
 """
 
 PLAIN = """
-exit status: 0, or 2 on an error
+exit status: 0 after success, 2 after an error
 """
 
 VARIED = (
-    "20,16,4 7,6,1 1,2,1 3,1,2 5,19,9, with H + 1 where H has to be even, and 20,16,4 with "
+    "20,16,4 7,6,1 1,2,1 3,1,2 5,19,9, with H + 1 where H must be even, and 20,16,4 with "
     "large inputs and, if a derivative jumps, with zeros; a transition's function also at "
     "3,4,2, with its parts at several 1-norms"
 )
@@ -123,56 +125,56 @@ def add_commands(subparsers: Any) -> None:
     )
     judges = check.add_subparsers(dest="judge", metavar="WHAT", required=True)
     for name, text, examples in (("torch", "PyTorch", TORCH), ("jax", "JAX", JAX)):
-        one = _parser(
+        parser = _parser(
             judges,
             name,
             f"judge {text}'s layers, or a function written for it",
             f"examples:{examples}{SIGMAS}",
         )
-        one.add_argument(
+        parser.add_argument(
             "--function",
             metavar="FILE.py:NAME",
             help="judge this loss(p, x, y), or "
             "loss(p, x, y, mask), instead of the framework's own layers",
         )
-        one.add_argument(
+        parser.add_argument(
             "--device",
             metavar="NAME",
             help="where the framework computes, such as "
             "cuda (torch), gpu (jax) or cpu (default: the framework's own choice)",
         )
         _describing(
-            one,
+            parser,
             "of its cells 1,4,1 50,32,4 200,32,8, of its other layers 6,4,3; with "
             f"--function {VARIED}",
         )
-        _with_special_inputs(one)
-        _common(one, commands.judge_framework)
-    own = _parser(judges, "function", "judge gradients that code of your own computes", FUNCTION)
-    own.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function to judge")
-    own.add_argument(
+        _with_special_inputs(parser)
+        _common(parser, commands.judge_framework)
+    parser = _parser(judges, "function", "judge gradients that your own code computes", FUNCTION)
+    parser.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function to judge")
+    parser.add_argument(
         "--example",
         choices=("c", "jax", "numpy", "torch"),
         help="print a file with a correct function named gradients, to start from",
     )
-    own.add_argument(
+    parser.add_argument(
         "--required",
         metavar="NAMES",
-        help="what the function has to return, such "
+        help="what the function must return, such "
         "as outputs,dx (default: the gradient of every parameter)",
     )
-    _describing(own, VARIED)
-    _with_special_inputs(own)
-    _common(own, commands.judge_own)
-    own = _parser(
+    _describing(parser, VARIED)
+    _with_special_inputs(parser)
+    _common(parser, commands.judge_own)
+    parser = _parser(
         judges,
         "tolerances",
-        "the rtol and atol that rounding warrants for each quantity",
+        "print the rtol and atol that rounding warrants for each quantity",
         TOLERANCES,
         PLAIN,
     )
-    _describing(own, "20,16,4")
-    _common(own, commands.list_tolerances, verdicts=False)
+    _describing(parser, "20,16,4")
+    _common(parser, commands.list_tolerances, verdicts=False)
     onnx = _parser(
         judges,
         "onnx",
@@ -199,49 +201,20 @@ def add_commands(subparsers: Any) -> None:
     _common(onnx, commands.judge_onnx)
     keras = _parser(judges, "keras", "judge Keras's recurrent layers, on JAX", SIGMAS)
     _common(keras, commands.judge_keras)
-    rates = _parser(
-        judges,
-        "rates",
-        "measure how often the verdict is wrong",
-        "example:\n  refnet check rates --nets 400\n      more than 6,000 correct "
-        "results of twenty implementations and 8,000 planted bugs, in half an hour\n",
-        "\nexit status: 0 if no verdict is wrong, 1 if one is, 2 on an error\n",
-    )
-    rates.add_argument(
-        "--nets",
-        type=size,
-        default=400,
-        metavar="N",
-        help="random nets, each run by every implementation that is written for it (default: 400)",
-    )
-    rates.add_argument(
-        "--longest", type=size, default=784, metavar="T", help="the longest sequence (default: 784)"
-    )
-    rates.add_argument(
-        "--implementations",
-        metavar="NAMES",
-        help="comma-separated, such as 'compiled,C pairwise,PyTorch' (default: all)",
-    )
-    _common(rates, commands.measure_rates, verdicts=False)
-    checkers = _parser(
-        judges,
-        "checkers",
-        "which planted bugs gradcheck, check_grads and allclose find, beside this judge",
-        "example:\n  refnet check checkers "
-        "--json FILE\n      which checker accepts which bug, in some minutes; FILE "
-        "also has the seconds that each took\n",
-        PLAIN,
-    )
-    _common(checkers, commands.compare_checkers, verdicts=False)
 
-    vectors = _parser(subparsers, "vectors", "golden vectors for any language", VECTORS, READ)
+    vectors = _parser(
+        subparsers, "vectors", "write and judge golden vectors for any language", VECTORS, READ
+    )
     actions = vectors.add_subparsers(dest="action", metavar="ACTION", required=True)
     write = _parser(actions, "write", "write the catalogue with its manifest", VECTORS, PLAIN)
     write.add_argument(
-        "folder", type=named, metavar="DIR", help="the folder to write to, made if it is not there"
+        "folder",
+        type=named,
+        metavar="DIR",
+        help="the folder to write to; created if it does not exist",
     )
     write.set_defaults(run=commands.write_vectors)
-    judge = _parser(actions, "judge", "judge what a program wrote back", VECTORS, READ)
+    judge = _parser(actions, "judge", "judge the results that a program wrote", VECTORS, READ)
     judge.add_argument(
         "folder", type=named, metavar="DIR", help="the folder that `vectors write` wrote"
     )
@@ -262,14 +235,14 @@ def add_commands(subparsers: Any) -> None:
 def _parser(
     subparsers: Any, name: str, text: str, examples: str, status: str = STATUS
 ) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = subparsers.add_parser(
+    parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
         help=text,
         description=text[0].upper() + text[1:] + ".",
         epilog=examples + status,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    return made
+    return parser
 
 
 def _common(
@@ -298,7 +271,7 @@ def _common(
         parser.add_argument(
             "--allow-suspicious",
             action="store_true",
-            help="fail only what is *not rounding*, not what is suspicious",
+            help="fail only on *not rounding*, not on suspicious",
         )
     parser.set_defaults(run=run)
 
@@ -311,25 +284,25 @@ def _with_special_inputs(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const="large",
         default="",
-        help="judge a function with large inputs, which saturate tanh and gates and "
-        "overflow exp: a mistake that shows only there hides behind others "
-        "(default: besides usual ones, if no --sizes are given)",
+        help="judge a function only with large inputs, which saturate tanh and gates and "
+        "overflow exp; some mistakes show only there "
+        "(default: besides the usual inputs, unless --sizes is given)",
     )
     group.add_argument(
         "--zeros",
         dest="at",
         action="store_const",
         const="zeros",
-        help="judge a function with a sequence of zeros, biases and initial states "
-        "of zero: there relu has its kink, where its derivative is taken to be 0, "
-        "as from the left (default: the same, if a derivative jumps)",
+        help="judge a function only with a sequence of zeros and with zero biases and initial "
+        "states: there relu has its kink, where the reference takes the derivative from the "
+        "left, 0 (default: as for --large, if a derivative jumps)",
     )
 
 
 def _describing(parser: argparse.ArgumentParser, default: str) -> None:
     """The options that say which net a function computes, and the sizes to run it at."""
     from refnet.check.arithmetic import NAMED
-    from refnet.check.own import Described
+    from refnet.check.userfunction import Described
 
     net = parser.add_argument_group("the net that a function computes")
     for entry in fields(Described):
@@ -359,7 +332,7 @@ def _describing(parser: argparse.ArgumentParser, default: str) -> None:
         type=sizes,
         nargs="+",
         metavar="T,H,B",
-        help=f"steps, hidden units and sequences; several may be given (default: {default})",
+        help=f"steps, hidden units and sequences, once or more (default: {default})",
     )
     net.add_argument(
         "--dtypes",
@@ -367,7 +340,7 @@ def _describing(parser: argparse.ArgumentParser, default: str) -> None:
         default=("float32", "float64"),
         metavar="NAME",
         choices=("float16", "float32", "float64", *NAMED),
-        help="what it computes in: "
-        f"float16, float32, float64, or {', '.join(NAMED)}; for these it gets its "
+        help="the type that it computes in: "
+        f"float16, float32, float64, or {', '.join(NAMED)}; for these it receives its "
         "numbers as float32 (default: float32 float64)",
     )

@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from refnet.check.loader import arrays_by_name, loaded, one_number
 from refnet.check.tables import cell, junit, save, show
 
 if TYPE_CHECKING:
@@ -22,14 +21,12 @@ if TYPE_CHECKING:
     from refnet.check.survey import Dtypes, Sizes
 
 __all__ = [
-    "compare_checkers",
     "judge_framework",
     "judge_keras",
     "judge_onnx",
     "judge_own",
     "judge_vectors",
     "list_tolerances",
-    "measure_rates",
     "write_vectors",
 ]
 
@@ -122,7 +119,9 @@ def judge_framework(args: argparse.Namespace) -> int:
         rows = every(given or survey.SIZES, args.seed, _progress, dtypes)
         both = chain(rows, _layer_rows(args.judge, args.seed, given, dtypes))
         return _finish(show(({**row, **device} for row in both), _table()), args)
-    loss = loaded(args.function, one_number)
+    from refnet.check.userfunction import loaded, loss_of
+
+    loss = loaded(args.function, loss_of)
     return _judge_described(
         args, lambda params, batch: adapter.gradients(loss, params, batch), args.judge
     )
@@ -131,7 +130,7 @@ def judge_framework(args: argparse.Namespace) -> int:
 def _of_layers(args: argparse.Namespace) -> "Sizes":
     """The sizes at which a framework's own layers are judged, () if none are given. Raises
     ValueError for options that only a function has."""
-    from refnet.check.own import Described
+    from refnet.check.userfunction import Described
 
     given = [
         entry.name for entry in fields(Described) if getattr(args, entry.name) != entry.default
@@ -159,8 +158,8 @@ def _layer_rows(
     packages = {"torch": ("torch",), "jax": ("flax", "equinox"), "keras": ("keras",)}[extra]
     for table in layers.TABLES:
         if table.package in packages and find_spec(table.package):
-            for one in sizes or layers.SIZES:
-                yield from layers.rows(table, one, dtypes or survey.DTYPES, seed)
+            for case_sizes in sizes or layers.SIZES:
+                yield from layers.rows(table, case_sizes, dtypes or survey.DTYPES, seed)
     for package in packages:
         if find_spec(package) is None:
             print(
@@ -177,7 +176,7 @@ def judge_keras(args: argparse.Namespace) -> int:
 
 def judge_own(args: argparse.Namespace) -> int:
     """``check function``."""
-    from refnet.check.own import example
+    from refnet.check.userfunction import arrays_by_name, example, loaded
 
     if args.example:
         print(example(args.example), end="")
@@ -191,8 +190,8 @@ def judge_own(args: argparse.Namespace) -> int:
     function = loaded(args.function, arrays_by_name)
 
     def called(params: "Params", batch: "Batch") -> "Params":
-        found: Params = function(params, *(part for part in batch if part is not None))
-        return found
+        results: Params = function(params, *(part for part in batch if part is not None))
+        return results
 
     return _judge_described(args, called, "own", _listed(args.required) if args.required else None)
 
@@ -204,9 +203,9 @@ def _judge_described(
     required: tuple[str, ...] | None = None,
 ) -> int:
     from refnet.check.cases import NORMS, bounded
-    from refnet.check.own import SAID, Described, own_rows
+    from refnet.check.userfunction import SAID, Described, function_rows
 
-    described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
+    described = Described.of(args)
     each = (
         [(args.sizes or DEFAULT[:1], args.at)]
         if args.sizes or args.at
@@ -218,7 +217,7 @@ def _judge_described(
         ]
     )
     rows = chain.from_iterable(
-        own_rows(
+        function_rows(
             function,
             described,
             sizes,
@@ -242,9 +241,9 @@ def _judge_described(
 def list_tolerances(args: argparse.Namespace) -> int:
     """``check tolerances``."""
     _need("certify")
-    from refnet.check.own import Described, tolerance_rows
+    from refnet.check.userfunction import Described, tolerance_rows
 
-    described = Described(**{entry.name: getattr(args, entry.name) for entry in fields(Described)})
+    described = Described.of(args)
     rows = tolerance_rows(described, args.sizes or DEFAULT[:1], args.dtypes, args.seed, _progress)
     save(
         args.json,
@@ -265,64 +264,6 @@ def judge_onnx(args: argparse.Namespace) -> int:
         return _finish(show(both, _table()), args)
     rows = survey.model_rows(args.model, args.steps, args.batch, args.seed, _progress)
     return _finish(show(rows, _table(len(f"{args.model.name}: gru_before"))), args)
-
-
-def measure_rates(args: argparse.Namespace) -> int:
-    """``check rates``."""
-    from refnet.check import errorrates
-    from refnet.check.implementations import IMPLEMENTATIONS
-
-    names = _listed(args.implementations) if args.implementations else tuple(IMPLEMENTATIONS)
-    unknown = set(names) - set(IMPLEMENTATIONS)
-    if unknown:
-        raise ValueError(
-            f"--implementations: {', '.join(unknown)} is unknown; choose from "
-            f"{', '.join(IMPLEMENTATIONS)}"
-        )
-    _need(
-        "all,test",
-        *(
-            module
-            for name, module in (
-                ("PyTorch", "torch"),
-                ("JAX", "jax"),
-                ("autograd", "autograd"),
-                ("onnxruntime", "onnx"),
-                ("onnxruntime", "onnxruntime"),
-                ("ONNX reference", "onnx"),
-            )
-            if name in names
-        ),
-    )
-    columns = {
-        "what": 60,
-        "cell": 6,
-        "dtype": 8,
-        "T": 4,
-        "H": 3,
-        "B": 2,
-        "worst": 8,
-        "z": 9,
-        "verdict": 22,
-        "convention": 0,
-    }
-    rows = show(errorrates.correct_rows(args.nets, args.seed, args.longest, names), columns)
-    rows += show(errorrates.bug_rows(args.seed), columns)
-    found = errorrates.summary(rows)
-    tables = errorrates.tables(rows)
-    save(args.json, tables.pop("rows"), summary=found, **tables)
-    print("\n".join(f"{name.replace('_', ' ')}: {cell(value)}" for name, value in found.items()))
-    return 1 if found["false_alarms"] or found["missed"] else 0
-
-
-def compare_checkers(args: argparse.Namespace) -> int:
-    """``check checkers``."""
-    _need("torch,jax", "torch", "jax")
-    from refnet.check.checkers import CHECKERS, checker_rows
-
-    columns = {"case": 25, "bug": 60, **{name: len(name) for name in CHECKERS}}
-    save(args.json, show(checker_rows(args.seed), columns))
-    return 0
 
 
 def write_vectors(args: argparse.Namespace) -> int:

@@ -9,15 +9,16 @@ tests/check/test_compare.py::test_convention_is_named.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import chain, combinations, islice
-from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import arithmetic
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
-from refnet.check.mistakes import faint, mistakes, of_the_stack, of_the_types
+from refnet.check.mistakes import Mistake, faint, mistakes, of_the_types
+from refnet.check.mistakes.base import Mistakes
 from refnet.check.naive import covers, run
 from refnet.check.noise import spread
 from refnet.exact.enclose import Certified
@@ -25,6 +26,7 @@ from refnet.nets.stacked import StackedNet
 
 __all__ = ["Readings"]
 
+Pair = tuple[Mistake, Mistake]
 FORWARD = ("loss", "outputs")
 WORK = 3e11
 """Multiplications that may be spent on one mistake, and again on two: about a minute each."""
@@ -58,44 +60,27 @@ class Readings:
             y=batch.y if batch.y.dtype.kind in "iu" else np.asarray(batch.y, float),
         )
         self.true = {name: value.value for name, value in certified.named().items()}
-        self.mistakes: list[Any] = []
-        self.found: list[tuple[str, Params]] = []
+        self.mistakes: list[Mistake] = []
 
-    def _computed(self) -> list[tuple[str, Params]]:
-        if not self.found and isinstance(self.net, StackedNet):
-            self._run(of_the_stack(self.net, self.params, self.batch))
-        if not self.found and covers(self.net, self.params):
-            self._run(
-                chain(
-                    mistakes(self.net, self.params, self.batch),
-                    faint(self.net),
-                    of_the_types(self.net, self.certified.batch),
-                )
-            )
-            with np.errstate(all="ignore"):
-                self.found += [
-                    (
-                        label,
-                        run(
-                            self.net,
-                            {
-                                **self.params,
-                                **{name: np.asarray(value, float) for name, value in other.items()},
-                            },
-                            self.batch,
-                        ),
-                    )
-                    for label, other in self.variants.items()
-                ]
-        return self.found
-
-    def _run(self, every: Iterable[Any]) -> None:
+    @cached_property
+    def computed(self) -> list[tuple[str, Params]]:
+        """What every mistake, and every variant, would give, by its name."""
+        if not covers(self.net, self.params):
+            return []
+        more: tuple[Mistakes, ...] = ()
+        if not isinstance(self.net, StackedNet):
+            more = faint(self.net), of_the_types(self.net, self.certified.batch)
+        every = chain(mistakes(self.net, self.params, self.batch), *more)
         with np.errstate(all="ignore"):
             self.mistakes = list(islice(every, self.passes()))
-            self.found = [
+            readings = [
                 (mistake.name, mistake.run(self.net, self.params, self.batch))
                 for mistake in self.mistakes
             ]
+            for label, other in self.variants.items():
+                wide = {name: np.asarray(value, float) for name, value in other.items()}
+                readings.append((label, run(self.net, self.params | wide, self.batch)))
+        return readings
 
     def passes(self) -> int:
         """How many passes WORK allows."""
@@ -139,10 +124,10 @@ class Readings:
         with np.errstate(all="ignore"):
             search = _Search(self, given, set(wrong) & set(given), sigma, u)
             before = _Search(former, former.true, set(), sigma, u)
-            seen = {label for label, reading in former._computed() if before.whole(reading) > 1}
+            seen = {label for label, reading in former.computed if before.whole(reading) > 1}
             return search.best(
                 (label.format("the weight gradients"), reading)
-                for label, reading in self._computed()
+                for label, reading in self.computed
                 if label not in seen
             )
 
@@ -162,7 +147,7 @@ class _Search:
         }
         usual = max(known.values(), default=u)
         self.relative = {name: known.get(name, usual) for name in size}
-        self.endless = {
+        self.infinite = {
             name: bad for name, value in given.items() if (bad := ~np.isfinite(value)).any()
         }
         self.gap = {
@@ -185,9 +170,10 @@ class _Search:
         theirs = self.given[name]
         if theirs.shape != value.shape:
             return np.inf
-        if name in self.endless:
+        if name in self.infinite:
             theirs, value = (
-                np.where(self.endless[name] & ~np.isfinite(one), 0, one) for one in (theirs, value)
+                np.where(self.infinite[name] & ~np.isfinite(array), 0, array)
+                for array in (theirs, value)
             )
         size, left = _norm(value), _norm(theirs - value)
         enough = 12 * (max(self.spread[name], self.relative[name] * size) + self.u * size)
@@ -212,10 +198,10 @@ class _Search:
                 return np.inf
         return worst
 
-    def best(self, found: Iterable[tuple[str, Params]]) -> str:
+    def best(self, readings: Iterable[tuple[str, Params]]) -> str:
         """The closest reading; an earlier one unless another is twice as close."""
         least, label = np.inf, ""
-        for name, reading in found:
+        for name, reading in readings:
             ratio = self.whole(reading)
             if ratio <= 1 and (not label or ratio < least / 2):
                 least, label = ratio, name
@@ -229,10 +215,10 @@ class _Search:
                 yield label, {**self.true, name: value}
         for label, part in shared_edits(self.true, self.all.certified):
             yield label, {**self.true, **part}
-        for label, reading in self.all._computed():
+        for label, reading in self.all.computed:
             yield label.format("the weight gradients"), reading
         if len(self.wrong) == 1:
-            for label, reading in self.all._computed():
+            for label, reading in self.all.computed:
                 if "{}" in label and name in reading:
                     yield label.format(name), {**self.true, name: reading[name]}
 
@@ -322,7 +308,7 @@ class _Search:
     def two(self) -> Iterator[tuple[str, Params]]:
         """Two mistakes at once, of which one may be an edit of one quantity."""
         certified = self.all.certified
-        computed = self.all._computed()
+        computed = self.all.computed
         for label, reading in [("", self.true), *computed]:
             if not self.wrong <= set(reading):
                 continue
@@ -353,7 +339,9 @@ class _Search:
         be among the two."""
         case = self.all
         common = [mistake for mistake in case.mistakes if mistake.common]
-        seen = {mistake.name: reading for mistake, (_, reading) in zip(case.mistakes, case.found)}
+        seen = {
+            mistake.name: reading for mistake, (_, reading) in zip(case.mistakes, case.computed)
+        }
         common = [mistake for mistake in common if self._only_wrong(seen[mistake.name])]
         forward = [mistake for mistake in common if mistake.forward]
         others = [mistake for mistake in common if not mistake.forward]
@@ -374,16 +362,15 @@ class _Search:
         for first, second in self._affordable(pairs):
             yield f"{first.label}; {second.label}", self._together(first, second)
 
-    def _affordable(self, pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    def _affordable(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         return islice(pairs, min(self.all.passes(), PAIRS))
 
-    def _together(self, first: Any, second: Any, **how: bool) -> Params:
+    def _together(self, first: Mistake, second: Mistake, **how: bool) -> Params:
         case = self.all
         try:
-            found: Params = first.run(case.net, case.params, case.batch, *second.passes, **how)
+            return first.run(case.net, case.params, case.batch, *second.passes, **how)
         except (ValueError, IndexError, KeyError):  # these two do not go together
             return {name: np.full_like(value, np.inf) for name, value in self.true.items()}
-        return found
 
     def _only_wrong(self, reading: Params) -> bool:
         """Whether a reading differs from the truth, and only where something is wrong."""

@@ -6,13 +6,12 @@ Checked by: tests/check/test_mistake_names.py.
 """
 
 from collections.abc import Iterator
-from itertools import permutations
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
-from refnet.check.mistakes.gates import taken
+from refnet.check.mistakes.gates import orders, taken
 from refnet.exact.enclose import Certified
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import plain
@@ -78,10 +77,8 @@ def _of_the_gates(name: str, right: Array, certified: Certified) -> Edits:
             f"each gate's block of {name} is transposed",
             np.concatenate([part.T for part in np.split(right, G)]),
         )
-    for order in permutations(range(G)):
-        if order != tuple(range(G)):
-            names = ", ".join(net.gates[n] for n in order)
-            yield f"{name} has its gates stacked in the order {names}", taken(order)(right)
+    for order, names in orders(net.gates):
+        yield f"{name} has its gates stacked in the order {names}", taken(order)(right)
     for n, gate in enumerate(net.gates):
         part = right.copy()
         part[n * net.hidden : (n + 1) * net.hidden] = 0
@@ -145,8 +142,7 @@ def shared_edits(right: Params, certified: Certified) -> Iterator[tuple[str, Par
     net = certified.net
     if isinstance(net, RecurrentNet) and len(net.gates) > 1:
         gates = {name: value for name, value in gradients.items() if plain(name) in STACKED}
-        for order in permutations(range(len(net.gates))):
-            names = ", ".join(net.gates[n] for n in order)
+        for order, names in orders(net.gates):
             yield (
                 f"the gradients' gates are stacked in the order {names}",
                 {name: taken(order)(value) for name, value in gates.items()},
@@ -188,14 +184,14 @@ def shared_fitted_edits(
             f"every gradient is clipped at {bound:.6g}",
             {name: np.clip(right[name], -bound, bound) for name in names},
         )
-    own = [name for name in names if name[1:] in certified.params]
-    decay = _decay({name: right[name] for name in own}, given, certified.params)
+    weights = [name for name in names if name[1:] in certified.params]
+    decay = _decay({name: right[name] for name in weights}, given, certified.params)
     if decay is not None:
         yield (
             f"every gradient has {decay:.4g} times the parameter added (weight decay)",
             {
                 name: right[name] + decay * np.asarray(certified.params[name[1:]], float)
-                for name in own
+                for name in weights
             },
         )
 
@@ -214,7 +210,7 @@ def _times(factor: float, certified: Certified) -> str:
     sizes: dict[str, float] = {"B": x.shape[-2], "C": C}
     if x.ndim == 3:
         sizes |= {"T": len(x), "T B": len(x) * x.shape[1], "gain": getattr(net, "gain", 1)}
-    found = [
+    texts = [
         text
         for name, size in sizes.items()
         if size != 1
@@ -228,7 +224,7 @@ def _times(factor: float, certified: Certified) -> str:
         more = abs(factor) - 1
         return f"{'-' * (factor < 0)}(1 {'+' if more > 0 else '-'} {abs(more):.2g}) times"
     sign = "-" * (factor < 0)
-    return f"{' = '.join([*(sign + text for text in found), f'{factor:.6g}'])} times"
+    return f"{' = '.join([*(sign + text for text in texts), f'{factor:.6g}'])} times"
 
 
 def _decay(right: Params, theirs: Params, params: Params) -> float | None:

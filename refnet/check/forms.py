@@ -1,10 +1,10 @@
-"""Textbook forms of a formula that are right, but lose digits that the reference's form keeps.
+"""Textbook forms of a formula that are correct but lose digits that the reference's form keeps.
 
-``(1 + tanh(a / 2)) / 2`` is the sigmoid, but of a closed gate it keeps no digit: its error is
-one unit roundoff of 1, not of the result. A program that uses such a form is not wrong; its
-results are not explained by the rounding of the reference's operations either. So the noise of
-``refnet.check.noise`` is measured once more with the form in place: every operation is perturbed
-by its rounding error, that one, too, which the result is the small difference of.
+``(1 + tanh(a / 2)) / 2`` is the sigmoid, but for a closed gate it keeps no digit: its error is one
+unit roundoff of 1, not of the result. A program that uses such a form is not wrong, yet the
+rounding of the reference's operations does not explain its results. So ``refnet.check.noise``
+measures the noise once more with the form in place. Every operation is then perturbed by its
+rounding error, including the one whose small difference is the result.
 
 Checked by: tests/check/test_textbook_forms.py.
 """
@@ -86,19 +86,19 @@ _LOSSES: dict[str, Loss] = {
 
 def forms(net: Net) -> Form:
     """The forms that this net's formulas have."""
-    names, found = {net.activation.name}, []
+    names, possible = {net.activation.name}, []
     if isinstance(net, RecurrentNet) and net.cell != "rnn":
         names.add(net.gate.name)
         if net.cell in ("gru", "gru_before"):
-            found.append(MIX)
+            possible.append(MIX)
         if net.cell == "cifg":
-            found.append(COUPLED)
-    found += [
+            possible.append(COUPLED)
+    possible += [
         form
         for form, name in ((SIGMOID, "sigmoid"), (TANH, "tanh"), (SOFTSIGN, "softsign"))
         if name in names
     ]
-    return (*found, *(_LOSSES if net.loss == "cross_entropy" else ()))
+    return (*possible, *(_LOSSES if net.loss == "cross_entropy" else ()))
 
 
 def combined(parts: Form) -> Iterator[Form]:
@@ -110,7 +110,7 @@ def combined(parts: Form) -> Iterator[Form]:
 
 
 def _net(net: Net, form: Form) -> Net:
-    own: dict[str, dict[str, Any]] = {
+    replacements: dict[str, dict[str, Any]] = {
         name: how
         for name, how, part in (
             ("sigmoid", {"value": _sigmoid}, SIGMOID),
@@ -121,7 +121,7 @@ def _net(net: Net, form: Form) -> Net:
     }
 
     def formed(entry: Activation) -> Activation:
-        return replace(entry, **own.get(entry.name, {}))
+        return replace(entry, **replacements.get(entry.name, {}))
 
     net = replace(net, activation=formed(net.activation))
     if not isinstance(net, RecurrentNet):
@@ -154,7 +154,7 @@ def _run(certified: Certified, form: Form, lifted: Lift) -> Params:
         for cell in _tapes(tape):
             cell.v[:, :, 1] = 1 - cell.v[:, :, 0]
     counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
-    own = [_LOSSES[part] for part in form if part in _LOSSES]
+    losses = [_LOSSES[part] for part in form if part in _LOSSES]
     y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
     loss, doutputs = score(
         net.loss,
@@ -162,7 +162,7 @@ def _run(certified: Certified, form: Form, lifted: Lift) -> Params:
         y,
         counted,
         divisor,
-        {**LOSSES, "cross_entropy": (*own, LOSSES["cross_entropy"])[0]},
+        {**LOSSES, "cross_entropy": (*losses, LOSSES["cross_entropy"])[0]},
     )
     gradients = net.backward(params, tape, doutputs)
     gradients.pop("clipped", None)

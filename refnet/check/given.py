@@ -1,18 +1,27 @@
-"""What another program gives: arrays of any kind, as float64, and the types they are judged by.
+"""Another program's results: arrays of any kind, as float64, and the types to judge them by.
 
 Checked by: tests/check/test_compare.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array
+from refnet.batch import Array, Params
 from refnet.check.arithmetic import NAMED, Kind, arithmetic
 from refnet.check.noise import unit
 
-__all__ = ["NoneFits", "asked", "by_name", "constant", "judged_types", "numbers", "unreadable"]
+__all__ = [
+    "NoneFits",
+    "asked",
+    "by_name",
+    "constant",
+    "finite_numbers",
+    "judged_types",
+    "numbers",
+    "unreadable",
+]
 
 
 class NoneFits(ValueError):
@@ -24,20 +33,20 @@ def by_name(theirs: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, An
     for "dWhh", and its count of clipped entries is no result. Raises NoneFits if no name fits,
     TypeError for a name that is no text and for what NumPy cannot read."""
 
-    def own(name: Any) -> Any:
+    def full_name(name: Any) -> Any:
         full = f"d{name}"
         return full if name not in known and full in known and full not in theirs else name
 
     _admit(theirs)
-    found = {own(name): value for name, value in theirs.items()}
-    if found and not known.keys() & found.keys():
+    arrays = {full_name(name): value for name, value in theirs.items()}
+    if arrays and not known.keys() & arrays.keys():
         raise NoneFits(
             f"no name fits: theirs has {', '.join(map(str, theirs))}; need names of "
             f"results, which are {', '.join(known)}"
         )
     if "clipped" not in known:
-        found.pop("clipped", None)
-    return found
+        arrays.pop("clipped", None)
+    return arrays
 
 
 def constant(name: str) -> bool:
@@ -60,6 +69,16 @@ def numbers(theirs: Any) -> Array | None:
     )
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # wider; signalling NaN
         return array.astype(np.float64) if known else None
+
+
+def finite_numbers(theirs: Mapping[str, Any], names: Container[str]) -> Params:
+    """The arrays of ``theirs`` by one of the ``names`` that can be compared with anything."""
+    known = {name: numbers(theirs[name]) for name in theirs if name in names}
+    return {
+        name: value
+        for name, value in known.items()
+        if value is not None and np.isfinite(value).all()
+    }
 
 
 def unreadable(theirs: Any) -> str:
@@ -94,28 +113,28 @@ def judged_types(theirs: Mapping[str, Any], dtype: Kind | None) -> tuple[dict[st
             {"": kind, **dict.fromkeys(theirs, kind)},
             f"every array is judged as {kind}, as asked",
         )
-    own: dict[str, Any] = {}
+    types: dict[str, Any] = {}
     for name, value in theirs.items():
         if numbers(value) is not None:
             array = np.asarray(value)
             typed = array.ndim > 0 and not isinstance(value, (list, tuple))
             if array.dtype.name in NAMED:
-                own[name] = NAMED[array.dtype.name]
+                types[name] = NAMED[array.dtype.name]
             elif array.dtype.kind == "f" and (typed or array.dtype != np.float64):
                 wider = np.finfo(array.dtype).eps < np.finfo(np.float64).eps
-                own[name] = np.dtype(float) if wider else array.dtype.newbyteorder("=")
-    kinds = list(own.values())
+                types[name] = np.dtype(float) if wider else array.dtype.newbyteorder("=")
+    kinds = list(types.values())
     usual = max(
         kinds, key=lambda kind: (kinds.count(kind), unit(kind)), default=np.dtype(np.float64)
     )
-    untyped = [name for name in theirs if name not in own]
+    untyped = [name for name in theirs if name not in types]
     text = [
-        f"{kind}: {', '.join(name for name in own if own[name] == kind)}"
+        f"{kind}: {', '.join(name for name in types if types[name] == kind)}"
         for kind in dict.fromkeys(kinds)
     ]
     if untyped:
         text.append(f"{usual}, as most arrays: {', '.join(untyped)} (of no type of their own)")
-    return {"": usual, **dict.fromkeys(untyped, usual), **own}, (
+    return {"": usual, **dict.fromkeys(untyped, usual), **types}, (
         "each array is judged by its own type, " + "; ".join(text)
     )
 

@@ -1,8 +1,8 @@
 """Recurrent layers as frameworks ship them, judged: stacked, in both directions, in every form that
 they are used in.
 
-Checked by: tests/check/test_torch_layers.py, tests/check/test_jax_layers.py,
-tests/check/test_onnx_layers.py.
+Checked by: tests/check/test_torch_layers.py, tests/check/test_jax_nets.py,
+tests/check/test_onnx_nets.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,12 +15,12 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 
 from refnet.batch import Batch, Params
-from refnet.check.adapters import jax_layers, onnx_layers, torch_layers
-from refnet.check.adapters.onnx_nets import RUNTIMES
+from refnet.check import operators
+from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
 from refnet.check.arithmetic import arithmetic, stored
 from refnet.check.cases import held, random_batch, random_mask, random_params, with_drawn
 from refnet.check.noise import spread
-from refnet.check.survey import DTYPES, Dtypes, Rows, refused, row
+from refnet.check.survey import DTYPES, Dtypes, Rows, by_runtimes, refused, row
 from refnet.check.verdict import compare, compare_values
 from refnet.exact.enclose import certify
 from refnet.nets.stacked import StackedNet
@@ -65,18 +65,18 @@ RELU = {"cell": "rnn", "activation": "relu"}
 
 
 def _torch(case: Case) -> Params:
-    return torch_layers.layer_results(
+    return torch_nets.results(
         case.net,
         case.params,
         case.batch,
-        case.variant == "batch_first",
-        case.variant != "no bias",
         case.dtype,
+        batch_first=case.variant == "batch_first",
+        bias=case.variant != "no bias",
     )
 
 
 def _on_jax(framework: str, case: Case) -> Params:
-    return jax_layers.layer_results(framework, case.net, case.params, case.batch, case.variant)
+    return jax_nets.layer_results(framework, case.net, case.params, case.batch, case.variant)
 
 
 TABLES = (
@@ -243,24 +243,19 @@ def onnx_rows(
     dtype: Any = np.float32, sizes: tuple[int, int, int] = SIZES[0], seed: int = 0
 ) -> Rows:
     """ONNX's operators with every input and attribute, forward, by both runtimes."""
-    for case in onnx_layers.cases(dtype, sizes, seed):
+    for case in operators.cases(dtype, sizes, seed):
         certified = certify(case.net, case.params, case.batch)
         values = {name: value.value for name, value in certified.states.items()}
         true, sigma = (
-            onnx_layers.views(case, found) for found in (values, spread(certified, dtype))
+            onnx_nets.views(case, states) for states in (values, spread(certified, dtype))
         )
         T, B, _ = case.batch.x.shape
-        for runtime, package in zip(RUNTIMES, ("onnxruntime", "onnx")):
-            facts = {"T": T, "H": case.net.hidden, "B": B}
-            try:
-                theirs = onnx_layers.layer_results(case, runtime)
-            except Exception as error:  # runtimes have no common one
-                yield refused(runtime, package, case.what, dtype, error, **facts)
-                continue
-            yield row(
-                runtime,
-                package,
-                case.what,
-                compare_values(theirs, true, sigma, dtype, tuple(true)),
-                **facts,
-            )
+        yield from by_runtimes(
+            case.what,
+            dtype,
+            partial(onnx_nets.layer_results, case),
+            partial(compare_values, true=true, sigma=sigma, dtype=dtype, required=tuple(true)),
+            T=T,
+            H=case.net.hidden,
+            B=B,
+        )

@@ -1,4 +1,4 @@
-"""What a program in another language has to know to recompute the golden vectors."""
+"""What a program in another language must know to recompute the golden vectors."""
 
 from refnet.check.verdict import RULE
 

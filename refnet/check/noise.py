@@ -35,10 +35,10 @@ def _lift(certified: Certified | CertifiedFunction, source: Source) -> Lift:
     # parameters that only enter products and sums need no copy for every run; x and y do: without
     # a loss y is the cotangent of the outputs, and nothing else is random in what it enters. Nor is
     # there in the sum of two biases, whose terms a program may add apart
-    made = certified.net.transition is not None or getattr(certified.net, "gain", 1) != 1
+    transformed = certified.net.transition is not None or getattr(certified.net, "gain", 1) != 1
     return lambda array, name: (
         noisy(array)
-        if made or name in ("x", "y") or name.startswith("bhh")
+        if transformed or name in ("x", "y") or name.startswith("bhh")
         else np.asarray(array, float)
     )
 
@@ -55,9 +55,10 @@ def _passes(
     source = Source(dtype, seed, columns, runs, clock.tick)
     try:
         with running(source), np.errstate(all="ignore"):
-            found = certified.run(_lift(certified, source))
+            quantities = certified.run(_lift(certified, source))
             return {
-                name: np.moveaxis(runs_of(noisy(value)), -1, 0) for name, value in found.items()
+                name: np.moveaxis(runs_of(noisy(value)), -1, 0)
+                for name, value in quantities.items()
             }
     except Split as split:
         left = split.left
@@ -72,7 +73,7 @@ def _all_passes(
     """Every quantity in every run, (R, *shape). Long computations are done in two halves, side by
     side on two cores: the same bits with one."""
     every = np.arange(runs)
-    if sum(one.value.size for one in certified.named().values()) < LARGE:
+    if sum(enclosure.value.size for enclosure in certified.named().values()) < LARGE:
         return _passes(certified, dtype, seed, every, runs, clock)
     first, second = side_by_side(
         lambda: _passes(certified, dtype, seed, every[: runs // 2], runs, clock),

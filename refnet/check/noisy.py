@@ -135,19 +135,19 @@ class Source:
             return value
         if not _is_noisy(value):
             return self.once(value, self.operands, lambda v: rounded_to(v, self.operands) == v)
-        made = self.array(runs_of(value))
-        out = runs_of(made.reshape(-1))
+        result = self.array(runs_of(value))
+        out = runs_of(result.reshape(-1))
         for rows, draws in self.normal(len(out)):
             out[rows] *= 1 + SINGLE * self.operands * draws
-        return made
+        return result
 
     def rounded(self, function: np.ufunc, values: tuple[Any, ...], ulps: float) -> Noisy:
         """``function`` of ``values``, each run perturbed by ``ulps`` unit roundoffs of its own
         size."""
         runs = [runs_of(value) for value in values]
-        made = self.room(np.broadcast_shapes(*(one.shape[:-1] for one in runs)), 1, 0)
-        function(*runs, out=runs_of(made))
-        return self.perturbed(made, ulps * self.u)
+        result = self.room(np.broadcast_shapes(*(run.shape[:-1] for run in runs)), 1, 0)
+        function(*runs, out=runs_of(result))
+        return self.perturbed(result, ulps * self.u)
 
     def elementary(self, function: np.ufunc, value: Any) -> Noisy:
         """An elementary function: ``rounded``, with the error that its values share in a run."""
@@ -156,15 +156,15 @@ class Source:
         if function not in self.shared:
             ((_, draws),) = self.normal(1)
             self.shared[function] = 1 + SHARED * self.u * draws[0]
-        made = self.rounded(function, (value,), ELEMENTARY)
-        np.asarray(made)["v"] *= self.shared[function]
-        return made
+        result = self.rounded(function, (value,), ELEMENTARY)
+        np.asarray(result)["v"] *= self.shared[function]
+        return result
 
-    def perturbed(self, made: Noisy, sigma: Array | float) -> Noisy:
+    def perturbed(self, result: Noisy, sigma: Array | float) -> Noisy:
         """``made`` itself with noise of standard deviation ``sigma``, (..., 1), or a number in
         units of each run's own size; at least that of an underflow: the smallest normal number
         for each of the terms summed."""
-        flat = np.asarray(made).reshape(-1)
+        flat = np.asarray(result).reshape(-1)
         out, terms = flat["v"], flat["terms"][:, None]
         given = None if isinstance(sigma, float) else sigma.reshape(-1, 1)
         lossy = out.size and abs(out[:, 0]).min() < terms.max() * self.tiny / self.u
@@ -177,14 +177,14 @@ class Source:
         if fixed is not None:
             for rows, draws in self.normal(len(out)):
                 out[rows] += np.where(fixed[rows], 0, self.tiny * terms[rows] * draws)
-        return made
+        return result
 
     def array(self, value: Array, terms: Any = 1, norm: Any = 0) -> Noisy:
         """The array of numbers ``value`` (..., R); ``terms`` summed, ``norm`` the root of the
         sum of their squares."""
-        made = self.room(value.shape[:-1], terms, norm)
-        np.asarray(made)["v"] = value
-        return made
+        result = self.room(value.shape[:-1], terms, norm)
+        np.asarray(result)["v"] = value
+        return result
 
     def room(self, shape: tuple[int, ...], terms: Any, norm: Any) -> Noisy:
         """An array whose numbers are still to be written."""
@@ -236,8 +236,8 @@ class Noisy(np.ndarray[Any, Any]):
         return result.view(Noisy) if getattr(result, "dtype", None) == self.dtype else result
 
     def __getitem__(self, key: Any) -> Any:
-        found = super().__getitem__(key)
-        return np.array(found).view(Noisy) if isinstance(found, np.void) else found
+        entry = super().__getitem__(key)
+        return np.array(entry).view(Noisy) if isinstance(entry, np.void) else entry
 
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(key, np.asarray(noisy(value)))
@@ -268,9 +268,9 @@ class Noisy(np.ndarray[Any, Any]):
     def max(self, axis: int, **options: Any) -> Any:  # type: ignore[override]
         """The largest in each run along ``axis``; as a sum, it is that of the first run."""
         at = np.expand_dims(runs_of(self)[..., 0].argmax(axis), axis)
-        made = np.take_along_axis(np.asarray(self), at, axis).squeeze(axis)
-        made["v"] = runs_of(self).max(axis)
-        return made.view(Noisy)
+        result = np.take_along_axis(np.asarray(self), at, axis).squeeze(axis)
+        result["v"] = runs_of(self).max(axis)
+        return result.view(Noisy)
 
 
 def _is_noisy(value: Any) -> bool:
@@ -302,16 +302,16 @@ def _history(value: Any) -> tuple[Array, Array, Array]:
 def _add(a: Any, b: Any) -> Noisy:
     source = _SOURCE.get()
     (size_a, terms_a, norm_a), (size_b, terms_b, norm_b) = _history(a), _history(b)
-    one, other = runs_of(a), runs_of(b)
-    size = abs(one[..., 0] + other[..., 0])
+    runs_a, runs_b = runs_of(a), runs_of(b)
+    size = abs(runs_a[..., 0] + runs_b[..., 0])
     sigma = SINGLE * size
-    for first, start, own, terms, norm in (
+    for first, start, total, terms, norm in (
         (size_a, np.where(terms_a > 1, norm_a, 0), size_b, terms_b, norm_b),
         (size_b, np.where(terms_b > 1, norm_b, 0), size_a, terms_a, norm_a),
     ):
         # what the partial sums of ``terms`` are longer by than those of a sum that starts at 0
         longer = np.maximum(size, np.hypot(first, start))
-        longer = np.sqrt(terms * np.maximum((longer - own) * (longer + own), 0))
+        longer = np.sqrt(terms * np.maximum((longer - total) * (longer + total), 0))
         sigma = np.maximum(
             sigma,
             np.where(
@@ -320,9 +320,9 @@ def _add(a: Any, b: Any) -> Noisy:
                 0,
             ),
         )
-    made = source.room(size.shape, terms_a + terms_b, np.hypot(norm_a, norm_b))
-    np.add(one, other, out=runs_of(made))
-    return source.perturbed(made, source.u * sigma)
+    result = source.room(size.shape, terms_a + terms_b, np.hypot(norm_a, norm_b))
+    np.add(runs_a, runs_b, out=runs_of(result))
+    return source.perturbed(result, source.u * sigma)
 
 
 def _agreed(compare: np.ufunc) -> Callable[[Any, Any], Array]:
@@ -359,11 +359,11 @@ def _alike(rows: Array, u: float) -> Array:
     """How many entries of a row are equal to one of them, on average over its nonzero ones;
     counted once for a weight that is met at every step."""
     counted = _SOURCE.get().counted
-    known, found = counted.get(rows.shape, (None, None))
+    known, counts = counted.get(rows.shape, (None, None))
     if known is None or not np.array_equal(known, rows):
-        found = _count(rows, u)
-        counted[rows.shape] = rows, found
-    return np.asarray(found)
+        counts = _count(rows, u)
+        counted[rows.shape] = rows, counts
+    return np.asarray(counts)
 
 
 def _count(rows: Array, u: float) -> Array:
@@ -420,8 +420,8 @@ def _product(a: Any, b: Any) -> Noisy:
     source.tick()
     left, right = (runs_of(source.factor(x)) for x in (a, b))
     K = left.shape[1]
-    made = source.room((len(left), right.shape[1]), K, 0)
-    total = runs_of(made)
+    result = source.room((len(left), right.shape[1]), K, 0)
+    total = runs_of(result)
     if right.shape[2] == 1 and len(left) < K:  # the runs beside each other, as they lie
         total[...] = right[:, :, 0].T @ left
     else:
@@ -431,8 +431,8 @@ def _product(a: Any, b: Any) -> Noisy:
             total[..., runs] = np.moveaxis(
                 np.matmul(
                     *(
-                        _by_run(one if one.shape[2] == 1 else one[..., runs])
-                        for one in (left, right)
+                        _by_run(factor if factor.shape[2] == 1 else factor[..., runs])
+                        for factor in (left, right)
                     )
                 ),
                 0,
@@ -445,8 +445,8 @@ def _product(a: Any, b: Any) -> Noisy:
     V, Q = _variance(left / rows[:, None], right / columns, source.sums)
     scale = rows[:, None] * columns
     sigma = SINGLE * _once_more(np.sqrt(V) * scale, total[..., 0])
-    np.asarray(made)["norm"] = np.sqrt(Q) * scale
-    return source.perturbed(made, sigma)
+    np.asarray(result)["norm"] = np.sqrt(Q) * scale
+    return source.perturbed(result, sigma)
 
 
 def _once_more(sums: Array, total: Array) -> Array:
@@ -469,11 +469,11 @@ def _sum(a: Array) -> Noisy:
         rows, None, source.sums, np.where(sums, records["norm"], terms) / scale[:, None], inner
     )
     sigma = SINGLE * _once_more(np.sqrt(V) * scale, terms.sum(axis=1))
-    made = source.array(
+    result = source.array(
         runs.sum(axis=0), np.where(sums, records["terms"], 1).sum(axis=1), np.sqrt(Q) * scale
     )
-    np.asarray(made)["summed"] = len(runs) * inner * np.maximum(_alike(rows, source.sums), 1)
-    return source.perturbed(made, sigma)
+    np.asarray(result)["summed"] = len(runs) * inner * np.maximum(_alike(rows, source.sums), 1)
+    return source.perturbed(result, sigma)
 
 
 _OPERATIONS: dict[np.ufunc, Callable[..., Any]] = {

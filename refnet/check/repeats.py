@@ -1,4 +1,4 @@
-"""More calls of a function under judgement: with other inputs, and to see why it goes wrong.
+"""More calls of a function under judgment: with other inputs, and to see why it goes wrong.
 
 Their results should be those of the reference in float64, which are not certified.
 Checked by: tests/check/test_repeats.py, tests/check/test_judge_limits.py.
@@ -12,8 +12,8 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.cases import reference_results
+from refnet.check.certificates import Case, certificate
 from refnet.check.given import by_name, numbers
-from refnet.check.kept import Case, certificate
 from refnet.nets.gradients import Net
 
 __all__ = ["Theirs", "keeps", "other_inputs", "rerolled", "results", "strays", "tried"]
@@ -26,11 +26,11 @@ NEAR = 0.01
 
 def results(function: Theirs, inputs: tuple[Any, ...]) -> Any:
     """What a function returns, of copies of the inputs, copied: it may use its arrays again."""
-    found = function(*deepcopy(inputs))
+    returned = function(*deepcopy(inputs))
     return (
-        {name: _copy(value) for name, value in found.items()}
-        if isinstance(found, Mapping)
-        else found
+        {name: _copy(value) for name, value in returned.items()}
+        if isinstance(returned, Mapping)
+        else returned
     )
 
 
@@ -94,8 +94,8 @@ def _other_targets(batch: Batch, classes: int) -> Batch:
             counted = steps
     if y.dtype.kind not in "iu":
         return batch._replace(y=_half(y), mask=mask)
-    own = y[counted]
-    y[counted] = np.roll(own, 1) if (own != own[:1]).any() else (own + 1) % classes
+    labels = y[counted]
+    y[counted] = np.roll(labels, 1) if (labels != labels[:1]).any() else (labels + 1) % classes
     return batch._replace(y=y, mask=mask)
 
 
@@ -140,9 +140,9 @@ def _norm(array: Array) -> float:
         return float(np.linalg.norm(array))
 
 
-def _right(found: Params, true: Params) -> bool:
-    return bool(found) and all(
-        _norm(value - true[name]) <= NEAR * _norm(true[name]) for name, value in found.items()
+def _right(arrays: Params, true: Params) -> bool:
+    return bool(arrays) and all(
+        _norm(value - true[name]) <= NEAR * _norm(true[name]) for name, value in arrays.items()
     )
 
 
@@ -173,7 +173,7 @@ def keeps(
         return "the same inputs then give another result"
     longer = (params, _longer(net, batch))
     if np.ndim(batch.x) == 3 and _right(
-        _numbers(function, longer, made := _true(net, *longer)), made
+        _numbers(function, longer, expected := _true(net, *longer)), expected
     ):
         return "with one more step it is right at once"
     unread = [
@@ -224,12 +224,12 @@ def _unmoved(
     names = set(first)
     for inputs in mixed:
         true = _true(net, *inputs)
-        found = _numbers(function, inputs, true)
+        arrays = _numbers(function, inputs, true)
         names &= {
             name
-            for name in found
+            for name in arrays
             if _moves(true[name], former[name], sigma[name])
-            and _norm(found[name] - first[name]) <= _norm(true[name] - former[name]) / 100
+            and _norm(arrays[name] - first[name]) <= _norm(true[name] - former[name]) / 100
         }
     return bool(names)
 
@@ -244,10 +244,10 @@ def rerolled(case: Case, function: Theirs, u: float, draws: int = 3) -> bool:
 
     def near(value: Array, by: float) -> Array:
         value = np.asarray(value)
-        moved = (
+        near_value = (
             value * (1 + by * rng.uniform(-1, 1, value.shape)) if value.dtype.kind == "f" else value
         )
-        return np.asarray(moved, value.dtype)
+        return np.asarray(near_value, value.dtype)
 
     def errors(by: float) -> tuple[Params, Params]:
         at = (
@@ -276,11 +276,11 @@ def rerolled(case: Case, function: Theirs, u: float, draws: int = 3) -> bool:
     if not here or not alike(errors(0)[0]) > 0.999:
         return False
     others = [errors(16 * u) for _ in range(draws)]
-    moved = np.median(
+    shift = np.median(
         [
             _norm(true[name] - right[name]) / _norm(right[name])
             for _, true in others
             for name in here
         ]
     )
-    return bool(moved < 0.1 and np.mean([alike(off) for off, _ in others]) < 0.7)
+    return bool(shift < 0.1 and np.mean([alike(off) for off, _ in others]) < 0.7)

@@ -11,17 +11,9 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.given import numbers
+from refnet.check.judgement import LIMITS, NOT_ROUNDING, SUSPICIOUS, TAILS, UNJUDGED, Judgement
 from refnet.check.shrink import Shrunk
-from refnet.check.verdict import (
-    AS_WRITTEN,
-    LIMITS,
-    NOT_ROUNDING,
-    SUSPICIOUS,
-    TAILS,
-    UNJUDGED,
-    Judgement,
-    Verdict,
-)
+from refnet.check.verdict import AS_WRITTEN, Verdict
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.nets.recurrent import RecurrentNet
@@ -90,7 +82,7 @@ def _parting(
         return []
     limit = LIMITS[verdict.verdict == NOT_ROUNDING]
     steps, true = len(certified.batch.x), certified.named()
-    found = []
+    lines = []
     for name in (*certified.states, "outputs", "dx"):
         values = numbers(theirs[name]) if name in theirs else None
         if (
@@ -102,17 +94,17 @@ def _parting(
             continue
         off = _off(values, true[name].value, sigma[name], limit)
         if off.any() and name == "dx":
-            found.append(
+            lines.append(
                 f"going back in time, dx parts first at dx[{np.flatnonzero(off)[-1]}], "
                 f"of {steps} steps"
             )
         elif off.any():
-            own = ", in the order in which it runs" if name.endswith("_reverse") else ""
-            found.append(
+            order = ", in the order in which it runs" if name.endswith("_reverse") else ""
+            lines.append(
                 f"going forward in time, {name} parts first at "
-                f"{name}[{np.flatnonzero(off)[0]}]{own}, of {steps} steps"
+                f"{name}[{np.flatnonzero(off)[0]}]{order}, of {steps} steps"
             )
-    return found
+    return lines
 
 
 def _off(theirs: Array, true: Array, sigma: Array, limit: float) -> Array:

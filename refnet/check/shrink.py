@@ -1,11 +1,11 @@
 """The smallest sizes at which a mistake still shows.
 
-As Hypothesis shrinks: first all sizes at once, from 1 up, until it shows; then each size alone, as
-far down as it still shows, until none goes further. What does not run at a size does not show
-there, nor what gives results of other shapes, or is wrong there in what was right. Steps and
-sequences are cut from what was given; a net of other widths gets new random parameters. Of a
-function's arrays, axes of one length are cut together, but for those of the cotangent, which theirs
-does not get.
+The search resembles Hypothesis's shrinking: it raises all sizes together from 1 until the mistake
+shows, then lowers each size alone as far as the mistake still shows, until no size goes lower. A
+mistake does not show at sizes at which the function fails to run, returns results of other shapes,
+or is wrong in a quantity that was right. Steps and sequences are cut from the given ones; a net of
+other widths gets new random parameters. In a function's arrays, axes of one length are cut
+together, except those of the cotangent, which the judged function does not receive.
 Checked by: tests/check/test_judge_calls.py.
 """
 
@@ -20,8 +20,8 @@ import numpy as np
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import Kind
 from refnet.check.cases import random_batch, random_params
+from refnet.check.certificates import Case
 from refnet.check.given import by_name, judged_types
-from refnet.check.kept import Case
 from refnet.check.noise import spread
 from refnet.check.verdict import Verdict, compare_values
 from refnet.exact.enclose import Certified, certify
@@ -81,11 +81,11 @@ def shrunk(
                     tried[key] = _verdict(certified, inputs, theirs, dtype, required)
             except Exception:  # of their function too: it does not run at these sizes
                 pass
-        found = tried[key]
+        outcome = tried[key]
         return (
-            found is not None
-            and _unread(found) <= _unread(verdict)
-            and (off(found) <= off(verdict) and bool(off(found) & wrong))
+            outcome is not None
+            and _unread(outcome) <= _unread(verdict)
+            and (off(outcome) <= off(verdict) and bool(off(outcome) & wrong))
         )
 
     now = cut.sizes
@@ -102,8 +102,8 @@ def shrunk(
                 (smaller for size in _rising(now[name]) if shows(smaller := {**now, name: size})),
                 now,
             )
-    found = tried.get(tuple(now.values()))
-    return None if found is None else Shrunk(cut.text(now), found, len(tried))
+    outcome = tried.get(tuple(now.values()))
+    return None if outcome is None else Shrunk(cut.text(now), outcome, len(tried))
 
 
 def _unread(verdict: Verdict) -> set[str]:
@@ -133,7 +133,7 @@ def _verdict(
     sigma = {name: spreads[types.get(name, types[""])][name] for name in named}
     return compare_values(
         arrays,
-        {name: one.value for name, one in named.items()},
+        {name: enclosure.value for name, enclosure in named.items()},
         sigma,
         types[""],
         tuple(f"d{name}" for name in certified.params) if required is None else required,
@@ -190,10 +190,10 @@ class NetCut:
         if isinstance(net, FeedforwardNet):
             return replace(net, widths=(widths["D"], *[H] * widths.get("layers", 0), widths["C"]))
         outputs = widths.get("C", H * (1 + getattr(net, "bidirectional", False)))
-        made: dict[str, Any] = {"inputs": widths["D"], "hidden": H, "outputs": outputs}
+        options: dict[str, Any] = {"inputs": widths["D"], "hidden": H, "outputs": outputs}
         if "layers" in widths:
-            made["layers"] = widths["layers"]
-        return replace(net, **made)
+            options["layers"] = widths["layers"]
+        return replace(net, **options)
 
     def _drawn(self, net: Net, T: int, B: int) -> tuple[Params, Batch]:
         """Random arrays of the same names, types and mask."""
@@ -201,8 +201,8 @@ class NetCut:
         params = random_params(net, rng, kind)
         for name, shapes in net.shapes.items():
             if name in self.params and name not in params:
-                own = next(one for one in shapes if len(one) == self.params[name].ndim)
-                shape = tuple(B if size == "B" else int(size) for size in own)
+                axes = next(axes for axes in shapes if len(axes) == self.params[name].ndim)
+                shape = tuple(B if size == "B" else int(size) for size in axes)
                 params[name] = rng.uniform(-0.5, 0.5, shape).astype(kind)
         return params, random_batch(net, rng, kind, T, B)._replace(mask=self.batch.mask)
 
@@ -221,8 +221,10 @@ class _FunctionCut:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        arrays = [one for one in case.inputs if isinstance(one, np.ndarray)]
-        lengths = {n for one in arrays for n in one.shape if n > 1} - {*np.shape(case.cotangent)}
+        arrays = [value for value in case.inputs if isinstance(value, np.ndarray)]
+        lengths = {n for value in arrays for n in value.shape if n > 1} - {
+            *np.shape(case.cotangent)
+        }
         self.sizes: Sizes = {n: n for n in sorted(lengths, reverse=True)}
 
     def _cut(self, value: Any, sizes: Sizes) -> Any:
@@ -231,16 +233,16 @@ class _FunctionCut:
         return value[tuple(slice(sizes.get(n, n)) for n in value.shape)]
 
     def at(self, sizes: Sizes, seconds: float) -> tuple[CertifiedFunction, tuple[Any, ...]]:
-        inputs = tuple(self._cut(one, sizes) for one in self.case.inputs)
+        inputs = tuple(self._cut(value, sizes) for value in self.case.inputs)
         return certify_function(
             self.case.what, *inputs, cotangent=self.case.cotangent, check=False, max_seconds=seconds
         ), inputs
 
     def text(self, sizes: Sizes) -> str:
         shapes = [
-            str(self._cut(one, sizes).shape)
-            for one in self.case.inputs
-            if isinstance(one, np.ndarray)
+            str(self._cut(value, sizes).shape)
+            for value in self.case.inputs
+            if isinstance(value, np.ndarray)
         ]
         return f"arguments of shape {', '.join(shapes)}"
 

@@ -5,6 +5,7 @@ Checked by: tests/check/test_adapters.py::test_torch_is_judged and its like.
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ __all__ = [
     "DTYPES",
     "SIZES",
     "Rows",
+    "by_runtimes",
     "jax_rows",
     "judge_function",
     "model_rows",
@@ -48,7 +50,7 @@ DTYPES: Dtypes = (np.float32, np.float64)
 
 def row(framework: str, package: str, what: str, verdict: Verdict, **facts: Any) -> dict[str, Any]:
     """One line of the table: the worst quantity with both numbers; and every quantity.
-    ``package``: what is installed, or "" for a function of one's own."""
+    ``package``: what is installed, or "" for a user's function."""
     worst = verdict.worst
     return {
         "framework": framework,
@@ -128,16 +130,21 @@ def torch_rows(
                 certified = certify(net, params, batch, progress=progress)
                 sigma = spread(certified, dtype)
                 facts = {"T": T, "H": H, "B": B}
+                given = params
+                if isinstance(net, RecurrentNet):  # a second bias of zero, to have its gradient
+                    gated = 2 * H if net.cell == "gru" else len(params["bh"])
+                    given = {**params, "bhh": np.zeros_like(params["bh"][:gated])}
                 try:
-                    theirs = torch_nets.results(net, params, batch, dtype=dtype)
+                    theirs = torch_nets.results(net, given, batch, dtype)
                 except RuntimeError as error:
                     yield refused("PyTorch", "torch", what, dtype, error, **facts)
                     continue
+                second = theirs.pop("dbhh", None)
                 verdict = compare(theirs, certified, dtype=dtype, sigma=sigma)
                 yield row("PyTorch", "torch", what, verdict, **facts)
-                if isinstance(net, RecurrentNet):
-                    second = {"dbh": torch_nets.results(net, params, batch, True, dtype)["dbh"]}
-                    verdict = compare(second, certified, dtype=dtype, sigma=sigma, required=())
+                if second is not None:
+                    both = {"dbh": np.concatenate([second, theirs["dbh"][len(second) :]])}
+                    verdict = compare(both, certified, dtype=dtype, sigma=sigma, required=())
                     yield row("PyTorch", "torch", f"{what}, bias_hh", verdict, **facts)
             if arithmetic(dtype).u > 2.0**-24:  # torch has no factorisations in 16 bits
                 continue
@@ -200,46 +207,48 @@ def jax_rows(
 
 def onnx_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None) -> Rows:
     """The forward pass of RNN, LSTM and GRU, by both runtimes."""
+    shown = {"gru": "GRU reset after", "gru_before": "GRU reset before"}
     for T, H, B in sizes:
         for dtype in DTYPES:
             for cell in onnx_nets.ORDER:
                 net = RecurrentNet(3, H, 5, cell=cell)
                 params, batch = _case(net, dtype, T, B, seed)
+                model = onnx_nets.model(net, params, dtype)
                 certified = certify(net, params, batch, progress=progress)
-                sigma = spread(certified, dtype)
-                made = onnx_nets.model(net, params, dtype)
-                name = {"gru": "GRU reset after", "gru_before": "GRU reset before"}.get(
-                    cell, cell.upper()
-                )
-                yield from _by_runtimes(made, name, batch, certified, sigma, H)
+                yield from _model_rows(model, shown.get(cell, cell.upper()), certified)
 
 
-def _by_runtimes(
-    made: Any, what: str, batch: Batch, certified: Certified, sigma: Params, H: int
+def _model_rows(model: Any, what: str, certified: Certified) -> Rows:
+    x = certified.batch.x
+    sigma = spread(certified, x.dtype)
+
+    def verdict(theirs: Params) -> Verdict:
+        return compare(theirs, certified, dtype=x.dtype.type, sigma=sigma, required=("h",))
+
+    facts = {"T": len(x), "H": certified.named()["h"].value.shape[-1], "B": x.shape[1]}
+    yield from by_runtimes(what, x.dtype, partial(onnx_nets.results, model, x), verdict, **facts)
+
+
+def by_runtimes(
+    what: str,
+    dtype: Any,
+    results: Callable[[str], Params],
+    verdict: Callable[[Params], Verdict],
+    **facts: Any,
 ) -> Rows:
     """A row for each runtime; one that refuses a valid model is a finding too."""
-    T, B = batch.x.shape[:2]
-    facts = {"T": T, "H": H, "B": B}
     for runtime, package in zip(onnx_nets.RUNTIMES, ("onnxruntime", "onnx")):
         try:
-            theirs = onnx_nets.results(made, batch.x, runtime)
+            theirs = results(runtime)
         except Exception as error:  # runtimes have no common one
-            yield refused(runtime, package, what, batch.x.dtype, error, **facts)
+            yield refused(runtime, package, what, dtype, error, **facts)
             continue
-        yield row(
-            runtime,
-            package,
-            what,
-            compare(theirs, certified, dtype=batch.x.dtype.type, sigma=sigma, required=("h",)),
-            **facts,
-        )
+        yield row(runtime, package, what, verdict(theirs), **facts)
 
 
 def model_rows(path: Path, T: int, B: int, seed: int = 0, progress: Progress | None = None) -> Rows:
     """A model file's recurrent layer by both runtimes, on inputs from N(0, 1)."""
-    made, net, params = onnx_nets.read(path)
-    dtype = params["Whh"].dtype
-    batch = random_batch(net, np.random.default_rng(seed), dtype, T, B)
+    model, net, params = onnx_nets.read(path)
+    batch = random_batch(net, np.random.default_rng(seed), params["Whh"].dtype, T, B)
     certified = certify(net, params, batch, progress=progress)
-    sigma = spread(certified, dtype)
-    yield from _by_runtimes(made, f"{path.name}: {net.cell}", batch, certified, sigma, net.hidden)
+    yield from _model_rows(model, f"{path.name}: {net.cell}", certified)

@@ -27,18 +27,18 @@ def cell(value: Any) -> str:
 def show(rows: Iterable[dict[str, Any]], columns: dict[str, int]) -> list[dict[str, Any]]:
     """Print each row as it comes, under a header, and return them all. ``columns``: names and
     widths. What fails before the first row fails before the header."""
-    kept: list[dict[str, Any]] = []
+    printed: list[dict[str, Any]] = []
     for row in rows:
-        if not kept:
+        if not printed:
             print("  ".join(name.ljust(width) for name, width in columns.items()).rstrip())
-        kept.append(row)
+        printed.append(row)
         print(
             "  ".join(
                 cell(row.get(name, "")).ljust(width) for name, width in columns.items()
             ).rstrip(),
             flush=True,
         )
-    return kept
+    return printed
 
 
 def size(text: str) -> int:

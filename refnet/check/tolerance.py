@@ -11,8 +11,8 @@ from scipy.optimize import minimize_scalar
 
 from refnet.batch import Array
 from refnet.check.arithmetic import Kind, arithmetic
-from refnet.check.kept import case_of, certificate, sigma_of
-from refnet.check.verdict import LIMITS
+from refnet.check.certificates import case_of, certificate, sigma_of
+from refnet.check.judgement import LIMITS
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
 from refnet.process import serial_blas
@@ -63,17 +63,20 @@ def tolerances(
     kind = arithmetic(_kind(inputs) if dtype is None else dtype)
     sigma = sigma_of(case, kind)
     return {
-        name: _fitted(abs(one.value), LIMITS[0] * sigma[name] + kind.u * abs(one.value) + kind.tiny)
-        for name, one in certificate(case).named().items()
+        name: _tolerance(
+            abs(enclosure.value),
+            LIMITS[0] * sigma[name] + kind.u * abs(enclosure.value) + kind.tiny,
+        )
+        for name, enclosure in certificate(case).named().items()
     }
 
 
 def _kind(inputs: tuple[Any, ...]) -> np.dtype[Any]:
     """The widest float type among the inputs."""
     arrays = [
-        one
+        value
         for part in inputs
-        for one in (
+        for value in (
             part.values()
             if isinstance(part, Mapping)
             else part
@@ -83,11 +86,15 @@ def _kind(inputs: tuple[Any, ...]) -> np.dtype[Any]:
     ]
     return np.result_type(
         np.float16,
-        *(one.dtype for one in arrays if isinstance(one, np.ndarray) and one.dtype.kind == "f"),
+        *(
+            value.dtype
+            for value in arrays
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f"
+        ),
     )
 
 
-def _fitted(size: Array, need: Array) -> Tolerance:
+def _tolerance(size: Array, need: Array) -> Tolerance:
     """The line over the points (size, need) that is lowest on average."""
     if not size.size or not np.isfinite(need).all():
         return Tolerance(0.0, 0.0 if not size.size else np.inf)
@@ -100,11 +107,11 @@ def _fitted(size: Array, need: Array) -> Tolerance:
         return Tolerance(0.0, atol(0))
     # the objective is convex in rtol; the steepest line that may be needed has atol 0
     scale = float(need.max()) / mean
-    found = minimize_scalar(
+    optimum = minimize_scalar(
         lambda r: (atol(r * scale) / scale + r * mean) / mean,
         bounds=(0, float((need / np.maximum(size, 1e-9 * mean)).max() / scale)),
         method="bounded",
         options={"xatol": 1e-6},
     )
-    best = min((0.0, float(found.x)), key=lambda r: atol(r * scale) + r * scale * mean) * scale
+    best = min((0.0, float(optimum.x)), key=lambda r: atol(r * scale) + r * scale * mean) * scale
     return Tolerance(best, atol(best) * (1 + 1e-12))

@@ -90,8 +90,8 @@ def _case(
     )
     lengths = rng.integers(1, T + 1, B)
     lengths[0] = T
-    kept = np.arange(T)[:, None] < lengths if mask else None
-    return name, net, params, Batch(x, y, kept)
+    steps_mask = np.arange(T)[:, None] < lengths if mask else None
+    return name, net, params, Batch(x, y, steps_mask)
 
 
 def _turned(case: Case, factor: float) -> Case:
@@ -129,12 +129,12 @@ def catalogue() -> Iterator[Case]:
         if not act.smooth:
             yield _case(f"rnn-{name}-kink", net, kink=True)
     for name in TRANSITIONS:
-        made = transition(name, margin=0.5) if name == "svd" else transition(name)
-        case = _case(f"rnn-{name}", replace(plain, transition=made))
+        matrix = transition(name, margin=0.5) if name == "svd" else transition(name)
+        case = _case(f"rnn-{name}", replace(plain, transition=matrix))
         yield case
         if name == "expm":
             yield from (_turned(case, factor) for factor in FACTORS)
-        yield _case(f"feedforward-{name}", FeedforwardNet((4, 4, 4, 2), transition=made))
+        yield _case(f"feedforward-{name}", FeedforwardNet((4, 4, 4, 2), transition=matrix))
     yield _case("lstm-peepholes", replace(plain, cell="lstm"), peepholes=True)
     yield _case("gru-gain", replace(plain, cell="gru", gain=1.25))
     yield _case("lstm-svd", replace(plain, cell="lstm", transition=transition("svd")))
@@ -202,17 +202,17 @@ def _stacked(cell: str) -> Iterator[Case]:
 
 def _describe(net: Net) -> dict[str, Any]:
     """The net in words and numbers, as the manifest explains them."""
-    made: dict[str, Any] | None = None
+    matrix: dict[str, Any] | None = None
     if net.transition is not None:
-        made = {
+        matrix = {
             "name": next(
                 name for name, known in TRANSITIONS.items() if known is type(net.transition)
             )
         }
         if hasattr(net.transition, "margin"):
-            made["margin"] = net.transition.margin
+            matrix["margin"] = net.transition.margin
     common = {
-        "transition": made,
+        "transition": matrix,
         "activation": net.activation.name,
         "alpha": net.activation.alpha,
         "loss": net.loss,
@@ -241,8 +241,8 @@ def _net(about: dict[str, Any]) -> Net:
     """The net that ``_describe`` described."""
     facts = dict(about)
     kind, alpha = facts.pop("kind"), facts.pop("alpha")
-    made = facts.pop("transition")
-    facts["transition"] = transition(**made) if made else None
+    matrix = facts.pop("transition")
+    facts["transition"] = transition(**matrix) if matrix else None
     facts["activation"] = activation(facts["activation"], alpha or None)
     if kind == "feedforward":
         return FeedforwardNet(tuple(facts.pop("widths")), **facts)
@@ -264,10 +264,10 @@ def _arrays(case: Case) -> Params:
     if batch.mask is not None:
         inputs["mask"] = batch.mask
     arrays = {f"in.{name}": value for name, value in inputs.items()}
-    for name, found in certified.named().items():
-        arrays[f"out.{name}"] = found.value
+    for name, enclosure in certified.named().items():
+        arrays[f"out.{name}"] = enclosure.value
         # half a unit in the last place: by now a bound, and the same with every python-flint
-        arrays[f"radius.{name}"] = np.spacing(abs(found.value)) / 2
+        arrays[f"radius.{name}"] = np.spacing(abs(enclosure.value)) / 2
         arrays[f"sigma.{name}"] = _rounded_sigma(sigma[name])
     return arrays
 
@@ -354,10 +354,10 @@ def _case_of(folder: Path, name: str, entry: Any) -> tuple[Certified, Params]:
             f"it in another form ({type(error).__name__}: {error}); write the "
             "vectors again with: refnet vectors write DIR"
         ) from None
-    found = hashlib.sha256(contents(file, 2**26)).hexdigest()
-    if found != expected:
+    digest = hashlib.sha256(contents(file, 2**26)).hexdigest()
+    if digest != expected:
         raise ValueError(
-            f"{file} is altered: its sha256 is {found[:12]}..., the manifest's "
+            f"{file} is altered: its sha256 is {digest[:12]}..., the manifest's "
             f"{expected[:12]}...; write the vectors again"
         )
     try:
@@ -377,12 +377,14 @@ def _certified(net: Net, arrays: Params) -> tuple[Certified, Params]:
 
     params, values, radius = part("in."), part("out."), part("radius.")
     batch = Batch(params.pop("x"), params.pop("y"), params.pop("mask", None))
-    found = {name: Enclosure(value, value, radius[name]) for name, value in values.items()}
-    gradients = {name[1:]: found.pop(name) for name in list(found) if name.startswith("d")}
-    loss, outputs = found.pop("loss"), found.pop("outputs")
-    return Certified(net, params, batch, loss, outputs, found, gradients, "ball", 0, 0.0), part(
-        "sigma."
-    )
+    enclosures = {name: Enclosure(value, value, radius[name]) for name, value in values.items()}
+    gradients = {
+        name[1:]: enclosures.pop(name) for name in list(enclosures) if name.startswith("d")
+    }
+    loss, outputs = enclosures.pop("loss"), enclosures.pop("outputs")
+    return Certified(
+        net, params, batch, loss, outputs, enclosures, gradients, "ball", 0, 0.0
+    ), part("sigma.")
 
 
 def judge(folder: Path | str, theirs: Path | str) -> dict[str, Verdict]:
@@ -416,16 +418,16 @@ def foreign(theirs: Path, names: Iterable[str]) -> dict[str, str]:
     """The files there that look like results and are of no case, each with what may help."""
     names = list(names)
     known = {path.name for name in names for path in results(theirs, name)} | {"manifest.json"}
-    found = {}
+    files = {}
     for path in sorted(theirs.iterdir()):
         if path.name not in known and path.suffix[1:].lower() in ENCODINGS:
             near = get_close_matches(path.stem, names, 1)
-            found[path.name] = (
+            files[path.name] = (
                 f"did you mean {near[0]}{path.suffix.lower()}?"
                 if near
                 else ("name files after the cases")
             )
-    return found
+    return files
 
 
 def _judged(folder: Path, name: str, entry: Any, theirs: Path) -> Verdict:
@@ -436,7 +438,7 @@ def _judged(folder: Path, name: str, entry: Any, theirs: Path) -> Verdict:
         return _refused(f"it has two results, {paths[0].name} and {paths[1].name}; keep one")
     try:
         certified, sigma = _case_of(folder, name, entry)
-        numbers = sum(np.size(found.value) for found in certified.named().values())
+        numbers = sum(np.size(enclosure.value) for enclosure in certified.named().values())
         arrays, about = decode(paths[0], 2**20 + 64 * numbers)
         return _verdict(certified, sigma, arrays, about.get("dtype"))
     except NoneFits as error:
@@ -461,13 +463,13 @@ def _verdict(certified: Certified, sigma: Params, arrays: Params, dtype: Any) ->
     finer = (
         spread(certified, np.float64)
         if any(
-            one.any() and arithmetic(types.get(name, types[""])).tiny < least
-            for name, one in small.items()
+            sigmas.any() and arithmetic(types.get(name, types[""])).tiny < least
+            for name, sigmas in small.items()
         )
         else {}
     )
 
-    def own(name: str, value: Array) -> Array:
+    def in_type(name: str, value: Array) -> Array:
         # to first order, spreads grow with u, and end at the smallest number
         if name in finer:
             value = np.where(
@@ -481,7 +483,7 @@ def _verdict(certified: Certified, sigma: Params, arrays: Params, dtype: Any) ->
         arrays,
         certified,
         dtype=dtype,
-        sigma={name: own(name, value) for name, value in sigma.items()},
+        sigma={name: in_type(name, value) for name, value in sigma.items()},
     )
 
 

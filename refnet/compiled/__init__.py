@@ -1,10 +1,10 @@
-"""The cells, the layers of the feedforward net, the cross-entropy and the gradient descent of
-OINIT, compiled by Numba for float32 and float64.
+"""Numba's kernels for float32 and float64: the cells, the layers of the feedforward net, the
+cross-entropy and the gradient descent of OINIT.
 
 Each cell's module has the same ``forward`` and ``backward`` as the module of that name in
 ``refnet.cells``; a gated cell's ``forward`` can also do without a tape. Results differ by rounding,
-because sums run in another order, and on x86 subnormal numbers are replaced by zero
-(``refnet.compiled.vector.FLUSH``). Each function is compiled when it is first called.
+because sums run in another order, and on x86 zero replaces subnormal numbers
+(``refnet.compiled.vector.FLUSH``). Numba compiles each function at its first call.
 """
 
 import platform

@@ -20,8 +20,8 @@ import numpy as np
 from numba.extending import intrinsic
 
 from refnet.compiled._cache import cache_folder
-from refnet.forked import Forked, may_fork
 from refnet.maths.threads import set_threads
+from refnet.process import Forked, may_fork
 
 __all__ = [
     "JIT",

@@ -1,4 +1,4 @@
-"""exp, expm1, tanh and the sigmoid of float32 and float64, of operations that LLVM vectorises.
+"""exp, expm1, tanh and the sigmoid of float32 and float64, in operations that LLVM vectorizes.
 
 Checked by: tests/compiled/test_vector.py.
 """

@@ -1,4 +1,4 @@
-"""What a training step does with every number of every parameter, in one pass over them."""
+"""The work of a training step on every number of every parameter, in one pass over them."""
 
 from collections.abc import Iterable
 from functools import lru_cache

@@ -1,10 +1,10 @@
 """The deep feedforward net, layer by layer, as ``refnet.nets.feedforward`` writes it.
 
 Each thread takes some rows of the batch through all layers, forward and back, and then some rows
-of the matrices for their gradients. Matrices are read as they lie, for to rearrange one takes as
-long as its product with 10 rows: back, by sums of its rows; forward, each of its numbers times
-many rows of the batch, which are turned into columns for that, or, for a few rows, by dot products
-(``dots``).
+of the matrices for their gradients. It reads the matrices as they lie, because rearranging one
+takes as long as its product with 10 rows. Back, it sums their rows. Forward, it multiplies each
+number by many rows of the batch, which it first turns into columns, or, for a few rows, computes
+dot products (``dots``).
 
 The sizes alone fix the order of every sum. Subnormal numbers count as zero (``FLUSH``).
 Checked by: tests/compiled/test_compiled_feedforward.py.

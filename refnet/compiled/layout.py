@@ -1,8 +1,8 @@
-"""The arrays as the kernels take them: in one memory order, padded to whole vectors, and with the
-batch split into blocks of rows.
+"""The layout of the kernels' arrays: one memory order, padding to whole vectors, and a batch split
+into blocks of rows.
 
-A kernel multiplies rows ``[h | x | 1]`` by the stacked ``[Whh'; Wxh'; bh]``, so that input,
-bias and recursion are one product, and likewise gets all three gradients from one. Each gate
+A kernel multiplies rows ``[h | x | 1]`` by the stacked ``[Whh'; Wxh'; bh]``, so input, bias and
+recursion are one product. Likewise, one product yields all three gradients. Each gate
 starts at a multiple of the padded ``width``.
 """
 

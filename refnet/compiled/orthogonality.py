@@ -1,11 +1,11 @@
-"""OINIT (orthogonal initialisation by gradient descent) of many square matrices, compiled; each
+"""OINIT (orthogonal initialization by gradient descent) of many square matrices, compiled; each
 matrix stays in one core's cache during its descent.
 
 For a square W the defect ``||W W' - I||^2`` is ``||W' W - I||^2``, and half its gradient
 ``2 (W W' - I) W`` is ``2 W (W' W - I)``. These forms need no transposed copy.
 
-For a single matrix (``refnet.matrices.orthogonality.orthogonalize``, the penalty of OPEN) NumPy is
-used: its two products in BLAS take a few per cent of the time of a training step.
+A single matrix (``refnet.matrices.orthogonality.orthogonalize``, the penalty of OPEN) uses NumPy:
+the two products in BLAS take a few percent of the time of a training step.
 """
 
 from typing import NamedTuple

@@ -1,5 +1,5 @@
-"""What follows from a cell and the sizes alone: how the batch is cut up, and what a thread of the
-walk (``refnet.compiled.walk``) works in, each part from a whole vector on::
+"""The plan that follows from a cell and the sizes alone: the division of the batch, and the
+workspace of a thread of the walk (``refnet.compiled.walk``), each part aligned to a whole vector::
 
     forward (Room)                                back (BackRoom)
     w       [Whh' / Wxh' / bh], packed, of        w, wx   Whh; Wxh, packed, of every product

@@ -1,5 +1,7 @@
-"""Products of many rows with a narrow matrix, as a read-out at every step has them: BLAS copies all
-rows before it multiplies them, and with few columns that takes longer than the product.
+"""Products of many rows with a narrow matrix, such as those of a read-out at every step.
+
+BLAS copies all rows before it multiplies them, and with few columns the copy takes longer than the
+product.
 
 Checked by: tests/compiled/test_products.py.
 """

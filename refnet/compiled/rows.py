@@ -1,4 +1,4 @@
-"""What a layer needs beside its products: rows turned into columns, and arrays by their addresses.
+"""A layer's needs besides its products: rows turned into columns, and arrays by their addresses.
 As in ``refnet.compiled.vector``, each intrinsic has a plain Python version below.
 
 Checked by: tests/compiled/test_vector.py.

@@ -1,5 +1,5 @@
-"""What a compiled cell is written with: the statement of its products, and what its two functions
-see and call (``refnet.compiled.walk`` is what calls them).
+"""The parts of a compiled cell: the statement of its products, and what its two functions see and
+call (``refnet.compiled.walk`` calls them).
 
 Checked by: tests/compiled/test_new_cell.py, which adds a cell.
 """

@@ -1,14 +1,14 @@
-"""The walk of a cell over time, forward and back, written once for every cell.
+"""The walk of a cell over time, forward and back, written once for all cells.
 
-A cell (``refnet.compiled.step``) states the products that it is made of, and has two functions on
-the panels of a block of rows: ``step`` makes of the products the gates' values and the next state,
-and ``step_back`` of the gradient at the next state those of the products. A panel holds a number
-for each unit of each row: (rows, width), flat, where width is H padded to whole vectors.
+A cell (``refnet.compiled.step``) states its products, and has two functions on the panels of a
+block of rows: ``step`` turns the products into the gates' values and the next state, and
+``step_back`` turns the gradient at the next state into the gradients of the products. A panel holds
+a number for each unit of each row: (rows, width), flat, where width is H padded to whole vectors.
 
 The walk does the rest. It takes each block of rows of the batch through all time steps in one
-thread: the products, in registers; the tape; and the weights' gradients, for which the products'
-gradients are kept for a chunk of rows, some steps, and then multiplied at once. What a thread works
-in: ``refnet.compiled.plan``.
+thread. It computes the products in registers and writes the tape. For the weights' gradients it
+collects the products' gradients of a chunk of rows, some steps long, and multiplies them at once.
+``refnet.compiled.plan`` describes a thread's workspace.
 
 The sizes alone fix the order of every sum. Subnormal numbers count as zero (``FLUSH``).
 """

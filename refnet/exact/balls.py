@@ -33,6 +33,8 @@ __all__ = [
     "widened",
 ]
 
+_flint: Any = flint()
+arb, arb_mat, ctx = _flint.arb, _flint.arb_mat, _flint.ctx
 Ball = Any
 Matrix = Any
 """python-flint's numbers and matrices, which have no types for a checker."""
@@ -60,7 +62,6 @@ def precision(bits: int, sums: int = 0) -> Iterator[None]:
     for it, and a recursion, which loses bits at every step, takes less time.
     """
     global _most, _sum_bits
-    ctx = flint().ctx
     before = ctx.prec, _most, _sum_bits
     ctx.prec, _most, _sum_bits = bits, bits, min(sums or bits, bits)
     try:
@@ -130,9 +131,9 @@ def _product(matrix: Matrix) -> Callable[[Array, Array], Array]:
         for listener in _listeners:
             listener(1)
         entries = a.ravel().tolist()
-        if matrix is flint().arb_mat:
+        if matrix is arb_mat:
             known = _known(entries)
-            flint().ctx.prec = min(_most, known + GUARD) if known > 0 else _most
+            ctx.prec = min(_most, known + GUARD) if known > 0 else _most
             if _centered and np.may_share_memory(b, _centered[-1][0]):
                 _centered[-1][1].append(np.array([_distance(row) for row in a.tolist()]))
                 columns = matrix(*a.T.shape, a.T.ravel().tolist()).mid()
@@ -179,11 +180,10 @@ def log2_bound(ball: Ball) -> float:
 def _sums(entries: list[Ball], shape: tuple[int, ...], b: Array) -> Array:
     """A product of two inexact matrices that sums over many rows, as the gradient of a weight
     does: it is near the end of a computation and needs fewer bits than a recursion."""
-    ctx = flint().ctx
     before, ctx.prec = ctx.prec, min(ctx.prec, _sum_bits)
     try:
         left, right = (
-            flint().arb_mat(*size, [+value for value in values])
+            arb_mat(*size, [+value for value in values])
             for size, values in ((shape, entries), (b.shape, b.ravel().tolist()))
         )
         return _array(left * right)
@@ -191,11 +191,10 @@ def _sums(entries: list[Ball], shape: tuple[int, ...], b: Array) -> Array:
         ctx.prec = before
 
 
-arb = flint().arb
-MATMUL[arb] = _product(flint().arb_mat)
-EXPM[arb] = lambda a: _array(flint().arb_mat(*a.shape, a.ravel().tolist()).exp())
-MATMUL[flint().fmpq] = _product(flint().fmpq_mat)
-EXPM[flint().fmpq] = None
+MATMUL[arb] = _product(arb_mat)
+EXPM[arb] = lambda a: _array(arb_mat(*a.shape, a.ravel().tolist()).exp())
+MATMUL[_flint.fmpq] = _product(_flint.fmpq_mat)
+EXPM[_flint.fmpq] = None
 
 
 def _ends(value: Ball) -> tuple[float, float, float, float]:
@@ -258,7 +257,6 @@ def widened(array: Array, width: Array) -> Array:
 
 def shortened(arrays: Params) -> Params:
     """The balls with midpoints of as many bits as sums over many rows have."""
-    ctx = flint().ctx
     before, ctx.prec = ctx.prec, _sum_bits
     try:
         return {

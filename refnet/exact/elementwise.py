@@ -1,12 +1,13 @@
 """The operations on recorded arrays that act entry by entry, each with its derivative.
 
-Derivatives are computed on the numbers themselves, so in the kind of the computation: balls
-enclose them, and perturbed floats are perturbed in them too.
+Derivatives use the numbers of the computation itself, and so its kind: balls enclose them, and
+perturbed floats perturb them too.
 Checked by: tests/exact/test_recorder.py.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +21,8 @@ from refnet.exact.recorder import (
     derived,
     record,
     refuse_infinite,
+    same,
     stop,
-    unbroadcast,
 )
 from refnet.maths import numeric
 from refnet.maths.kinds import kind
@@ -59,17 +60,42 @@ def _elementary(name: str) -> Callable[[Array], Array]:
     return apply
 
 
-cosh, sinh = _elementary("cosh"), _elementary("sinh")
-
-
 def _pi(like: Array) -> Operand:
     return type(like.flat[0]).pi() if like.dtype == object else np.pi
 
 
-def _unary(
-    name: str, slope: Callable[[Array, Array], Any], value: Callable[[Array], Array] | None = None
-) -> Operation:
-    value = value or _elementary(name)
+NAMES = {**vars(numeric), "sinh": _elementary("sinh"), "cosh": _elementary("cosh"), "pi": _pi}
+"""What the formulas of derivatives may call, on numbers of any kind."""
+VALUES: dict[str, Callable[[Array], Array]] = {"negative": np.negative, "expit": numeric.sigmoid}
+SLOPES = {
+    "negative": "-1",
+    "exp": "y",
+    "expm1": "y + 1",
+    "log": "1 / x",
+    "log1p": "1 / (1 + x)",
+    "sqrt": "1 / (2 * y)",
+    "tanh": "1 - y * y",
+    "sin": "cos(x)",
+    "cos": "-sin(x)",
+    "sinh": "cosh(x)",
+    "cosh": "sinh(x)",
+    "arctan": "1 / (1 + x * x)",
+    "expit": "y * (1 - y)",
+    "erf": "exp(-(x * x)) * (2 / pi(x) ** 0.5)",
+}
+"""The derivative of each y = f(x)."""
+COTANGENTS = {
+    "add": ("g", "g"),
+    "subtract": ("g", "-g"),
+    "multiply": ("g * b", "g * a"),
+    "divide": ("g / b", "-(g * y / b)"),
+}
+"""The cotangents of a and b, from the cotangent g of each y = f(a, b)."""
+
+
+def _unary(name: str) -> Operation:
+    value = VALUES.get(name) or _elementary(name)
+    slope = eval(f"lambda x, y: {SLOPES[name]}", NAMES)
 
     def operation(x: Operand) -> Operand:
         node = x.node
@@ -80,20 +106,21 @@ def _unary(
     return operation
 
 
-def _binary(operator: np.ufunc, left: Operation, right: Operation) -> Operation:
-    name = f"np.{operator.__name__}"
+def _binary(name: str) -> Operation:
+    value = getattr(np, name)
+    left, right = (eval(f"lambda g, a, b, y: {text}") for text in COTANGENTS[name])
 
     def operation(a: Operand, b: Operand) -> Operand:
         a, b = both(a, b)
         u, v = a.node, b.node
-        y = operator(u.raw, v.raw)
-        refuse_infinite(name, y)
+        y = value(u.raw, v.raw)
+        refuse_infinite(f"np.{name}", y)
         return derived(
             a,
             y,
-            name,
-            (u, lambda g: unbroadcast(left(g, u.raw, v.raw, y), u.raw.shape)),
-            (v, lambda g: unbroadcast(right(g, u.raw, v.raw, y), v.raw.shape)),
+            f"np.{name}",
+            (u, lambda g: left(g, u.raw, v.raw, y)),
+            (v, lambda g: right(g, u.raw, v.raw, y)),
         )
 
     return operation
@@ -146,42 +173,34 @@ def _powers(a: Operand, exponents: Array) -> Operand:
 # ---- decisions
 
 
-def _decided(name: str) -> Callable[[Number, Number], bool]:
-    def less(p: Number, q: Number) -> bool:
-        if p < q:
-            return True
-        if p >= q:
-            return False
-        raise ArithmeticError(f"whether {p} < {q} is not decided; raise the precision")
-
-    def equal(p: Number, q: Number) -> bool:
-        if p == q:
-            return True
-        if p != q:
-            return False
-        raise ArithmeticError(
-            f"whether {p} == {q} is not decided; raise the precision, or use "
-            "stop() where a tie does not matter"
-        )
-
-    return {
-        "less": less,
-        "greater": lambda p, q: less(q, p),
-        "equal": equal,
-        "less_equal": lambda p, q: not less(q, p),
-        "not_equal": lambda p, q: not equal(p, q),
-        "greater_equal": lambda p, q: not less(p, q),
-    }[name]
-
-
-COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
+COMPARISONS = {
+    "less": (operator.lt, operator.ge),
+    "less_equal": (operator.le, operator.gt),
+    "greater": (operator.gt, operator.le),
+    "greater_equal": (operator.ge, operator.lt),
+    "equal": (operator.eq, operator.ne),
+    "not_equal": (operator.ne, operator.eq),
+}
+"""NumPy's name of a comparison -> when it is true, when it is false."""
 
 
 def compared(name: str, a: Operand, b: Operand) -> Array:
     """The comparison of that name, entry by entry, as bool; balls have to decide it."""
-    if object in (a.dtype, b.dtype):
-        return np.asarray(np.frompyfunc(_decided(name), 2, 1)(a, b), bool)
-    return np.asarray(getattr(np, name)(a, b))
+    if object not in (a.dtype, b.dtype):
+        return np.asarray(getattr(np, name)(a, b))
+    holds, fails = COMPARISONS[name]
+
+    def decided(p: Number, q: Number) -> bool:
+        if holds(p, q):
+            return True
+        if fails(p, q):
+            return False
+        raise ArithmeticError(
+            f"whether np.{name} of {p} and {q} is true is not decided; raise the precision, or "
+            "use stop() where a tie does not matter"
+        )
+
+    return np.asarray(np.frompyfunc(decided, 2, 1)(a, b), bool)
 
 
 def _are_balls(raw: Array) -> bool:
@@ -234,11 +253,7 @@ def _maximum(a: Operand, b: Operand) -> Operand:
         np.stack([np.broadcast_to(u.raw, shape), np.broadcast_to(v.raw, shape)], axis=-1)
     )
     return derived(
-        a,
-        top,
-        "np.maximum",
-        (u, lambda g: unbroadcast(g * share[..., 0], u.raw.shape)),
-        (v, lambda g: unbroadcast(g * share[..., 1], v.raw.shape)),
+        a, top, "np.maximum", (u, lambda g: g * share[..., 0]), (v, lambda g: g * share[..., 1])
     )
 
 
@@ -258,14 +273,8 @@ def _sign(raw: Array) -> Array:
     if _are_balls(raw):
         from refnet.exact.balls import arb
 
-        signs = np.frompyfunc(
-            lambda v: (
-                arb(1) if v > 0 else arb(-1) if v < 0 else arb(0) if v.is_zero() else arb(0, 1)
-            ),
-            1,
-            1,
-        )
-        return np.asarray(signs(raw), object)
+        # an exact zero may be the int 0
+        return np.asarray(np.frompyfunc(lambda v: arb(v).sgn(), 1, 1)(raw), object)
     positive, negative = (compared(name, raw, np.zeros((), int)) for name in ("greater", "less"))
     return positive.astype(int) - negative
 
@@ -288,42 +297,22 @@ def where(condition: Operand, a: Operand, b: Operand) -> Operand:
         a,
         np.where(chosen, u.raw, v.raw),
         "np.where",
-        (u, lambda g: unbroadcast(np.where(chosen, g, zero), u.raw.shape)),
-        (v, lambda g: unbroadcast(np.where(chosen, zero, g), v.raw.shape)),
+        (u, lambda g: np.where(chosen, g, zero)),
+        (v, lambda g: np.where(chosen, zero, g)),
     )
 
 
-def _same(x: Operand, *_: Any, **__: Any) -> Operand:
-    return x
-
-
 UFUNCS: dict[str, Operation] = {
-    "negative": _unary("negative", lambda x, y: -1, lambda x: np.asanyarray(-x)),
-    "exp": _unary("exp", lambda x, y: y),
-    "expm1": _unary("expm1", lambda x, y: y + 1),
-    "log": _unary("log", lambda x, y: 1 / x),
-    "log1p": _unary("log1p", lambda x, y: 1 / (1 + x)),
-    "sqrt": _unary("sqrt", lambda x, y: 1 / (2 * y)),
-    "tanh": _unary("tanh", lambda x, y: 1 - y * y),
-    "sin": _unary("sin", lambda x, y: numeric.cos(x)),
-    "cos": _unary("cos", lambda x, y: -numeric.sin(x)),
-    "sinh": _unary("sinh", lambda x, y: cosh(x)),
-    "cosh": _unary("cosh", lambda x, y: sinh(x)),
-    "arctan": _unary("arctan", lambda x, y: 1 / (1 + x * x)),
-    "expit": _unary("expit", lambda x, y: y * (1 - y), numeric.sigmoid),
-    "erf": _unary("erf", lambda x, y: numeric.exp(-(x * x)) * (2 / _pi(x) ** 0.5)),
+    **{name: _unary(name) for name in SLOPES},
+    **{name: _binary(name) for name in COTANGENTS},
     "absolute": _absolute,
     "fabs": _absolute,
-    "positive": _same,
-    "conjugate": _same,
+    "positive": same,
+    "conjugate": same,
     "hypot": lambda x, y: np.sqrt(x * x + y * y),
     "square": lambda x: x * x,
     "reciprocal": lambda x: 1 / x,
     "sign": lambda x: derived(x, x.lift(_sign(x.raw), ""), "np.sign"),
-    "add": _binary(np.add, lambda g, a, b, y: g, lambda g, a, b, y: g),
-    "subtract": _binary(np.subtract, lambda g, a, b, y: g, lambda g, a, b, y: -g),
-    "multiply": _binary(np.multiply, lambda g, a, b, y: g * b, lambda g, a, b, y: g * a),
-    "divide": _binary(np.divide, lambda g, a, b, y: g / b, lambda g, a, b, y: -(g * y / b)),
     "power": _power,
     "float_power": _power,
     "maximum": _maximum,

@@ -153,18 +153,16 @@ def certify(
     """
     started = perf_counter()
     net.admit("certify", params, batch.x, batch.mask)
-    if isinstance(net, RecurrentNet):
-        batch = settled(batch, net)
+    net, batch = _as_reference(net, batch)
+    rational = _is_rational(net)
     if kind is None:
-        kind = "rational" if _has_rationals(params) and _is_rational(net) else "ball"
-    if kind == "rational" and not _is_rational(net):
+        given = any(value.dtype == object for value in params.values())
+        kind = "rational" if given and rational else "ball"
+    if kind == "rational" and not rational:
         raise ValueError(
             "certify: this net is not rational (its activation, loss, cell or "
             "transition); use kind='ball'"
         )
-    net = replace(net, backend="reference")
-    if isinstance(net, RecurrentNet):
-        net = replace(net, checkpoint="none")
     if kind == "rational":
         named = exactly(_run(net, params, batch, kind))
         return certified_of(net, params, batch, named, kind, 0, perf_counter() - started)
@@ -186,6 +184,14 @@ def certify(
         progress,
     )
     return certified_of(net, params, batch, named, kind, bits, perf_counter() - started)
+
+
+def _as_reference(net: Net, batch: Batch) -> tuple[Net, Batch]:
+    """The net on the reference without checkpoints, and the batch in finite numbers."""
+    net = replace(net, backend="reference")
+    if isinstance(net, RecurrentNet):
+        return replace(net, checkpoint="none"), settled(batch, net)
+    return net, batch
 
 
 def exactly(results: Params) -> dict[str, Enclosure]:
@@ -241,10 +247,6 @@ def search(
         bits, sums = min(growth * bits, max_bits), growth * sums
 
 
-def _has_rationals(params: Params) -> bool:
-    return any(value.dtype == object for value in params.values())
-
-
 def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: int | None = None) -> Params:
     def lifted(array: Array, name: str) -> Array:
         return fix(lift(array, kind, name))
@@ -257,8 +259,8 @@ def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: int | None 
 
 
 LONG, FIRST = 50, (8, 24)
-"""Sequences of more steps than that are looked at through their first ones: these, or an eighth
-and a quarter of all where errors are followed."""
+"""Of longer sequences these first steps predict the precision, or an eighth and a quarter of all
+where errors are followed."""
 FOLLOWED = 200
 """Sequences of more steps than that have their errors followed; it takes longer for shorter ones.
 """
@@ -306,19 +308,12 @@ def _lost(net: RecurrentNet, params: Params, batch: Batch, steps: int) -> Params
         y = np.zeros((*y.shape, net.outputs))
     with balls.precision(512):
         results = _run(net, single, Batch(batch.x[:steps, :1], y), "ball")
-    lost = [
-        np.median(bits)
-        for bits in (
-            [
-                512 - ball.rel_accuracy_bits()
-                for ball in map(balls.arb, value.ravel().tolist())
-                if not ball.is_exact()
-            ]
-            for value in results.values()
-        )
-        if bits
-    ]
-    return {"lost": np.clip(max(lost, default=0), 0, 512)}
+    lost = [0.0]
+    for value in results.values():
+        entries = [ball for ball in map(balls.arb, value.ravel().tolist()) if not ball.is_exact()]
+        if entries:
+            lost.append(np.median([512 - ball.rel_accuracy_bits() for ball in entries]))
+    return {"lost": np.clip(max(lost), 0, 512)}
 
 
 def _balls(net: Net, params: Params, batch: Batch) -> Params:
@@ -413,7 +408,7 @@ def _enclosures(results: Params, radius: float | None) -> tuple[dict[str, Enclos
         )
     )
     rounded_entries, known, radii = np.concatenate([part["all"] for part in parts], axis=1)
-    doubtful = np.flatnonzero(known == 0 if radius is None else ~(radii <= radius))
+    undecided = np.flatnonzero(known == 0 if radius is None else ~(radii <= radius))
     named, first = {}, 0
     doubt = None
     for name, value in results.items():
@@ -421,21 +416,21 @@ def _enclosures(results: Params, radius: float | None) -> tuple[dict[str, Enclos
         named[name] = Enclosure(
             value, *(numbers[part].reshape(value.shape) for numbers in (rounded_entries, radii))
         )
-        if len(doubtful) and first <= doubtful[0] < part.stop:
-            doubt = _doubt(name, value, int(doubtful[0]) - first, radius)
+        if len(undecided) and first <= undecided[0] < part.stop:
+            doubt = _undecided(name, value, int(undecided[0]) - first, radius)
         first = part.stop
     return named, doubt
 
 
-def _doubt(name: str, value: Array, place: int, radius: float | None) -> str:
+def _undecided(name: str, value: Array, place: int, radius: float | None) -> str:
     """What is wrong with the entry of a quantity at that flat place."""
     from refnet.exact import balls
 
     index = [int(i) for i in np.unravel_index(place, value.shape)]
     goal = "to round to one float64" if radius is None else f"below {radius:g}"
     ball = balls.arb(value[tuple(index)])
-    said = f"{ball.mid().str(20, radius=False)} +/- {ball.rad().str(3, radius=False)}"
-    return f"{name}{index} = {said} is not narrow enough {goal}"
+    middle, radius_text = ball.mid().str(20, radius=False), ball.rad().str(3, radius=False)
+    return f"{name}{index} = {middle} +/- {radius_text} is not narrow enough {goal}"
 
 
 def certified_of(
@@ -448,9 +443,7 @@ def certified_of(
     seconds: float,
 ) -> Certified:
     """What is certified, from every quantity by its name."""
-    net = replace(net, backend="reference")
-    if isinstance(net, RecurrentNet):
-        net, batch = replace(net, checkpoint="none"), settled(batch, net)
+    net, batch = _as_reference(net, batch)
     named = dict(named)
     loss, outputs = named.pop("loss"), named.pop("outputs")
     gradients = {name[1:]: named.pop(name) for name in list(named) if name.startswith("d")}

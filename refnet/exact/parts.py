@@ -1,7 +1,7 @@
 """A long computation in two parts, side by side on two cores, and how its numbers travel.
 
 The second part runs in a forked process, which sends bytes back; nothing is unpickled. What the
-parts are follows from the sizes alone, so that the bits do not depend on the cores there are.
+parts are follows from the sizes alone, so the bits do not depend on the number of cores.
 Checked by: tests/exact/test_two_processes.py.
 """
 
@@ -17,8 +17,8 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.exact.library import flint
-from refnet.forked import Forked, may_fork
 from refnet.nets.recurrent import RecurrentNet
+from refnet.process import Forked, may_fork
 
 __all__ = [
     "Clock",

@@ -5,10 +5,10 @@ keeps, for every operation, how a gradient of its result is pulled back to its a
 reverse-mode differentiation. Which NumPy functions that covers is the table in
 ``refnet.exact.surface``; any other raises TypeError.
 
-As in NumPy, slices, reshapes and transposes are views: what is assigned to one is seen in the
-other. Each array is a root or a view, a root with a node, a view with ``rearrange``, the
-movement of entries that makes it from its base. An assignment gives the root a new node. Results
-without dimensions are numbers, as NumPy's (np.float64) are: ``t *= w`` makes a new one.
+As in NumPy, slices, reshapes and transposes are views: an assignment to one shows in the other.
+Each array is a root or a view, a root with a node, a view with ``rearrange``, the movement of
+entries that makes it from its base. An assignment gives the root a new node. Results without
+dimensions are numbers, as NumPy's (np.float64) are: ``t *= w`` makes a new one.
 
 Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
 Checked by: tests/exact/test_recorder.py.
@@ -44,9 +44,9 @@ __all__ = [
     "rearranged",
     "record",
     "refuse_infinite",
+    "same",
     "stop",
     "tape",
-    "unbroadcast",
     "written",
 ]
 
@@ -73,7 +73,8 @@ class Piece(NamedTuple):
 
 
 Pullback = tuple["Node", Callable[[Array], "Array | Piece"]]
-"""An argument, and its cotangent as a function of the result's."""
+"""An argument, and its cotangent as a function of the result's; ``gradients`` sums it over the
+axes that the argument was broadcast along."""
 
 
 class Node:
@@ -225,7 +226,7 @@ class Recorded(NDArrayOperatorsMixin):
         _check(index)
         index = deepcopy(index)  # f may change its own
         entries = rearranged(self, "an index", lambda v: v[index])
-        whole = any(part is ... for part in (index if isinstance(index, tuple) else (index,)))
+        whole = any(part is ... for part in _parts(index))
         return (
             entries if entries.ndim or whole else Recorded(entries.node, self.lift, is_number=True)
         )
@@ -252,11 +253,7 @@ class Recorded(NDArrayOperatorsMixin):
     def _assign(self, places: Array, value: Node) -> None:
         """A new value of a root: ``value`` at these flat places, the rest as before."""
         old, flat, zero = self.node, places.reshape(-1), self.lift(np.zeros(()), "")
-        new = np.array(
-            value.raw.reshape(value.raw.shape[max(value.raw.ndim - places.ndim, 0) :]),
-            copy=True,
-            subok=True,
-        )
+        new = value.raw.reshape(value.raw.shape[max(value.raw.ndim - places.ndim, 0) :]).copy()
         raw = old.raw.copy(order="K")
         raw.flat[flat] = np.broadcast_to(new, places.shape).reshape(-1)
 
@@ -268,23 +265,22 @@ class Recorded(NDArrayOperatorsMixin):
         self._node = Node(
             raw,
             "an assignment",
-            (
-                (old, elsewhere),
-                (
-                    value,
-                    lambda g: unbroadcast(
-                        g.reshape(-1)[flat].reshape(places.shape), value.raw.shape
-                    ),
-                ),
-            ),
+            ((old, elsewhere), (value, lambda g: g.reshape(-1)[flat].reshape(places.shape))),
         )
 
 
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
 def _check(index: Any) -> None:
-    if any(
-        isinstance(part, Recorded) for part in (index if isinstance(index, tuple) else (index,))
-    ):
+    if any(isinstance(part, Recorded) for part in _parts(index)):
         raise TypeError("an index is of integers or bools, not a recorded array")
+
+
+def same(value: Operand) -> Operand:
+    """The value itself."""
+    return value
 
 
 def derived(like: Recorded, raw: Any, name: str, *pullbacks: Pullback) -> Recorded:
@@ -383,7 +379,7 @@ def rearranged(
     return Recorded(node, x.lift, x, rearrange) if shared else Recorded(node, x.lift)
 
 
-def unbroadcast(g: Any, shape: tuple[int, ...]) -> Array:
+def _unbroadcast(g: Any, shape: tuple[int, ...]) -> Array:
     """The cotangent of an array of ``shape`` that was broadcast: ``g`` summed over the new axes."""
     g = np.asanyarray(g)
     lead = g.ndim - len(shape)
@@ -434,8 +430,9 @@ def gradients(y: Node, seed: Array, wanted: list[Node], lift: Lift) -> list[Arra
             part, so_far = pullback(cotangent), cotangents.get(id(parent))
             if isinstance(part, Piece):
                 part = _added(so_far, part, parent.raw.shape, lift)
-            elif so_far is not None:
-                part = so_far + part
+            else:
+                part = _unbroadcast(part, parent.raw.shape)
+                part = part if so_far is None else so_far + part
             refuse_infinite(f"the derivative of {node.name}", part)
             cotangents[id(parent)] = Node(part, "").raw
         if id(node) not in wanted_ids:

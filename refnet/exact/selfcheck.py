@@ -1,15 +1,15 @@
 """Checks of a certified function that share no rule with its certificate.
 
-In balls, the gradient along a random direction against differences to both sides: they use no
-derivative, and at a kink or a jump they disagree. They do run on recorded arrays, so the values on
-these are compared with those on NumPy's own, at the arguments and near them: where the arguments
-hide a mistake, as ones hide a product, those near do not. As the values agree all around, so do
-their derivatives, to more digits than differences in floats would show.
+The first check compares, in balls, the gradient along a random direction with differences to both
+sides. The differences use no derivative, and they disagree at a kink or a jump. They do run on
+recorded arrays, so the second check compares the values on recorded arrays with those on NumPy's
+own, at the arguments and near them: where the arguments hide a mistake, as ones hide a product, the
+nearby ones do not. Because the values agree all around, so do their derivatives, to more digits
+than differences in floats would show.
 
 Checked by: tests/exact/test_certify_function.py.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from refnet.batch import Array
 from refnet.exact.convert import lift
 from refnet.exact.enclose import Enclosure
-from refnet.exact.recorder import Node, gradients, tape
+from refnet.exact.recorder import Node, Operation, gradients, same, tape
 from refnet.exact.running import Function, called, copied, differentiated, recorded
 
 __all__ = ["check_differences", "check_plain"]
@@ -32,6 +32,8 @@ proportional to the step, that of a wrong one stays; between them lies the root 
 NEAR = 2.0**-10
 """How far off the arguments are at which values are compared, too: relative to them, so that most
 comparisons come out as they do at the arguments themselves."""
+SIGNS: tuple[Operation, ...] = (np.zeros_like, abs, same)
+"""Of the distances from the arguments: none, all upwards, both ways."""
 ROUNDINGS = 2.0**16
 """Rounding errors allowed for each number that f computes: it may be a sum of as many terms, added
 one after the other. A mistake changes the value by some 2**-10, and eps times this is 2**-36."""
@@ -100,14 +102,9 @@ def check_plain(f: Function, arguments: dict[str, Any], named: dict[str, Enclosu
     """ArithmeticError where the value is not NumPy's own, at the arguments or near them. Where
     rounding leaves no digits, or f does not know the arguments near, nothing is decided."""
     rng = np.random.default_rng(1)
-    shifts: list[Callable[[Any], Any]] = [
-        lambda size: 0.0,
-        lambda size: NEAR * abs(rng.normal(size=size)),
-        lambda size: NEAR * rng.normal(size=size),
-    ]
-    for n, shift in enumerate(shifts):
+    for n, sign in enumerate(SIGNS):
         nearby = {
-            name: _shifted(value, shift) if differentiated(value) else value
+            name: _shifted(value, sign, rng) if differentiated(value) else value
             for name, value in arguments.items()
         }
         with np.errstate(all="ignore"):
@@ -137,11 +134,13 @@ def _floats(array: Array, name: str) -> Array:
     return np.array(array, float)
 
 
-def _shifted(value: Any, shift: Callable[[Any], Any]) -> Any:
-    """Each entry moved by its part of itself, 0 by that of the largest; in the same order."""
+def _shifted(value: Any, sign: Operation, rng: np.random.Generator) -> Any:
+    """Each entry moved by NEAR times its part of itself, 0 by that of the largest; in the same
+    order in memory."""
     shifted = value.astype(float)
     largest = np.abs(shifted).max(initial=0) or 1.0
-    shifted += shift(shifted.shape) * np.where(shifted == 0, largest, shifted)
+    shift = NEAR * sign(rng.normal(size=value.shape))
+    shifted += shift * np.where(shifted == 0, largest, shifted)
     return shifted
 
 

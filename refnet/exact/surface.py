@@ -1,16 +1,16 @@
 """The part of NumPy that recorded arrays know: products, movements of entries, and tables.
 
-Their results lie in memory as NumPy's do, and are numbers where NumPy's are, as what a program
-assigns to one array is seen in the others that share its memory, and in no number.
+Their results share memory as NumPy's do, and are numbers where NumPy's are: an assignment to an
+array shows in the other arrays that share its memory, and in no number.
 
 Checked by: tests/exact/test_recorder.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from functools import lru_cache
+from functools import lru_cache, partial
 from inspect import signature
 from math import prod
 from typing import Any
@@ -31,7 +31,7 @@ from refnet.exact.recorder import (
     outermost,
     rearranged,
     record,
-    unbroadcast,
+    same,
     written,
 )
 from refnet.exact.reductions import (
@@ -87,8 +87,8 @@ def _matmul(a: Operand, b: Operand) -> Operand:
         a,
         _matmul_raw(u.raw, v.raw),
         "np.matmul",
-        (u, lambda g: unbroadcast(_matmul_raw(g, _swapped(v.raw)), u.raw.shape)),
-        (v, lambda g: unbroadcast(_matmul_raw(_swapped(u.raw), g), v.raw.shape)),
+        (u, lambda g: _matmul_raw(g, _swapped(v.raw))),
+        (v, lambda g: _matmul_raw(_swapped(u.raw), g)),
     )
 
 
@@ -110,7 +110,11 @@ def _tensordot(a: Operand, b: Operand, axes: Any = 2) -> Operand:
 def _dot(a: Operand, b: Operand, out: None = None) -> Operand:
     if not (np.ndim(a) and np.ndim(b)):
         return a * b
-    return _tensordot(a, b, ((-1,), (-1 if np.ndim(b) == 1 else -2,)))
+    return _tensordot(a, b, (-1, -1 if np.ndim(b) == 1 else -2))
+
+
+def _inner(a: Operand, b: Operand) -> Operand:
+    return _tensordot(a, b, (-1, -1)) if np.ndim(a) and np.ndim(b) else a * b
 
 
 def _einsum(rule: str, *operands: Operand, optimize: Any = False) -> Operand:
@@ -190,17 +194,12 @@ def _by(move: Operation) -> Operation:
     return operation
 
 
-_reshaped, _transposed = _by(np.ndarray.reshape), _by(np.ndarray.transpose)
+_reshaped, _diagonal = _by(np.ndarray.reshape), _by(np.diagonal)
 
 
 def _broadcast_to(x: Recorded, shape: Any) -> Operand:
-    shape, original = deepcopy(shape), x.shape
-    return rearranged(
-        x,
-        "np.broadcast_to",
-        lambda v: np.broadcast_to(v, shape),
-        lambda g: unbroadcast(g, original),
-    )
+    shape = deepcopy(shape)
+    return rearranged(x, "np.broadcast_to", lambda v: np.broadcast_to(v, shape), same)
 
 
 def _concatenate(parts: Sequence[Operand], axis: int | None = 0) -> Operand:
@@ -208,17 +207,12 @@ def _concatenate(parts: Sequence[Operand], axis: int | None = 0) -> Operand:
     if axis is None:
         arrays, axis = [_reshaped(part, -1) for part in arrays], 0
     axis = axis_of(arrays[0], axis)
-    ends = np.cumsum([0, *(part.shape[axis] for part in arrays)])
-
-    def taken(n: int) -> Callable[[Array], Array]:
-        index = (slice(None),) * axis + (slice(ends[n], ends[n + 1]),)
-        return lambda g: np.asanyarray(g[index])
-
+    ends = np.cumsum([part.shape[axis] for part in arrays[:-1]])
     return derived(
         arrays[0],
         np.concatenate([part.raw for part in arrays], axis),
         "np.concatenate",
-        *((part.node, taken(n)) for n, part in enumerate(arrays)),
+        *((part.node, partial(_piece, ends=ends, axis=axis, n=n)) for n, part in enumerate(arrays)),
     )
 
 
@@ -226,19 +220,18 @@ def _stack(parts: Sequence[Operand], axis: int = 0) -> Operand:
     return _concatenate([np.expand_dims(part, axis) for part in both(*parts)], axis)
 
 
-def _piece(v: Array, parts: Sequence[Operand], axis: int, n: int) -> Array:
-    return np.split(v, parts, axis)[n]
+def _piece(v: Array, ends: Any, axis: int, n: int) -> Array:
+    return np.split(v, ends, axis)[n]
 
 
-def _split(x: Recorded, parts: Sequence[Operand], axis: int = 0) -> list[Operand]:
+def _split(x: Recorded, parts: Any, axis: int = 0) -> list[Operand]:
     number = len(np.split(np.arange(x.shape[axis_of(x, axis)]), parts))
     return [_by(_piece)(x, parts, axis, n) for n in range(number)]
 
 
-def _triangle(lower: bool) -> Operation:
+def _triangle(part: Operation) -> Operation:
     def operation(x: Recorded, k: int = 0) -> Operand:
-        rows, columns = (x.shape * 2)[-2:]  # of a single row a square
-        return where(np.tri(rows, columns, k if lower else k - 1, dtype=bool) == lower, x, 0)
+        return where(part(np.ones((x.shape * 2)[-2:]), k), x, 0)  # of a single row a square
 
     return operation
 
@@ -253,7 +246,14 @@ def _full_like(
     _refuse_narrow("a recorded array like another", dtype)
     node, raw = record(x, fill).node, np.empty_like(x.raw, shape=shape)
     raw[...] = node.raw
-    return derived(x, raw, "np.full_like", (node, lambda g: unbroadcast(g, node.raw.shape)))
+    return derived(x, raw, "np.full_like", (node, same))
+
+
+def _like(fill: int) -> Operation:
+    def operation(x: Recorded, dtype: DTypeLike | None = None, shape: Any = None) -> Operand:
+        return _full_like(x, fill, dtype, shape)
+
+    return operation
 
 
 def _diff(x: Recorded, n: int = 1, axis: int = -1) -> Operand:
@@ -308,19 +308,16 @@ METHODS |= {
         -x, axis, keepdims=keepdims
     ),
     "reshape": _reshaped,
-    "transpose": _transposed,
+    "transpose": _by(np.ndarray.transpose),
     "ravel": _by(np.ndarray.ravel),
     "flatten": _by(np.ndarray.flatten),
     "copy": lambda x, order="C": _copied(x, order),
     "astype": _as_type,
     "dot": _dot,
     "clip": clip,
-    "swapaxes": _by(np.swapaxes),
-    "squeeze": _by(np.squeeze),
-    "repeat": _by(np.repeat),
-    "take": _by(np.take),
-    "diagonal": _by(np.diagonal),
-    "trace": lambda x: sum_of(_by(np.diagonal)(x), -1),
+    "diagonal": _diagonal,
+    "trace": lambda x: sum_of(_diagonal(x), -1),
+    **{move.__name__: _by(move) for move in (np.swapaxes, np.squeeze, np.repeat, np.take)},
 }
 
 FUNCTIONS: dict[str, Operation] = {
@@ -339,20 +336,17 @@ FUNCTIONS: dict[str, Operation] = {
         [np.atleast_1d(operand) for operand in both(*parts)], min(max(np.ndim(parts[0]) - 1, 0), 1)
     ),
     "outer": lambda a, b: np.multiply(np.reshape(a, (-1, 1)), np.reshape(b, (1, -1))),
-    "inner": lambda a, b: _tensordot(a, b, ((-1,), (-1,))) if np.ndim(a) and np.ndim(b) else a * b,
+    "inner": _inner,
     "linalg.norm": norm,
     "broadcast_to": _broadcast_to,
-    "reshape": lambda x, *args, **options: _reshaped(x, *args, **options),
-    "transpose": lambda x, axes=None: _transposed(x, axes),
-    "tril": _triangle(True),
-    "triu": _triangle(False),
+    "transpose": _by(np.transpose),
+    "tril": _triangle(np.tril),
+    "triu": _triangle(np.triu),
     "full_like": _full_like,
-    "zeros_like": lambda x, dtype=None, shape=None: _full_like(x, 0, dtype, shape),
-    "ones_like": lambda x, dtype=None, shape=None: _full_like(x, 1, dtype, shape),
-    "empty_like": lambda x, dtype=None, shape=None: _full_like(x, 0, dtype, shape),
-    "shape": lambda x: x.shape,
-    "ndim": lambda x: x.ndim,
-    "size": lambda x: x.size,
+    "zeros_like": _like(0),
+    "ones_like": _like(1),
+    "empty_like": _like(0),
+    **{name: vars(Recorded)[name].fget for name in ("shape", "ndim", "size")},
     **{
         move.__name__: _by(move)
         for move in (

@@ -2,9 +2,9 @@
 
 A step widens balls entry by entry, by ``|J|``, J the step's Jacobian, though an error grows by J
 alone: at H = 100 that costs three bits a step, in each direction of time. So here products of a
-state with the recurrent weights take midpoints (``balls.centered``), radii do not grow, and what is
-left out of every product, d[t], is followed apart. A step is ``s[t+1] = G(s[t], W h[t])``, s being
-h, or h and c. With s' the sequence that is computed, by the mean value theorem::
+state with the recurrent weights use midpoints (``balls.centered``), radii do not grow, and the part
+omitted from every product, d[t], is followed separately. A step is ``s[t+1] = G(s[t], W h[t])``, s
+being h, or h and c. With s' the sequence that is computed, by the mean value theorem::
 
     s[t+1] - s'[t+1] = A[t] (s[t] - s'[t]) - L[t] W d[t],   A = K + L W,  K = dG/ds,  L = dG/d(Wh)
 
@@ -13,7 +13,7 @@ with the derivatives at points between, and backward, where K and L are those at
     e[t] - e'[t] = A[t]' (e[t+1] - e'[t+1]) - W' d[t]
 
 So ``||s[t] - s'[t]||`` is at most the sum of ``||A[t-1] .. A[u+1]|| ||L[u]|| ||W|| ||d[u]||``
-over u. The norms of products of many A are far below the product of their norms: they are computed
+over u. The norms of products of many A are far smaller than their product: they are computed
 in float64 for 2, 4, 8, ... steps, with bounds of all that is rounded. Then the balls get these
 radii. Bounds are held as their log2, rounded upwards by SLACK.
 

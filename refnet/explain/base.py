@@ -1,7 +1,7 @@
 """What explaining a topic gives: words, tables and a figure, all computed.
 
-Figures are drawn for a page of 6.5 inches: every line has a grey value, a dash and a marker of its
-own, so that they can be distinguished without colour.
+Figures are drawn for a page of 6.5 inches. No two lines of a panel share a grey value, a dash and a
+marker, so that a print without colour distinguishes them.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,11 +25,15 @@ __all__ = [
     "Explanation",
     "LEGEND",
     "LINES",
+    "POINTS",
+    "THEORY",
     "Table",
     "check_figure",
     "draw_schur",
     "label_of",
+    "legend_below",
     "named_matrix",
+    "positive",
     "save",
     "style",
 ]
@@ -48,6 +52,15 @@ LEGEND: dict[str, Any] = {
     "edgecolor": "none",
     "framealpha": 0.9,
     "handlelength": 1.6,
+}
+THEORY: dict[str, Any] = {"color": "lightgrey", "linewidth": 3, "zorder": 0}
+"""A line that theory predicts, behind what is measured."""
+POINTS: dict[str, Any] = {
+    "color": "black",
+    "linestyle": "none",
+    "marker": "o",
+    "markerfacecolor": "none",
+    "markersize": 3.5,
 }
 
 
@@ -77,7 +90,7 @@ class Explanation:
 
     def __str__(self) -> str:
         parts = [printable(self.title), f"Source: {printable(self.source)}", self.text]
-        parts += [f"{one.caption}\n\n{table(one.header, one.rows)}" for one in self.tables]
+        parts += [f"{t.caption}\n\n{table(t.header, t.rows)}" for t in self.tables]
         return "\n\n".join(parts)
 
 
@@ -140,6 +153,22 @@ def style(i: int, points: int = 0) -> dict[str, Any]:
     }
 
 
+def positive(values: Array, above: float = 0) -> Array:
+    """The values for a logarithmic axis: NaN, which is not drawn, where they are not above."""
+    return np.where(values > above, values, np.nan)
+
+
+def legend_below(figure: Any, ax: Any) -> None:
+    """The legend of one panel for all of a figure, below them."""
+    figure.legend(
+        *ax.get_legend_handles_labels(),
+        ncols=3,
+        fontsize=7,
+        frameon=False,
+        loc="outside lower center",
+    )
+
+
 def draw_schur(ax: Any, T: Array) -> None:
     """The sizes of a Schur form's entries, the eigenvalues on the diagonal; white is below 1e-3."""
     with np.errstate(divide="ignore"):
@@ -147,8 +176,7 @@ def draw_schur(ax: Any, T: Array) -> None:
             np.log10(abs(T)), cmap="Greys", vmin=-3, vmax=0.5, interpolation="nearest"
         )
     ax.figure.colorbar(image, ax=ax, shrink=0.85)
-    ax.set_xlabel("from direction")
-    ax.set_ylabel("to direction")
+    ax.set(xlabel="from direction", ylabel="to direction")
 
 
 def named_matrix(spec: str, size: int, rng: np.random.Generator) -> Array:

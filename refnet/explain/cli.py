@@ -53,80 +53,97 @@ TOPICS = (
 def add_commands(commands: Any) -> None:
     """Add the four commands; each sets ``run``, a function of the parsed arguments that
     returns the exit status."""
-    explain = commands.add_parser(
+    explain = _add(
+        commands,
         "explain",
-        help="the papers' mathematics, computed and drawn",
-        epilog=EXPLAIN,
-        description="Compute what one topic of the theory claims, print it with its source, and "
-        "draw it.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        _explain,
+        "compute and draw the papers' mathematics",
+        EXPLAIN,
+        "Compute what one topic of the theory claims, print it with its source, and draw it.",
     )
     explain.add_argument("topic", choices=TOPICS, metavar="TOPIC", help=", ".join(TOPICS))
     explain.add_argument("--size", type=int, metavar="N", help="units (default: the topic's own)")
-    explain.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
     explain.add_argument(
         "--matrix",
         metavar="SPEC",
         help="for spectra, powers, memory and "
-        "variance: an initialiser, such as chain:gain=1.02, instead of several; "
+        "variance: an initializer, such as chain:gain=1.02, instead of several; "
         "for the first three also a .npy file",
     )
-    explain.add_argument("--figure", type=target, metavar="FILE", help="draw it, as .png or .svg")
-    explain.set_defaults(run=_explain)
-    analyse = commands.add_parser(
+    analyse = _add(
+        commands,
         "analyse",
-        help="a trained run: matrices, gradient flow, memory",
-        epilog=ANALYSE,
-        description="Load a run folder and show what training made of its matrices, how gradients "
+        _analyse,
+        "show a trained run: matrices, gradient flow, memory",
+        ANALYSE,
+        "Load a run folder and show what training made of its matrices, how gradients "
         "flow through\nthe net, and what it remembers.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     analyse.add_argument("folder", type=named, metavar="FOLDER", help="a run folder")
-    analyse.set_defaults(run=_analyse)
-    compare = commands.add_parser(
+    compare = _add(
+        commands,
         "compare",
-        help="several runs side by side",
-        epilog=COMPARE,
-        description="Where the settings of runs differ, their best results and, with --figure, "
-        "their curves.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        _compare,
+        "show several runs side by side",
+        COMPARE,
+        "Show where the settings of runs differ, their best results and, with --figure, their "
+        "curves.",
     )
     compare.add_argument("folders", nargs="+", type=named, metavar="FOLDER", help="run folders")
-    compare.set_defaults(run=_compare)
-    for command in (analyse, compare):
-        command.add_argument(
-            "--figure", type=target, metavar="FILE", help="draw it, as .png or .svg"
-        )
-    errata = commands.add_parser(
+    errata = _add(
+        commands,
         "errata",
-        help="the papers' errata, with checks that run",
-        epilog=ERRATA,
-        description="What the papers print wrong, the right forms, and checks of both.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        _errata,
+        "list the papers' errata and check them",
+        ERRATA,
+        "Show what the papers print wrong and the right forms, and check both.",
     )
     errata.add_argument(
         "number",
         nargs="?",
         type=int,
         metavar="NUMBER",
-        help="show this one in full, and run its check",
+        help="show this erratum in full, and run its check",
     )
     errata.add_argument(
         "--check",
         action="store_true",
-        help="run every check; the exit status is 1 if one is not settled",
+        help="run every check; exit with status 1 if an erratum is not settled",
     )
     errata.add_argument("--markdown", action="store_true", help="print the page ERRATA.md")
-    errata.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
-    errata.set_defaults(run=_errata)
+    for command in (explain, errata):
+        command.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
+    for command in (explain, analyse, compare):
+        command.add_argument(
+            "--figure", type=target, metavar="FILE", help="draw it, as .png or .svg"
+        )
 
 
-def _show(figure: Path | None, found: Callable[[], Any]) -> int:
+def _add(
+    commands: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    examples: str,
+    description: str,
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        epilog=examples,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _show(figure: Path | None, explain: Callable[[], Any]) -> int:
     from refnet.explain.base import check_figure, save
 
     if figure is not None:
         check_figure(figure)
-    explanation = found()
+    explanation = explain()
     print(explanation)
     if figure is not None:
         save(explanation, figure)
@@ -171,7 +188,7 @@ def _errata(args: argparse.Namespace) -> int:
                 f"there is no erratum {args.number}; they run from 1 to "
                 f"{max(known)}; see them all with: refnet errata"
             )
-        print(page.one(known[args.number], args.seed))
+        print(page.details(known[args.number], args.seed))
     elif args.check:
         unsettled = 0
         for e in errata:

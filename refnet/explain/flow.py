@@ -1,6 +1,6 @@
 """Gradients through time and the spectra behind them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,17 @@ from refnet.analysis.spectra import (
 )
 from refnet.batch import Array
 from refnet.cells import CELLS
-from refnet.explain.base import LEGEND, Explanation, Table, label_of, named_matrix, style
+from refnet.explain.base import (
+    LEGEND,
+    POINTS,
+    THEORY,
+    Explanation,
+    Table,
+    label_of,
+    legend_below,
+    named_matrix,
+    style,
+)
 from refnet.matrices.initializers import initialize
 from refnet.nets.recurrent import RecurrentNet
 from refnet.studies.flow import norms_in_training
@@ -31,138 +41,19 @@ def explain_gradient_flow(
 ) -> Explanation:
     """Gradient norms over time and updates by margin; exponents of every cell; eq. 5's bound."""
     rng = np.random.default_rng(seed)
-    every = max(1, updates // 25)
-    seen = (updates - 1) // every * every  # the last number of updates after which it is looked
-    maps = {
-        margin: norms_in_training(
-            preset(
-                "copy",
-                length=length,
-                hidden=size,
-                seed=seed,
-                backend="reference",
-                dtype="float64",
-                rate=1e-3,
-                manifold_rate=1e-3,
-                transition=f"svd:margin={margin}",
-            ),
-            updates,
-            every,
-        )
-        for margin in MARGINS
-    }
-    rows = []
-    for margin, (norms, values) in maps.items():
-        ratio = norms[:, 0] / norms[:, -1]
-        rows.append(
-            [
-                margin,
-                float(ratio[0]),
-                float(ratio[-1]),
-                float(values[-1].min()),
-                float(values[-1].max()),
-            ]
-        )
     x = rng.normal(size=(50, 1, 2))
-    exponents, spectra = [], {}
-    for cell in CELLS:
-        net = RecurrentNet(2, size, 2, cell=cell)
-        params = net.init(rng, np.float64, recurrent="orthogonal")
-        values = lyapunov_exponents(net, params, x)[0]
-        with np.errstate(divide="ignore"):
-            spectrum = np.log(jacobian_spectra(net, params, x)[0, 0]) / len(x)
-        spectra[cell] = values, spectrum
-        exponents.append([cell, float(values[0]), float(np.median(values)), float(spectrum[0])])
-    bounds, gains = [], {}
-    for gain in (0.5, 1.0, 1.5):
-        net = RecurrentNet(2, size, 2)
-        params = net.init(
-            rng, np.float64, recurrent=lambda shape, r: gain * initialize("orthogonal", shape, r)
-        )
-        gains[gain] = eta, measured = step_bounds(net, params, x)
-        bounds.append(
-            [
-                gain,
-                float(eta.mean()),
-                float(measured.mean()),
-                float(np.exp(lyapunov_exponents(net, params, x)[0, 0])),
-            ]
-        )
-    tables = [
-        Table(
-            f"Copy task, T = {length}, {size} units: ||dL/dh_0|| over ||dL/dh_T|| for the loss "
-            f"of the last step, and the singular values after {seen} updates",
-            ["margin", "before training", f"after {seen} updates", "smallest s", "largest s"],
-            rows,
-        ),
-        Table(
-            f"Finite-time exponents of dh_T/dh_0, T = {len(x)}, orthogonal start, in nats per "
-            "step: 0 keeps a gradient's norm",
-            ["cell", "largest", "median", "log(largest singular value) / T"],
-            exponents,
-        ),
-        Table(
-            "One step's gain ||da_(t+1)/da_t|| of tanh nets with W = gain times orthogonal: the "
-            "bound eta_t (eq. 5), measured, and the gain per step of the whole product",
-            ["gain", "eta_t, mean", "measured, mean", "product, per step"],
-            bounds,
-        ),
-    ]
+    maps, margins = _margins(size, seed, length, updates)
+    spectra, exponents = _exponents(size, x, rng)
+    gains, bounds = _bounds(size, x, rng)
 
     def draw(figure: Any) -> None:
         upper, lower = figure.subfigures(2, 1, height_ratios=(1, 1.1))
         _draw_maps(upper, maps, updates)
-        singular, steps, products = lower.subplots(1, 3)
-        for i, (margin, (_, values)) in enumerate(maps.items()):
-            at = np.linspace(0, updates, len(values), endpoint=False)
-            singular.plot(
-                at,
-                values.max(axis=1),
-                label="no margin" if margin == "none" else f"margin {margin}",
-                **style(i),
-            )
-            singular.plot(at, values.min(axis=1), **style(i))
-        for limit in (0.9, 1.1):
-            singular.axhline(
-                limit,
-                color="lightgrey",
-                zorder=0,
-                label="bounds, margin 0.1" if limit < 1 else None,
-            )
-        singular.set_title("largest and smallest\nsingular value s of W")
-        singular.set_xlabel("update")
-        singular.set_ylabel("s")
-        for i, (gain, (eta, measured)) in enumerate(gains.items()):
-            t = np.arange(1, len(eta) + 1)
-            steps.plot(
-                t,
-                eta[:, 0],
-                color="lightgrey",
-                linewidth=3,
-                zorder=0,
-                label=None if i else "bound by eq. 5",
-            )
-            steps.plot(t, measured[:, 0], label=f"gain {gain:g}", **style(i))
-        steps.set_title("gain of one step\nof a tanh net")
-        steps.set_xlabel("time step t")
-        steps.set_ylabel("||da_(t+1)/da_t||")
-        for i, (cell, (values, spectrum)) in enumerate(spectra.items()):
-            place = np.linspace(0, 1, len(values))
-            products.plot(place, values, label=cell, **style(i))
-            seen = spectrum > spectrum[0] - 30 / len(x)  # smaller ones are rounding
-            products.plot(
-                place[seen][::4],
-                spectrum[seen][::4],
-                "o",
-                mfc="none",
-                markersize=3,
-                color="grey",
-                label=None if i else "log(s) / T, where rounding\nleaves it digits",
-            )
-        products.set_title(f"exponents of dh_T/dh_0\nafter {len(x)} steps")
-        products.set_xlabel("share of directions")
-        products.set_ylabel("nats per step")
-        for ax in (singular, steps, products):
+        axes = lower.subplots(1, 3)
+        _draw_singular(axes[0], maps, updates)
+        _draw_gains(axes[1], gains)
+        _draw_exponents(axes[2], spectra, len(x))
+        for ax in axes:
             ax.legend(**LEGEND, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2)
 
     return Explanation(
@@ -173,34 +64,142 @@ def explain_gradient_flow(
         "within a margin of 1 learns the copy task: with margin 0 its norm stays the same at all "
         "times; with a wider margin it may drift. The bound of eq. 5 holds for each step, but the "
         "product of the bounds says little about the product of the steps.",
-        tables,
+        [margins, exponents, bounds],
         draw,
         6,
     )
 
 
-def _draw_maps(figure: Any, maps: dict[str, tuple[Array, Array]], updates: int) -> None:
-    logs = {
-        margin: np.log10(np.maximum(norms.T / norms[:, -1], 1e-30))
-        for margin, (norms, _) in maps.items()
-    }
-    limit = max(0.1, *(float(abs(one).max()) for one in logs.values()))
+Pairs = Mapping[Any, tuple[Array, Array]]
+"""Two arrays to draw for each setting."""
+
+
+def _margins(size: int, seed: int, length: int, updates: int) -> tuple[Pairs, Table]:
+    """The norms of the gradient and the singular values over updates, by margin."""
+    every = max(1, updates // 25)
+    last = (updates - 1) // every * every  # the last number of updates that is measured
+    maps, rows = {}, []
+    for margin in MARGINS:
+        config = preset(
+            "copy",
+            length=length,
+            hidden=size,
+            seed=seed,
+            backend="reference",
+            dtype="float64",
+            rate=1e-3,
+            manifold_rate=1e-3,
+            transition=f"svd:margin={margin}",
+        )
+        maps[margin] = norms, values = norms_in_training(config, updates, every)
+        ratio = norms[:, 0] / norms[:, -1]
+        rows.append([margin, ratio[0], ratio[-1], values[-1].min(), values[-1].max()])
+    return maps, Table(
+        f"Copy task, T = {length}, {size} units: ||dL/dh_0|| over ||dL/dh_T|| for the loss "
+        f"of the last step, and the singular values after {last} updates",
+        ["margin", "before training", f"after {last} updates", "smallest s", "largest s"],
+        rows,
+    )
+
+
+def _exponents(size: int, x: Array, rng: np.random.Generator) -> tuple[Pairs, Table]:
+    """The Lyapunov exponents and log(s) / T of each cell."""
+    spectra, rows = {}, []
+    for cell in CELLS:
+        net = RecurrentNet(2, size, 2, cell=cell)
+        params = net.init(rng, np.float64, recurrent="orthogonal")
+        values = lyapunov_exponents(net, params, x)[0]
+        with np.errstate(divide="ignore"):
+            spectrum = np.log(jacobian_spectra(net, params, x)[0, 0]) / len(x)
+        spectra[cell] = values, spectrum
+        rows.append([cell, values[0], np.median(values), spectrum[0]])
+    return spectra, Table(
+        f"Finite-time exponents of dh_T/dh_0, T = {len(x)}, orthogonal start, in nats per "
+        "step: 0 keeps a gradient's norm",
+        ["cell", "largest", "median", "log(largest singular value) / T"],
+        rows,
+    )
+
+
+def _bounds(size: int, x: Array, rng: np.random.Generator) -> tuple[Pairs, Table]:
+    """The bound of eq. 5 and the gain of each step, by the gain of the recurrent matrix."""
+    gains, rows = {}, []
+    for gain in (0.5, 1.0, 1.5):
+        net = RecurrentNet(2, size, 2)
+        params = net.init(
+            rng, np.float64, recurrent=lambda shape, r: gain * initialize("orthogonal", shape, r)
+        )
+        gains[gain] = eta, measured = step_bounds(net, params, x)
+        largest = lyapunov_exponents(net, params, x)[0, 0]
+        rows.append([gain, eta.mean(), measured.mean(), np.exp(largest)])
+    return gains, Table(
+        "One step's gain ||da_(t+1)/da_t|| of tanh nets with W = gain times orthogonal: the "
+        "bound eta_t (eq. 5), measured, and the gain per step of the whole product",
+        ["gain", "eta_t, mean", "measured, mean", "product, per step"],
+        rows,
+    )
+
+
+def _label(margin: str) -> str:
+    return "no margin" if margin == "none" else f"margin {margin}"
+
+
+def _draw_maps(figure: Any, maps: Pairs, updates: int) -> None:
+    logs = [np.log10(np.maximum(norms.T / norms[:, -1], 1e-30)) for norms, _ in maps.values()]
+    limit = max(0.1, *(float(abs(log).max()) for log in logs))
     axes = figure.subplots(1, len(maps), sharey=True)
-    for ax, (margin, one) in zip(axes, logs.items()):
+    for ax, margin, log in zip(axes, maps, logs):
         image = ax.imshow(
-            one,
+            log,
             aspect="auto",
             origin="lower",
             cmap="Greys",
             vmin=-limit,
             vmax=limit,
-            extent=(0, updates, 0, len(one) - 1),
+            extent=(0, updates, 0, len(log) - 1),
             interpolation="nearest",
         )
-        ax.set_title("no margin" if margin == "none" else f"margin {margin}")
-        ax.set_xlabel("update")
+        ax.set(title=_label(margin), xlabel="update")
     axes[0].set_ylabel("time step t")
     figure.colorbar(image, ax=axes, label="log10 ||dL/dh_t|| / ||dL/dh_T||")
+
+
+def _draw_singular(ax: Any, maps: Pairs, updates: int) -> None:
+    for i, (margin, (_, values)) in enumerate(maps.items()):
+        at = np.linspace(0, updates, len(values), endpoint=False)
+        ax.plot(at, values.max(axis=1), label=_label(margin), **style(i))
+        ax.plot(at, values.min(axis=1), **style(i))
+    ax.axhline(0.9, **THEORY, label="bounds, margin 0.1")
+    ax.axhline(1.1, **THEORY)
+    ax.set(title="largest and smallest\nsingular value s of W", xlabel="update", ylabel="s")
+
+
+def _draw_gains(ax: Any, gains: Pairs) -> None:
+    for i, (gain, (eta, measured)) in enumerate(gains.items()):
+        t = np.arange(1, len(eta) + 1)
+        ax.plot(t, eta[:, 0], **THEORY, label=None if i else "bound by eq. 5")
+        ax.plot(t, measured[:, 0], label=f"gain {gain:g}", **style(i))
+    ax.set(
+        title="gain of one step\nof a tanh net", xlabel="time step t", ylabel="||da_(t+1)/da_t||"
+    )
+
+
+def _draw_exponents(ax: Any, spectra: Pairs, T: int) -> None:
+    for i, (cell, (values, spectrum)) in enumerate(spectra.items()):
+        place = np.linspace(0, 1, len(values))
+        ax.plot(place, values, label=cell, **style(i))
+        significant = spectrum > spectrum[0] - 30 / T  # smaller ones are rounding
+        ax.plot(
+            place[significant][::4],
+            spectrum[significant][::4],
+            **{**POINTS, "color": "grey"},
+            label=None if i else "log(s) / T, where rounding\nleaves it digits",
+        )
+    ax.set(
+        title=f"exponents of dh_T/dh_0\nafter {T} steps",
+        xlabel="share of directions",
+        ylabel="nats per step",
+    )
 
 
 def _quarter_circle(n: int) -> Array:
@@ -222,82 +221,23 @@ PREDICTED: dict[str, Callable[[int], Array]] = {
 def explain_spectra(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explanation:
     """Eigenvalues, numerical range and pseudospectra of matrices."""
     rng = np.random.default_rng(seed)
-    specs = [matrix] if matrix else ["orthogonal", "glorot_normal", "chain:gain=0.9"]
-    matrices = {spec: named_matrix(spec, size, rng) for spec in specs}
-    rows, pictures = [], {}
+    matrices = {spec: named_matrix(spec, size, rng) for spec in ([matrix] if matrix else PREDICTED)}
+    boundaries = {name: numerical_range(W, 120) for name, W in matrices.items()}
+    rows = []
     for name, W in matrices.items():
-        summary = singular_values(W)
-        boundary = numerical_range(W, 120)
-        rows.append(
-            [
-                name,
-                spectral_radius(W),
-                float(abs(boundary).max()),
-                summary.largest,
-                summary.smallest,
-                henrici(W),
-            ]
-        )
-        reach = 1.15 * max(1.0, float(abs(boundary).max()))
-        line = np.linspace(-reach, reach, 41)
-        z = line[None] + 1j * line[:, None]
-        pictures[name] = (np.linalg.eigvals(W), boundary, line, pseudospectrum(W, z))
+        s, radius = singular_values(W), abs(boundaries[name]).max()
+        rows.append([name, spectral_radius(W), radius, s.largest, s.smallest, henrici(W)])
 
     def draw(figure: Any) -> None:
         upper, lower = figure.subfigures(2, 1, height_ratios=(1.25, 1))
-        axes = np.atleast_1d(upper.subplots(1, len(pictures)))
-        for ax, (name, (values, boundary, line, smallest)) in zip(axes, pictures.items()):
-            levels = ax.contour(
-                line,
-                line,
-                np.log10(np.maximum(smallest, 1e-17)),
-                levels=[-6, -3, -2, -1, -0.5],
-                colors="grey",
-                linewidths=0.7,
-                linestyles="solid",
-            )
-            ax.clabel(levels, fontsize=6)
-            closed = np.append(boundary, boundary[:1])
-            ax.plot(closed.real, closed.imag, label="numerical range", **style(1))
-            ax.plot(values.real, values.imag, "k.", markersize=3, label="eigenvalues")
-            circle = np.exp(1j * np.linspace(0, 2 * np.pi, 200))
-            ax.plot(
-                circle.real,
-                circle.imag,
-                color="black",
-                linewidth=0.5,
-                linestyle=":",
-                label="unit circle",
-            )
-            ax.set_aspect("equal")
+        axes, below = (np.atleast_1d(part.subplots(1, len(matrices))) for part in (upper, lower))
+        for name, ax, ranks in zip(matrices, axes, below):
+            _draw_plane(ax, matrices[name], boundaries[name])
             ax.set_title(label_of(name))
-            ax.set_xlabel("real part")
+            _draw_ranks(ranks, name, matrices[name])
         axes[0].set_ylabel("imaginary part")
-        upper.legend(
-            *axes[0].get_legend_handles_labels(),
-            fontsize=7,
-            ncols=3,
-            frameon=False,
-            loc="outside lower center",
-        )
-        for ax, (name, W) in zip(np.atleast_1d(lower.subplots(1, len(matrices))), matrices.items()):
-            s = np.linalg.svd(W, compute_uv=False)
-            order = np.arange(1, len(s) + 1)
-            ax.plot(
-                order,
-                s,
-                label="measured",
-                linestyle="none",
-                marker="o",
-                markersize=2.5,
-                color="black",
-            )
-            if name in PREDICTED:
-                ax.plot(order, PREDICTED[name](len(s)), label="predicted", **style(1))
-            ax.set_xlabel("rank, largest first")
-            ax.set_ylim(bottom=-0.05)
-            ax.legend(**LEGEND)
-        lower.axes[0].set_ylabel("singular value")
+        legend_below(upper, axes[0])
+        below[0].set_ylabel("singular value")
 
     return Explanation(
         "Spectra of a matrix",
@@ -310,7 +250,7 @@ def explain_spectra(size: int = 50, seed: int = 0, matrix: str | None = None) ->
         "follow the quarter-circle law.",
         [
             Table(
-                f"{len(matrices[specs[0]])} units",
+                f"{len(next(iter(matrices.values())))} units",
                 [
                     "W",
                     "spectral radius",
@@ -325,3 +265,35 @@ def explain_spectra(size: int = 50, seed: int = 0, matrix: str | None = None) ->
         draw,
         5,
     )
+
+
+def _draw_plane(ax: Any, W: Array, boundary: Array) -> None:
+    reach = 1.15 * max(1.0, float(abs(boundary).max()))
+    line = np.linspace(-reach, reach, 41)
+    levels = ax.contour(
+        line,
+        line,
+        np.log10(np.maximum(pseudospectrum(W, line[None] + 1j * line[:, None]), 1e-17)),
+        levels=[-6, -3, -2, -1, -0.5],
+        colors="grey",
+        linewidths=0.7,
+        linestyles="solid",
+    )
+    ax.clabel(levels, fontsize=6)
+    values, closed = np.linalg.eigvals(W), np.append(boundary, boundary[:1])
+    ax.plot(closed.real, closed.imag, label="numerical range", **style(1))
+    ax.plot(values.real, values.imag, "k.", markersize=3, label="eigenvalues")
+    circle = np.exp(1j * np.linspace(0, 2 * np.pi, 200))
+    ax.plot(circle.real, circle.imag, "k:", linewidth=0.5, label="unit circle")
+    ax.set(aspect="equal", xlabel="real part")
+
+
+def _draw_ranks(ax: Any, name: str, W: Array) -> None:
+    s = np.linalg.svd(W, compute_uv=False)
+    order = np.arange(1, len(s) + 1)
+    ax.plot(order, s, "ko", markersize=2.5, label="measured")
+    if name in PREDICTED:
+        ax.plot(order, PREDICTED[name](len(s)), label="predicted", **style(1))
+    ax.set_xlabel("rank, largest first")
+    ax.set_ylim(bottom=-0.05)
+    ax.legend(**LEGEND)

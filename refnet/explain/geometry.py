@@ -5,11 +5,17 @@ from typing import Any
 import numpy as np
 
 from refnet.analysis.geometry import defect_over_steps, descents, margin_steps, retraction_errors
-from refnet.explain.base import LEGEND, Explanation, Table, style
+from refnet.batch import Array
+from refnet.explain.base import LEGEND, THEORY, Explanation, Table, style
 from refnet.matrices.stiefel import METRICS
 from refnet.matrices.transitions.svd import SVD
 
 __all__ = ["explain"]
+
+RATES = np.geomspace(0.003, 0.3, 7)
+MARGINS = np.array([0.01, 0.1, 1.0, 10.0])
+RAW = np.linspace(-6, 6, 61)
+"""Raw singular parameters p."""
 
 
 def explain(
@@ -17,153 +23,35 @@ def explain(
 ) -> Explanation:
     """Cayley steps against geodesics, the two descent directions, drift, and the margin's map."""
     rng = np.random.default_rng(seed)
-    rates = np.geomspace(0.003, 0.3, 7)
-    tall = size, (size + 1) // 2
-    errors = {
-        (name, shape, metric): retraction_errors(
-            shape, rates, np.random.default_rng([seed, 1]), name, metric
-        )
-        for shape, metrics in (((size, size), METRICS[:1]), (tall, METRICS))
-        for metric in metrics
-        for name in ("cayley", "polar", "qr")
-    }
-    found = descents(size, 500, rng)
-    drift = {
-        ("float32", False): defect_over_steps(size, steps, 13, rng, "float32"),
-        ("float32", True): defect_over_steps(size, steps, 13, rng, "float32", guarded=True),
-        ("float64", False): defect_over_steps(size, steps, 13, rng, "float64"),
-    }
-    margins = np.array([0.01, 0.1, 1.0, 10.0])
-    p = np.linspace(-6, 6, 61)
-    printed, free = margin_steps(margins, p), margin_steps(margins, p, "margin_free")
-    slopes = {key: np.diff(np.log(error)) / np.diff(np.log(rates)) for key, error in errors.items()}
+    square, orders = _orders(size, seed)
+    descent = _descent(size, rng)
+    drift, defects = _drift(size, steps, rng)
+    printed, free = margin_steps(MARGINS, RAW), margin_steps(MARGINS, RAW, "margin_free")
     tables = [
-        Table(
-            "Distance of one step of that rate from the geodesic; its observed order in the rate "
-            "(erratum 26); of square matrices both metrics have the same steps",
-            ["retraction", "shape", "metric", *(f"{rate:.3g}" for rate in rates), "order"],
-            [
-                [
-                    name,
-                    "{} x {}".format(*shape),
-                    metric if shape == tall else "both",
-                    *error,
-                    f"{slopes[name, shape, metric].mean():.3f}",
-                ]
-                for (name, shape, metric), error in errors.items()
-            ],
-        ),
-        Table(
-            "Derivative of a loss along the step, 500 random points and gradients (erratum 31)",
-            ["A", "mean", "largest", "climbs in"],
-            [
-                [
-                    "G W' - W G' (correct)",
-                    float(found.correct.mean()),
-                    float(found.correct.max()),
-                    f"{(found.correct > 0).mean():.0%}",
-                ],
-                [
-                    "G' W - W' G (released code)",
-                    float(found.printed.mean()),
-                    float(found.printed.max()),
-                    f"{(found.printed > 0).mean():.0%}",
-                ],
-            ],
-        ),
-        Table(
-            f"||M'M - I|| along Cayley steps, {size} units",
-            [
-                "dtype",
-                "guard",
-                *(f"{n:,} steps" if n > 1 else "1 step" for n in drift["float64", False][0][::4]),
-            ],
-            [
-                [dtype, "yes" if guarded else "no", *values[::4]]
-                for (dtype, guarded), (_, values) in drift.items()
-            ],
-        ),
+        orders,
+        descent,
+        defects,
         Table(
             "ds of a step of gradient descent of rate 1, dL/ds = -1, at p = 0: with the rate of "
             "p divided by 2m as printed, and by (2m)^2 (erratum 28; RMSprop's ds is free of m "
             "with 2m while its gradients are well above sqrt(eps))",
             ["margin m", "divided by 2m", "by (2m)^2"],
-            [[m, a, b] for m, a, b in zip(margins, printed[:, 30], free[:, 30])],
+            [[m, a, b] for m, a, b in zip(MARGINS, printed[:, 30], free[:, 30])],
         ),
     ]
 
     def draw(figure: Any) -> None:
-        (order, walk), (mapped, moved) = figure.subplots(2, 2)
-        square = {name: error for (name, shape, _), error in errors.items() if shape != tall}
-        for i, (name, error) in enumerate(square.items()):
-            slope = slopes[name, (size, size), METRICS[0]].mean()
-            order.loglog(rates, error, label=f"{name}: order {slope:.2f}", **style(i, len(rates)))
-        order.loglog(
-            rates,
-            square["cayley"][0] * (rates / rates[0]) ** 3,
-            color="lightgrey",
-            linewidth=4,
-            zorder=0,
-            label="predicted: rate cubed, squared",
-        )
-        order.loglog(
-            rates,
-            square["qr"][0] * (rates / rates[0]) ** 2,
-            color="lightgrey",
-            linewidth=4,
-            zorder=0,
-        )
-        order.set_title("distance from the geodesic after one step, square M")
-        order.set_xlabel("rate")
-        order.set_ylabel("Frobenius norm")
-        for i, ((dtype, guarded), (at, values)) in enumerate(drift.items()):
-            walk.loglog(
-                at, values, label=f"{dtype}{', guarded' if guarded else ''}", **style(i, len(at))
-            )
-        for dtype in ("float32", "float64"):
-            at, values = drift[dtype, False]
-            walk.loglog(
-                at,
-                values[-1] * np.sqrt(at / at[-1]),
-                color="lightgrey",
-                linewidth=4,
-                zorder=0,
-                label="root of the steps" if dtype == "float32" else None,
-            )
-        walk.set_title("defect ||M'M - I|| along a walk")
-        walk.set_xlabel("steps")
-        walk.set_ylabel("Frobenius norm")
-        for i, m in enumerate((0.1, 1.0, 2.0)):
-            one = {"U": np.eye(len(p)), "V": np.eye(len(p)), "p": p}
-            mapped.plot(p, SVD(margin=m).spectrum(one), label=f"m = {m:g}", **style(i))
-            for limit in (1 - m, 1 + m):
-                mapped.axhline(
-                    limit,
-                    color="lightgrey",
-                    linewidth=2.5,
-                    zorder=0,
-                    label=None if i or limit > 1 else "limits 1 - m, 1 + m",
-                )
-        mapped.set_title("the margin's map s(p)")
-        mapped.set_xlabel("p")
-        mapped.set_ylabel("s")
-        for i, m in enumerate(margins):
-            moved.semilogy(p, printed[i], label=f"m = {m:g}, printed", **style(i))
-        moved.semilogy(
-            p,
-            free[0],
-            color="grey",
-            linewidth=4,
-            alpha=0.4,
-            zorder=0,
-            label="any m, divided by (2m)^2",
-        )
-        moved.set_title("step in s of SGD with rate 1, for dL/ds = -1")
-        moved.set_xlabel("p")
-        moved.set_ylabel("ds")
-        for ax in (order, walk, mapped, moved):
-            ax.legend(**LEGEND, loc="lower right" if ax in (order, mapped) else "best")
-        moved.set_ylim(bottom=1e-10)
+        (order, walk), (spectrum, step) = figure.subplots(2, 2)
+        _draw_orders(order, square)
+        _draw_drift(walk, drift)
+        _draw_spectrum(spectrum)
+        for i, m in enumerate(MARGINS):
+            step.semilogy(RAW, printed[i], label=f"m = {m:g}, printed", **style(i))
+        step.semilogy(RAW, free[0], **THEORY, label="any m, divided by (2m)^2")
+        step.set(title="step in s of SGD with rate 1, for dL/ds = -1", xlabel="p", ylabel="ds")
+        for ax in (order, walk, spectrum, step):
+            ax.legend(**LEGEND, loc="lower right" if ax in (order, spectrum) else "best")
+        step.set_ylim(bottom=1e-10)
 
     return Explanation(
         "Geometry of orthogonal matrices",
@@ -179,3 +67,99 @@ def explain(
         draw,
         5,
     )
+
+
+def _order(errors: Array) -> float:
+    """The observed order in the rate."""
+    return float(np.mean(np.diff(np.log(errors)) / np.diff(np.log(RATES))))
+
+
+def _orders(size: int, seed: int) -> tuple[dict[str, Array], Table]:
+    """The errors of each retraction for square matrices, and the table of all shapes."""
+    square, rows = {}, []
+    for shape, metrics in (((size, size), METRICS[:1]), ((size, (size + 1) // 2), METRICS)):
+        for metric in metrics:
+            for name in ("cayley", "polar", "qr"):
+                errors = retraction_errors(
+                    shape, RATES, np.random.default_rng([seed, 1]), name, metric
+                )
+                words = [name, "{} x {}".format(*shape), metric]
+                if shape == (size, size):
+                    square[name], words[-1] = errors, "both"
+                rows.append([*words, *errors, f"{_order(errors):.3f}"])
+    return square, Table(
+        "Distance of one step of that rate from the geodesic; its observed order in the rate "
+        "(erratum 26); of square matrices both metrics have the same steps",
+        ["retraction", "shape", "metric", *(f"{rate:.3g}" for rate in RATES), "order"],
+        rows,
+    )
+
+
+def _descent(size: int, rng: np.random.Generator) -> Table:
+    derivatives = descents(size, 500, rng)
+    return Table(
+        "Derivative of a loss along the step, 500 random points and gradients (erratum 31)",
+        ["A", "mean", "largest", "climbs in"],
+        [
+            [name, values.mean(), values.max(), f"{(values > 0).mean():.0%}"]
+            for name, values in (
+                ("G W' - W G' (correct)", derivatives.correct),
+                ("G' W - W' G (released code)", derivatives.printed),
+            )
+        ],
+    )
+
+
+Drift = dict[tuple[str, bool], tuple[Array, Array]]
+"""Steps and the defect after them, by dtype and guard."""
+
+
+def _drift(size: int, steps: int, rng: np.random.Generator) -> tuple[Drift, Table]:
+    drift = {
+        (dtype, guarded): defect_over_steps(size, steps, 13, rng, dtype, guarded=guarded)
+        for dtype, guarded in (("float32", False), ("float32", True), ("float64", False))
+    }
+    counts = drift["float64", False][0][::4]
+    return drift, Table(
+        f"||M'M - I|| along Cayley steps, {size} units",
+        ["dtype", "guard", *(f"{n:,} steps" if n > 1 else "1 step" for n in counts)],
+        [
+            [dtype, "yes" if guarded else "no", *values[::4]]
+            for (dtype, guarded), (_, values) in drift.items()
+        ],
+    )
+
+
+def _draw_orders(ax: Any, square: dict[str, Array]) -> None:
+    for i, (name, errors) in enumerate(square.items()):
+        label = f"{name}: order {_order(errors):.2f}"
+        ax.loglog(RATES, errors, label=label, **style(i, len(RATES)))
+    growth = RATES / RATES[0]
+    label = "predicted: rate cubed, squared"
+    ax.loglog(RATES, square["cayley"][0] * growth**3, **THEORY, label=label)
+    ax.loglog(RATES, square["qr"][0] * growth**2, **THEORY)
+    ax.set(
+        title="distance from the geodesic after one step, square M",
+        xlabel="rate",
+        ylabel="Frobenius norm",
+    )
+
+
+def _draw_drift(ax: Any, drift: Drift) -> None:
+    for i, ((dtype, guarded), (at, values)) in enumerate(drift.items()):
+        label = f"{dtype}{', guarded' if guarded else ''}"
+        ax.loglog(at, values, label=label, **style(i, len(at)))
+        if not guarded:
+            root = values[-1] * np.sqrt(at / at[-1])
+            ax.loglog(at, root, **THEORY, label=None if i else "root of the steps")
+    ax.set(title="defect ||M'M - I|| along a walk", xlabel="steps", ylabel="Frobenius norm")
+
+
+def _draw_spectrum(ax: Any) -> None:
+    identity = np.eye(len(RAW))
+    for i, m in enumerate((0.1, 1.0, 2.0)):
+        s = SVD(margin=m).spectrum({"U": identity, "V": identity, "p": RAW})
+        ax.plot(RAW, s, label=f"m = {m:g}", **style(i))
+        ax.axhline(1 - m, **THEORY, label=None if i else "limits 1 - m, 1 + m")
+        ax.axhline(1 + m, **THEORY)
+    ax.set(title="the margin's map s(p)", xlabel="p", ylabel="s")

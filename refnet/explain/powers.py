@@ -7,7 +7,18 @@ import numpy as np
 
 from refnet.analysis.powers import fibonacci, power_norms, power_radii
 from refnet.analysis.spectra import spectral_radius
-from refnet.explain.base import LEGEND, LINES, Explanation, Table, label_of, named_matrix, style
+from refnet.batch import Array
+from refnet.explain.base import (
+    LEGEND,
+    LINES,
+    THEORY,
+    Explanation,
+    Table,
+    label_of,
+    named_matrix,
+    positive,
+    style,
+)
 
 __all__ = ["explain"]
 
@@ -20,27 +31,12 @@ STARTS = {
 }
 
 
-def _breaks(way: str) -> int:
-    """The first n at which a float64 Fibonacci number, rounded, is not the true one."""
-    return next(n for n in range(2000) if round(getattr(fibonacci(n), way)) != fibonacci(n).exact)
-
-
 def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explanation:
     """||W^n|| of random, orthogonal and chain matrices; Fibonacci numbers by powers."""
     rng = np.random.default_rng(seed)
     starts = {matrix: matrix} if matrix else STARTS
     matrices = {name: named_matrix(spec, size, rng) for name, spec in starts.items()}
     norms = {name: power_norms(W, 1000) for name, W in matrices.items()}
-    radii = {name: spectral_radius(W) for name, W in matrices.items()}
-    # as fractions: beyond 2^53 a float less an integer is 0 where the true difference is not
-    numbers = [
-        [n, str(exact), *(f"{float(Fraction(found) - exact):.3g}" for found in (squared, eigen))]
-        for n in (10, 50, 70, 78, 79, 90)
-        for exact, squared, eigen in [fibonacci(n)]
-    ]
-    angle = np.pi / 7
-    c, s = np.cos(angle), np.sin(angle)
-    values = np.linalg.eigvals(np.array([[c, -s], [s, c]]))
     gaps = [
         [N, *power_radii(N, runs, 10, rng)]
         for N, runs in ((2, 400), (4, 400), (8, 200), (16, 100), (32, 60), (128, 20))
@@ -49,20 +45,10 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
         Table(
             f"Norm of W^n, {len(next(iter(matrices.values())))} units",
             ["W", "n = 1", "n = 64", "n = 1000"],
-            [[name, *(float(value[n]) for n in (1, 64, 1000))] for name, value in norms.items()],
+            [[name, *values[[1, 64, 1000]]] for name, values in norms.items()],
         ),
-        Table(
-            "The n-th Fibonacci number from [[1, 1], [1, 0]]^n: error of float64 by repeated "
-            f"squaring (first wrong at n = {_breaks('squared')}) and by the eigendecomposition "
-            f"(first wrong, rounded, at n = {_breaks('eigen')})",
-            ["n", "exact integer", "squaring", "eigendecomposition"],
-            numbers,
-        ),
-        Table(
-            "A rotation by 180/7 degrees: complex eigenvalues of modulus 1",
-            ["eigenvalue", "modulus", "angle, degrees"],
-            [[f"{v:.4f}", abs(v), np.degrees(np.angle(v))] for v in values],
-        ),
+        _fibonacci(),
+        _rotation(),
         Table(
             "(log rho(W^10) - log rho(W_1 ... W_10)) / 10, W_i (N, N) with Gaussian entries of "
             "variance 1/N: powers of one draw against products of ten (erratum 35)",
@@ -73,71 +59,13 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
 
     def draw(figure: Any) -> None:
         axes, (errors, products) = figure.subplots(2, 2)
-        for ax, last, limits in zip(axes, (64, 1000), ((1e-6, 1e3), (1e-20, 1e20))):
-            for i, (name, value) in enumerate(norms.items()):
-                shown = np.where(value[: last + 1] > 0, value[: last + 1], np.nan)
-                ax.plot(np.arange(last + 1), shown, label=label_of(name), **style(i))
-                ax.plot(
-                    np.arange(last + 1),
-                    radii[name] ** np.arange(last + 1),
-                    color="lightgrey",
-                    linewidth=3,
-                    zorder=0,
-                    label=None if i else "spectral radius ^ n",
-                )
-            ax.set_yscale("log")
-            ax.set_ylim(*limits)
-            ax.set_xlabel("power n")
-            ax.set_title(f"up to n = {last}")
+        radii = {name: spectral_radius(W) for name, W in matrices.items()}
+        _draw_norms(axes[0], norms, radii, 64, (1e-6, 1e3))
+        _draw_norms(axes[1], norms, radii, 1000, (1e-20, 1e20))
         axes[0].set_ylabel("norm of W^n (2-norm)")
         axes[1].legend(**LEGEND, loc="lower right")
-        n = np.arange(2, 200)
-        found = [fibonacci(int(one)) for one in n]
-        for i, way in enumerate(("squared", "eigen")):
-            relative = np.array(
-                [abs(int(round(getattr(one, way))) - one.exact) / one.exact for one in found], float
-            )
-            errors.semilogy(
-                n,
-                np.where(relative > 0, relative, np.nan),
-                linestyle="none",
-                marker="os"[i],
-                markersize=2.5,
-                color=LINES[i][0],
-                label=("repeated squaring", "eigendecomposition")[i],
-            )
-        errors.semilogy(
-            n, n * 2.0**-53, color="lightgrey", linewidth=3, zorder=0, label="n roundings"
-        )
-        errors.axvline(78.5, color="grey", linewidth=0.6)
-        errors.set_title(
-            "relative error of F_n in float64, rounded to integers\n(vertical "
-            "line: F_n passes 2^53; no point: no error)"
-        )
-        errors.set_xlabel("n")
-        errors.set_ylim(top=1e-11)
-        errors.set_ylabel("|error| / F_n")
-        errors.legend(**LEGEND, loc="upper left")
-        products.axhline(0, color="lightgrey", linewidth=3, zorder=0, label="limit of large N")
-        products.errorbar(
-            [row[0] for row in gaps],
-            [row[1] for row in gaps],
-            [2 * row[2] for row in gaps],
-            color="black",
-            marker="o",
-            markersize=3.5,
-            capsize=2,
-            linewidth=1,
-            label="measured, two standard errors",
-        )
-        products.set_xscale("log", base=2)
-        products.set_title(
-            "one draw's power against products of ten:\n"
-            "(log rho(W^10) - log rho(W_1 ... W_10)) / 10"
-        )
-        products.set_xlabel("N, rows and columns")
-        products.set_ylabel("nats per factor")
-        products.legend(**LEGEND)
+        _draw_errors(errors)
+        _draw_products(products, gaps)
 
     return Explanation(
         "Powers of a matrix",
@@ -151,3 +79,102 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
         draw,
         5.2,
     )
+
+
+def _wrong(method: str) -> int:
+    """The first n at which a float64 Fibonacci number, rounded, is not the true one."""
+    return next(
+        n for n in range(2000) if round(getattr(fibonacci(n), method)) != fibonacci(n).exact
+    )
+
+
+def _fibonacci() -> Table:
+    rows = []
+    for n in (10, 50, 70, 78, 79, 90):
+        exact, *approximate = fibonacci(n)
+        # as fractions: beyond 2^53 a float less an integer is 0 where the true difference is not
+        errors = (f"{float(Fraction(value) - exact):.3g}" for value in approximate)
+        rows.append([n, str(exact), *errors])
+    return Table(
+        "The n-th Fibonacci number from [[1, 1], [1, 0]]^n: error of float64 by repeated "
+        f"squaring (first wrong at n = {_wrong('squared')}) and by the eigendecomposition "
+        f"(first wrong, rounded, at n = {_wrong('eigen')})",
+        ["n", "exact integer", "squaring", "eigendecomposition"],
+        rows,
+    )
+
+
+def _rotation() -> Table:
+    c, s = np.cos(np.pi / 7), np.sin(np.pi / 7)
+    values = np.linalg.eigvals(np.array([[c, -s], [s, c]]))
+    return Table(
+        "A rotation by 180/7 degrees: complex eigenvalues of modulus 1",
+        ["eigenvalue", "modulus", "angle, degrees"],
+        [[f"{v:.4f}", abs(v), np.degrees(np.angle(v))] for v in values],
+    )
+
+
+def _draw_norms(
+    ax: Any,
+    norms: dict[str, Array],
+    radii: dict[str, float],
+    last: int,
+    limits: tuple[float, float],
+) -> None:
+    n = np.arange(last + 1)
+    for i, (name, values) in enumerate(norms.items()):
+        ax.plot(n, positive(values[: last + 1]), label=label_of(name), **style(i))
+        ax.plot(n, radii[name] ** n, **THEORY, label=None if i else "spectral radius ^ n")
+    ax.set(yscale="log", ylim=limits, xlabel="power n", title=f"up to n = {last}")
+
+
+def _draw_errors(ax: Any) -> None:
+    n = np.arange(2, 200)
+    numbers = [fibonacci(int(k)) for k in n]
+    for i, (method, label) in enumerate(
+        (("squared", "repeated squaring"), ("eigen", "eigendecomposition"))
+    ):
+        errors = [abs(round(getattr(f, method)) - f.exact) / f.exact for f in numbers]
+        ax.semilogy(
+            n,
+            positive(np.array(errors, float)),
+            linestyle="none",
+            marker="os"[i],
+            markersize=2.5,
+            color=LINES[i][0],
+            label=label,
+        )
+    ax.semilogy(n, n * 2.0**-53, **THEORY, label="n roundings")
+    ax.axvline(78.5, color="grey", linewidth=0.6)
+    ax.set_ylim(top=1e-11)
+    ax.set(
+        title="relative error of F_n in float64, rounded to integers\n(vertical "
+        "line: F_n passes 2^53; no point: no error)",
+        xlabel="n",
+        ylabel="|error| / F_n",
+    )
+    ax.legend(**LEGEND, loc="upper left")
+
+
+def _draw_products(ax: Any, gaps: list[list[Any]]) -> None:
+    sizes, means, errors = np.array(gaps).T
+    ax.axhline(0, **THEORY, label="limit of large N")
+    ax.errorbar(
+        sizes,
+        means,
+        2 * errors,
+        color="black",
+        marker="o",
+        markersize=3.5,
+        capsize=2,
+        linewidth=1,
+        label="measured, two standard errors",
+    )
+    ax.set_xscale("log", base=2)
+    ax.set(
+        title="one draw's power against products of ten:\n"
+        "(log rho(W^10) - log rho(W_1 ... W_10)) / 10",
+        xlabel="N, rows and columns",
+        ylabel="nats per factor",
+    )
+    ax.legend(**LEGEND)

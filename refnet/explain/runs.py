@@ -13,7 +13,7 @@ from refnet.analysis.memory import fisher_memory, peak_order
 from refnet.analysis.spectra import henrici, schur_form, singular_values, spectral_radius
 from refnet.batch import Array, Batch, last_steps
 from refnet.cells import CELLS
-from refnet.explain.base import LINES, Explanation, Table, draw_schur, label_of, style
+from refnet.explain.base import LINES, Explanation, Table, draw_schur, label_of, positive, style
 from refnet.matrices.orthogonality import defect
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -80,7 +80,7 @@ def analyse(folder: Path | str) -> Explanation:
     panels: list[Panel] = [
         partial(_draw_progress, run),
         *([partial(_draw_singular, run)] if watched else []),
-        *(partial(_draw_watched, run, *one) for one in WATCHED),
+        *(partial(_draw_watched, run, *number) for number in WATCHED),
         partial(_draw_values, run),
     ]
     if isinstance(net, RecurrentNet):
@@ -119,10 +119,9 @@ def _add_flow(
 ) -> None:
     flow = gradient_norms(net, run.best_params, batch)
     T = len(flow) - 1
-    own = T if batch.mask is None else int(last_steps(batch.mask)[0])  # steps of the first one
-    exponents = lyapunov_exponents(
-        net, run.best_params, batch.x[max(own - 100, 0) : max(own, 1), :1]
-    )[0]
+    end = T if batch.mask is None else int(last_steps(batch.mask)[0])  # of the first sequence
+    x = batch.x[max(end - 100, 0) : max(end, 1), :1]
+    exponents = lyapunov_exponents(net, run.best_params, x)[0]
     tables.append(
         Table(
             f"Gradient flow on {SEQUENCES} training sequences, T = {T}: ||dL/dh_t|| of the last "
@@ -134,21 +133,13 @@ def _add_flow(
                 "largest exponent, nats a step",
                 "median exponent",
             ],
-            [
-                [
-                    float(flow[0]),
-                    float(flow[T // 2]),
-                    float(flow[-1]),
-                    float(exponents[0]),
-                    float(np.median(exponents)),
-                ]
-            ],
+            [[*map(float, flow[[0, T // 2, T]]), exponents[0], np.median(exponents)]],
         )
     )
     bound = None
     if net.cell == "rnn" and not isinstance(net, StackedNet) and batch.mask is None:
-        one_more = np.concatenate([batch.x, batch.x[-1:]])  # the last factor is that of step T
-        eta = step_bounds(net, run.best_params, one_more).bound.max(axis=1)
+        longer = np.concatenate([batch.x, batch.x[-1:]])  # the last factor is that of step T
+        eta = step_bounds(net, run.best_params, longer).bound.max(axis=1)
         with np.errstate(over="ignore"):
             bound = flow[-1] * np.append(np.cumprod(eta[::-1])[::-1], 1)
     panels.append(partial(_draw_norms, flow, bound))
@@ -206,14 +197,13 @@ def _add_memory(
 
 def _draw_norms(flow: Array, bound: Array | None, ax: Any) -> None:
     t = np.arange(len(flow))
-    ax.plot(t, np.where(flow > 0, flow, np.nan), label="measured", **style(0))
+    ax.plot(t, positive(flow), label="measured", **style(0))
     if bound is not None:
         shown = np.isfinite(bound) & (bound > 0) & (bound < 1e30)
         ax.plot(t[shown], bound[shown], label="bound by eq. 5", **style(1))
         _legend(ax, 2)
     _scaled(ax, flow if bound is None else np.concatenate([flow, bound[bound < 1e30]]))
-    ax.set_title("||dL/dh_t||, last step's loss")
-    ax.set_xlabel("time step t")
+    ax.set(title="||dL/dh_t||, last step's loss", xlabel="time step t")
 
 
 def _draw_flow(rows: list[dict[str, Any]], ax: Any) -> None:
@@ -228,18 +218,15 @@ def _draw_flow(rows: list[dict[str, Any]], ax: Any) -> None:
         shading="nearest",
         rasterized=True,
     )
-    ax.set_title("log10 ||dL/dh_t|| / ||dL/dh_T||")
-    ax.set_xlabel("iteration")
-    ax.set_ylabel("time step t")
+    ax.set(title="log10 ||dL/dh_t|| / ||dL/dh_T||", xlabel="iteration", ylabel="time step t")
     ax.figure.colorbar(image, ax=ax)
 
 
 def _draw_memory(slot: str, memory: Array, normal: Array, ax: Any) -> None:
     for i, (name, J) in enumerate(((slot, memory), ("normal, same eigenvalues", normal))):
-        ax.plot(np.arange(len(J)), np.where(J > 1e-12, J, np.nan), label=name, **style(i, len(J)))
+        ax.plot(np.arange(len(J)), positive(J, 1e-12), label=name, **style(i, len(J)))
     _scaled(ax, np.append(memory, normal))
-    ax.set_title("Fisher information J(k)")
-    ax.set_xlabel("steps since the input, k")
+    ax.set(title="Fisher information J(k)", xlabel="steps since the input, k")
     _legend(ax, 2)
 
 
@@ -252,15 +239,13 @@ def _draw_profile(profile: Array, ax: Any) -> None:
     widest = len(profile) // 2
     ax.axvline(0, color="lightgrey", linewidth=0.8)
     ax.plot(np.arange(-widest, widest + 1), profile, **style(0, len(profile)))
-    ax.set_title("weight by peak order")
-    ax.set_xlabel("places from feeding unit")
+    ax.set(title="weight by peak order", xlabel="places from feeding unit")
 
 
 def _draw_progress(run: Loaded, ax: Any) -> None:
     x = finite([row["iteration"] for row in run.rows])
     ax.plot(x, finite([row.get(run.task.metric) for row in run.rows]), **style(0, len(x)))
-    ax.set_title(run.task.metric.replace("_", " "))
-    ax.set_xlabel("iteration")
+    ax.set(title=run.task.metric.replace("_", " "), xlabel="iteration")
 
 
 def _draw_singular(run: Loaded, ax: Any) -> None:
@@ -269,32 +254,32 @@ def _draw_singular(run: Loaded, ax: Any) -> None:
     watched = [row.get("watch", {}).get("matrices", {}) for row in run.rows]
     hidden = list(run.experiment.matrices_of(run.best_params, run.experiment.hidden))
     low, mean, high = (
-        finite([pick([seen[name][key] for name in hidden]) if seen else None for seen in watched])
+        finite([pick([row[name][key] for name in hidden]) if row else None for row in watched])
         for key, pick in (("s_min", min), ("s_mean", np.mean), ("s_max", max))
     )
     ax.fill_between(x, low, high, color="lightgrey", label="smallest to largest")
     ax.plot(x, mean, label="mean", **style(0, len(x)))
-    ax.set_title("singular values, hidden")
+    ax.set(title="singular values, hidden", xlabel="iteration")
     _legend(ax, 2)
-    ax.set_xlabel("iteration")
 
 
 def _draw_watched(run: Loaded, part: str, key: str, column: str, title: str, ax: Any) -> None:
     """A number of each matrix over training if the run was watched; else the largest."""
     x = finite([row["iteration"] for row in run.rows])
-    seen = [row.get("watch", {}).get(part, {}) for row in run.rows]
+    watched = [row.get("watch", {}).get(part, {}) for row in run.rows]
     lines = {}
-    for name in {name: None for one in seen for name in one}:
-        values = [(one.get(name) or {}).get(key) if key else one.get(name) for one in seen]
-        if (name in run.experiment.matrices) and any(value is not None for value in values):
+    for name in run.experiment.matrices:
+        values = [row.get(name) for row in watched]
+        if key:
+            values = [(value or {}).get(key) for value in values]
+        if any(value is not None for value in values):
             lines[name] = finite(values)
     if not lines:
         lines = {"": finite([row.get(column) for row in run.rows])}
     for i, (name, line) in enumerate(list(lines.items())[:MOST]):
-        ax.plot(x, np.where(line > 0, line, np.nan), label=name, **style(i, len(x)))
+        ax.plot(x, positive(line), label=name, **style(i, len(x)))
     _scaled(ax, np.concatenate(list(lines.values())))
-    ax.set_title(_of(title, len(lines)))
-    ax.set_xlabel("iteration")
+    ax.set(title=_of(title, len(lines)), xlabel="iteration")
     _legend(ax, len(lines))
 
 
@@ -321,8 +306,8 @@ def _scaled(ax: Any, values: Array) -> None:
 
 
 def _draw_values(run: Loaded, ax: Any) -> None:
-    made = run.experiment.matrices_of(run.best_params, run.experiment.hidden)
-    hidden = {name: W for name, W in made.items() if W.shape[0] == W.shape[1]}
+    matrices = run.experiment.matrices_of(run.best_params, run.experiment.hidden)
+    hidden = {name: W for name, W in matrices.items() if W.shape[0] == W.shape[1]}
     for i, (name, W) in enumerate(list(hidden.items())[:MOST]):
         values = np.linalg.eigvals(W.astype(float))
         ax.plot(
@@ -339,9 +324,7 @@ def _draw_values(run: Loaded, ax: Any) -> None:
     circle = np.exp(1j * np.linspace(0, 2 * np.pi, 200))
     ax.plot(circle.real, circle.imag, color="grey", linewidth=0.6)
     ax.set_aspect("equal", adjustable="datalim")
-    ax.set_title(_of("eigenvalues", len(hidden)))
-    ax.set_xlabel("real part")
-    ax.set_ylabel("imaginary part")
+    ax.set(title=_of("eigenvalues", len(hidden)), xlabel="real part", ylabel="imaginary part")
     _legend(ax, len(hidden))
 
 
@@ -353,19 +336,14 @@ def compare(folders: Sequence[Path | str]) -> Explanation:
         raise ValueError(f"the runs are of {' and '.join(sorted(tasks))}; name runs of one task")
     metric = runs[0].task.metric
     settings = [asdict(run.config) for run in runs]
-    differ = [name for name in settings[0] if len({str(one[name]) for one in settings}) > 1]
+    differ = [name for name in settings[0] if len({str(run[name]) for run in settings}) > 1]
     names = [run.folder.name or run.folder.resolve().name for run in runs]
     if len({*names}) < len(names):
         names = [str(run.folder) for run in runs]
     rows = [
-        [
-            name,
-            *(one[key] for key in differ),
-            run.iteration,
-            run.best.get("iteration"),
-            run.best.get(metric),
-        ]
-        for name, one, run in zip(names, settings, runs)
+        [name, *(getattr(run.config, key) for key in differ), run.iteration]
+        + [run.best.get("iteration"), run.best.get(metric)]
+        for name, run in zip(names, runs)
     ]
 
     def draw(figure: Any) -> None:
@@ -388,9 +366,7 @@ def compare(folders: Sequence[Path | str]) -> Explanation:
                     label=label_of(names[i]),
                     **style(i, len(x)),
                 )
-            ax.set_yscale(scale)
-            ax.set_title(column.replace("_", " "))
-            ax.set_xlabel("iteration")
+            ax.set(yscale=scale, title=column.replace("_", " "), xlabel="iteration")
             if column == metric:
                 ax.legend(fontsize=6)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from refnet.analysis.orthogonalization import (
+    DefectMoments,
     basin,
     defect_moments,
     gaussian_moments,
@@ -14,13 +15,18 @@ from refnet.analysis.orthogonalization import (
 )
 from refnet.analysis.variance import predicted_variances, simulated_variances
 from refnet.batch import Array
-from refnet.explain.base import LEGEND, Explanation, Table, style
+from refnet.explain.base import LEGEND, POINTS, THEORY, Explanation, Table, legend_below, style
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import defect, orthogonalize
 from refnet.training.specs import read_spec
 
 __all__ = ["explain_orthogonalization", "explain_variance"]
+
+
+FIELDS = {"v": "the pre-activations v", "dv": "dE/dv", "dW": "dE/dW"}
+"""What has a variance in every layer, and its words."""
+LAPACK = "by QR, signs as LAPACK leaves them"
 
 
 def explain_variance(
@@ -33,85 +39,41 @@ def explain_variance(
 ) -> Explanation:
     """Variances of activations and gradients by layer: predicted and simulated."""
     rng = np.random.default_rng(seed)
-    starts = [matrix] if matrix else ["glorot_uniform", "orthogonal", "gaussian:sd=0.07"]
-    widths = (size,) * (depth + 2)
-    act = ACTIVATIONS[activation]
-    found = {}
-    for name in starts:
+    widths, act = (size,) * (depth + 2), ACTIVATIONS[activation]
+    nets = {}
+    for name in [matrix] if matrix else ["glorot_uniform", "orthogonal", "gaussian:sd=0.07"]:
         kind, options = read_spec("weights", name)
         measured, errors, variances = simulated_variances(
             widths, partial(initialize, kind, **options), rng, runs, act
         )
-        found[name] = (
-            measured,
-            errors,
-            predicted_variances(widths, variances, activation=act),
-            predicted_variances(widths, variances),
-        )
-    layers = range(1, depth + 2)
-    shown = [1, depth // 2, depth + 1]
+        mean = predicted_variances(widths, variances, activation=act)
+        nets[name] = measured, errors, mean, predicted_variances(widths, variances)
     tables = [
         Table(
-            f"{what}: measured over {runs} nets, predicted for {activation}, predicted for "
-            "a linear net (Glorot & Bengio)",
+            f"Mean square of {words}: measured over {runs} nets, predicted for {activation}, "
+            "predicted for a linear net (Glorot & Bengio)",
             ["weights", "layer", "measured", "standard error", "predicted", "linear"],
             [
                 [
                     name,
                     layer,
-                    float(getattr(measured, field)[layer - 1]),
-                    float(errors[k][layer - 1]),
-                    float(getattr(mean, field)[layer - 1]),
-                    float(getattr(linear, field)[layer - 1]),
+                    getattr(measured, field)[layer - 1],
+                    errors[k][layer - 1],
+                    getattr(mean, field)[layer - 1],
+                    getattr(linear, field)[layer - 1],
                 ]
-                for name, (measured, errors, mean, linear) in found.items()
-                for layer in shown
+                for name, (measured, errors, mean, linear) in nets.items()
+                for layer in (1, depth // 2, depth + 1)
             ],
         )
-        for k, (field, what) in enumerate(
-            (
-                ("v", "Mean square of the pre-activations v"),
-                ("dv", "Mean square of dE/dv"),
-                ("dW", "Mean square of dE/dW"),
-            )
-        )
+        for k, (field, words) in enumerate(FIELDS.items())
     ]
 
     def draw(figure: Any) -> None:
         panels = figure.subplots(1, 3)
-        for ax, (field, title) in zip(panels, (("v", "v"), ("dv", "dE/dv"), ("dW", "dE/dW"))):
-            for i, (name, (measured, _, mean, linear)) in enumerate(found.items()):
-                look = style(i, len(layers))
-                ax.semilogy(
-                    layers,
-                    getattr(measured, field),
-                    label=f"{name}, measured",
-                    **{**look, "linestyle": "none"},
-                )
-                ax.semilogy(
-                    layers,
-                    getattr(mean, field),
-                    label=f"{name}, predicted",
-                    **{**look, "marker": ""},
-                )
-                ax.semilogy(
-                    layers,
-                    getattr(linear, field),
-                    color="lightgrey",
-                    zorder=0,
-                    linewidth=2.5,
-                    label="linear nets, predicted" if i == len(found) - 1 else None,
-                )
-            ax.set_title(f"mean square of {title}")
-            ax.set_xlabel("layer")
-            ax.set_xticks(range(1, depth + 2, max(1, depth // 5)))
-        figure.legend(
-            *panels[0].get_legend_handles_labels(),
-            ncols=3,
-            fontsize=7,
-            frameon=False,
-            loc="outside lower center",
-        )
+        for ax, field in zip(panels, FIELDS):
+            _draw_variances(ax, field, nets, depth)
+        legend_below(figure, panels[0])
 
     return Explanation(
         f"Variances in a net of {depth} hidden layers of {size} {activation} units",
@@ -129,75 +91,22 @@ def explain_variance(
     )
 
 
-LAPACK = "by QR, signs as LAPACK leaves them"
-
-
-def _map_curve(rate: float, steps: int) -> tuple[Array, Array]:
-    s = np.linspace(0, 2.6, 261)
-    out = s
-    with np.errstate(over="ignore", invalid="ignore"):
-        for _ in range(steps):
-            out = singular_value_map(out, rate)
-    return s, np.where(abs(out) < 4, out, np.nan)
-
-
 def explain_orthogonalization(
     size: int = 100, seed: int = 0, matrix: str | None = None, runs: int = 500
 ) -> Explanation:
     """The defect of a random matrix: printed, derived, simulated; the map of singular values."""
     rng = np.random.default_rng(seed)
-    m, rows, samples = size, [], {}
-    for name, moments, printed_mean, printed_variance in (
-        ("gaussian", gaussian_moments(0.1), m * m * 0.01 + m, 2 * m * m * 1e-4 + 2 * m * 0.01),
-        (
-            "uniform",
-            uniform_moments(0.1),
-            m * m * 0.01 / 3 + m,
-            m * m * 22 / 45 * 1e-4 + m * 2 / 3 * 0.01,
-        ),
-    ):
-        true = defect_moments(m, m, moments)
-        sample = np.array([float(defect(initialize(name, (m, m), rng))) for _ in range(runs)])
-        samples[name] = (sample, true, printed_mean, printed_variance)
-        rows += [
-            [
-                f"{name}, mean",
-                printed_mean,
-                true.mean,
-                float(sample.mean()),
-                float(sample.std() / runs**0.5),
-            ],
-            [
-                f"{name}, variance",
-                printed_variance,
-                true.variance,
-                float(sample.var(ddof=1)),
-                float(sample.var() * (2 / runs) ** 0.5),
-            ],
-        ]
-    sd = min(0.1, m**-0.5)  # the largest singular value, about 2 sd sqrt(m), converges
-    start = initialize("gaussian", (m, m), rng, sd=sd)
+    samples, moments = _defects(size, runs, rng)
+    sd = min(0.1, size**-0.5)  # the largest singular value, about 2 sd sqrt(size), converges
+    start = initialize("gaussian", (size, size), rng, sd=sd)
     descent = orthogonalize(start)
     s = np.linalg.svd(start, compute_uv=False)
-    predicted = []
-    for _ in range(descent.steps):
-        predicted.append(float(((s * s - 1) ** 2).sum()))
+    costs = []
+    for cost in descent.costs[: descent.steps]:
+        costs.append((cost, float(((s * s - 1) ** 2).sum())))
         s = singular_value_map(s, 0.1)
-    phases: dict[str, list[tuple[float, float]]] = {"by descent": [], LAPACK: []}
-    for _ in range(200):
-        G = initialize("gaussian", (8, 8), rng, sd=0.2)
-        for name, Q in (
-            ("by descent", orthogonalize(G, max_steps=3000).W),
-            (LAPACK, np.linalg.qr(G)[0]),
-        ):
-            phases[name].append((float(np.sign(Q[0, 0])), float(np.trace(Q)) ** 2))
     tables = [
-        Table(
-            f"f(X) = ||X X' - I||^2 of {size} x {size} matrices with Gaussian entries of "
-            f"sd .1 and uniform ones from -.1 to .1; {runs} draws (errata 13, 14, 15)",
-            ["", "printed", "derived", "simulated", "standard error"],
-            rows,
-        ),
+        moments,
         Table(
             "The map s -> s (1 + 4 a (1 - s^2)) of a step with rate a: 1 or -1 attracts all s "
             "below the limit but 0 and what lands on it, and the distance shrinks by the factor "
@@ -209,80 +118,22 @@ def explain_orthogonalization(
             f"Descent with rate .1 from a Gaussian start of sd {sd:.3g}: cost, and cost "
             "by the map alone",
             ["step", "cost", "by the map"],
-            [
-                [i, descent.costs[i], predicted[i]]
-                for i in range(0, descent.steps, max(1, descent.steps // 8))
-            ],
+            [[i, *costs[i]] for i in range(0, descent.steps, max(1, descent.steps // 8))],
         ),
-        Table(
-            "Is the orthogonal matrix uniformly (Haar) distributed? 200 draws of 8 x 8; the mean "
-            "sign of the first entry is then 0, the mean square of the trace 1 (erratum 33)",
-            ["", "mean sign", "standard error", "mean trace^2", "standard error"],
-            [
-                [
-                    name,
-                    *(
-                        value
-                        for part in zip(*pairs)
-                        for value in (float(np.mean(part)), float(np.std(part)) * 200**-0.5)
-                    ),
-                ]
-                for name, pairs in phases.items()
-            ],
-        ),
+        _haar(rng),
     ]
 
     def draw(figure: Any) -> None:
-        panels = figure.subplots(2, 2).ravel()
-        for ax, (name, (sample, true, printed_mean, _)) in zip(panels, samples.items()):
-            ax.hist(sample, bins=40, density=True, color="lightgrey", label=f"{runs} draws")
-            x = np.linspace(sample.min(), sample.max(), 200)
-            density = np.exp(-((x - true.mean) ** 2) / 2 / true.variance)
-            ax.plot(
-                x,
-                density / (2 * np.pi * true.variance) ** 0.5,
-                label="derived mean and variance",
-                **style(0),
-            )
-            ax.set_title(f"defect, {name} entries\n(printed mean: {printed_mean:.4g})")
-            ax.set_xlabel("f(X)")
-            ax.set_ylabel("density")
-            ax.set_ylim(top=1.35 * ax.get_ylim()[1])
+        *histograms, values, steps = figure.subplots(2, 2).ravel()
+        for ax, name in zip(histograms, samples):
+            _draw_defects(ax, name, *samples[name])
+        _draw_values(values)
+        measured, mapped = zip(*costs)
+        steps.semilogy(mapped, label="by the map of s", **style(1))
+        steps.semilogy(measured, label="descent", **POINTS)
+        steps.set(title="cost ||WW' - I||^2 by step, rate .1\n(Gaussian start)", xlabel="step")
+        for ax in (*histograms, values, steps):
             ax.legend(**LEGEND)
-        begun = np.linspace(0.1, 2.1, 11)
-        for i, (rate, steps) in enumerate(((0.1, 1), (0.1, 3), (0.1, 20))):
-            panels[2].plot(
-                *_map_curve(rate, steps), label=f"map, {steps} step{'s' * (steps > 1)}", **style(i)
-            )
-            ends = orthogonalize(np.diag(begun), 0.1, stop_cost=None, max_steps=steps).W
-            panels[2].plot(
-                begun,
-                np.diag(ends),
-                "o",
-                mfc="none",
-                markersize=3.5,
-                color="black",
-                label=None if i else "descent on diag(s)",
-            )
-        panels[2].axvline(basin(0.1).limit, color="grey", linewidth=0.8)
-        panels[2].axhline(1, color="grey", linewidth=0.5)
-        panels[2].set_ylim(-2, 2)
-        panels[2].set_title("s after descent with rate .1\n(grey line: limit of the basin)")
-        panels[2].set_xlabel("s at the start")
-        panels[2].legend(**LEGEND)
-        panels[3].semilogy(np.arange(descent.steps), predicted, label="by the map of s", **style(1))
-        panels[3].semilogy(
-            np.arange(descent.steps),
-            descent.costs[: descent.steps],
-            "o",
-            color="black",
-            mfc="none",
-            markersize=3.5,
-            label="descent",
-        )
-        panels[3].set_title("cost ||WW' - I||^2 by step, rate .1\n(Gaussian start)")
-        panels[3].set_xlabel("step")
-        panels[3].legend(**LEGEND)
 
     return Explanation(
         "Descending to an orthogonal matrix",
@@ -295,3 +146,97 @@ def explain_orthogonalization(
         draw,
         5,
     )
+
+
+Samples = dict[str, tuple[Array, DefectMoments, float]]
+"""Drawn defects, their derived moments, and the printed mean, by the kind of entries."""
+
+
+def _defects(m: int, runs: int, rng: np.random.Generator) -> tuple[Samples, Table]:
+    samples, rows = {}, []
+    for name, moments, printed_mean, printed_variance in (
+        ("gaussian", gaussian_moments(0.1), m * m * 0.01 + m, 2 * m * m * 1e-4 + 2 * m * 0.01),
+        (
+            "uniform",
+            uniform_moments(0.1),
+            m * m * 0.01 / 3 + m,
+            m * m * 22 / 45 * 1e-4 + m * 2 / 3 * 0.01,
+        ),
+    ):
+        true = defect_moments(m, m, moments)
+        sample = np.array([float(defect(initialize(name, (m, m), rng))) for _ in range(runs)])
+        samples[name] = sample, true, printed_mean
+        errors = sample.std() / runs**0.5, sample.var() * (2 / runs) ** 0.5
+        rows += [
+            [f"{name}, mean", printed_mean, true.mean, sample.mean(), errors[0]],
+            [f"{name}, variance", printed_variance, true.variance, sample.var(ddof=1), errors[1]],
+        ]
+    return samples, Table(
+        f"f(X) = ||X X' - I||^2 of {m} x {m} matrices with Gaussian entries of "
+        f"sd .1 and uniform ones from -.1 to .1; {runs} draws (errata 13, 14, 15)",
+        ["", "printed", "derived", "simulated", "standard error"],
+        rows,
+    )
+
+
+def _haar(rng: np.random.Generator) -> Table:
+    signs: dict[str, list[tuple[float, float]]] = {"by descent": [], LAPACK: []}
+    for _ in range(200):
+        G = initialize("gaussian", (8, 8), rng, sd=0.2)
+        matrices = orthogonalize(G, max_steps=3000).W, np.linalg.qr(G)[0]
+        for pairs, Q in zip(signs.values(), matrices):
+            pairs.append((np.sign(Q[0, 0]), np.trace(Q) ** 2))
+    rows: list[list[Any]] = []
+    for name, pairs in signs.items():
+        sign, square = np.mean(pairs, axis=0)
+        errors = np.std(pairs, axis=0) * 200**-0.5
+        rows.append([name, sign, errors[0], square, errors[1]])
+    return Table(
+        "Is the orthogonal matrix uniformly (Haar) distributed? 200 draws of 8 x 8; the mean "
+        "sign of the first entry is then 0, the mean square of the trace 1 (erratum 33)",
+        ["", "mean sign", "standard error", "mean trace^2", "standard error"],
+        rows,
+    )
+
+
+def _draw_values(ax: Any) -> None:
+    s, starts = np.linspace(0, 2.6, 261), np.linspace(0.1, 2.1, 11)
+    for i, steps in enumerate((1, 3, 20)):
+        ends = s
+        with np.errstate(over="ignore", invalid="ignore"):
+            for _ in range(steps):
+                ends = singular_value_map(ends, 0.1)
+        label = f"map, {steps} step{'s' * (steps > 1)}"
+        ax.plot(s, np.where(abs(ends) < 4, ends, np.nan), label=label, **style(i))
+        W = orthogonalize(np.diag(starts), 0.1, stop_cost=None, max_steps=steps).W
+        ax.plot(starts, np.diag(W), label=None if i else "descent on diag(s)", **POINTS)
+    ax.axvline(basin(0.1).limit, color="grey", linewidth=0.8)
+    ax.axhline(1, color="grey", linewidth=0.5)
+    ax.set(
+        title="s after descent with rate .1\n(grey line: limit of the basin)",
+        xlabel="s at the start",
+        ylim=(-2, 2),
+    )
+
+
+def _draw_variances(ax: Any, field: str, nets: dict[str, tuple[Any, ...]], depth: int) -> None:
+    layers = range(1, depth + 2)
+    for i, (name, (measured, _, mean, linear)) in enumerate(nets.items()):
+        points, line = {**style(i, len(layers)), "linestyle": "none"}, style(i)
+        ax.semilogy(layers, getattr(measured, field), label=f"{name}, measured", **points)
+        ax.semilogy(layers, getattr(mean, field), label=f"{name}, predicted", **line)
+        label = "linear nets, predicted" if i == len(nets) - 1 else None
+        ax.semilogy(layers, getattr(linear, field), label=label, **THEORY)
+    ax.set(title=f"mean square of {FIELDS[field].split()[-1]}", xlabel="layer")
+    ax.set_xticks(range(1, depth + 2, max(1, depth // 5)))
+
+
+def _draw_defects(ax: Any, name: str, sample: Array, true: DefectMoments, printed: float) -> None:
+    ax.hist(sample, bins=40, density=True, color="lightgrey", label=f"{len(sample)} draws")
+    x = np.linspace(sample.min(), sample.max(), 200)
+    density = np.exp(-((x - true.mean) ** 2) / 2 / true.variance)
+    density /= (2 * np.pi * true.variance) ** 0.5
+    ax.plot(x, density, label="derived mean and variance", **style(0))
+    title = f"defect, {name} entries\n(printed mean: {printed:.4g})"
+    ax.set(title=title, xlabel="f(X)", ylabel="density")
+    ax.set_ylim(top=1.35 * ax.get_ylim()[1])

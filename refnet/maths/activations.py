@@ -294,7 +294,7 @@ def activation(name: str, alpha: float | None = None, start: float | None = None
     if start is not None:
         if not entry.start:
             raise ValueError(f"activation {name!r} learns nothing; start is for prelu and modrelu")
-        entry = replace(entry, start=tuple((own, shape, start) for own, shape, _ in entry.start))
+        entry = replace(entry, start=tuple((part, shape, start) for part, shape, _ in entry.start))
     return entry
 
 
@@ -309,8 +309,8 @@ def clipped(act: Activation, limit: Number) -> Activation:
     def pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
         bound = constant(limit, a)
         off = nonpositive(a + bound) | (nonpositive(bound - a) & ~nonpositive(a - bound))
-        da, own = act.backward(clamp(a, limit)[0], h, dh, p)
-        return np.where(off, 0, da), own
+        da, slopes = act.backward(clamp(a, limit)[0], h, dh, p)
+        return np.where(off, 0, da), slopes
 
     return replace(
         act, value=lambda a, p, alpha: act.forward(clamp(a, limit)[0], p), pull=pull, smooth=False

@@ -6,7 +6,7 @@ whatever meets them is lifted to their kind where that changes no value, and ref
 
 - integers: lifted, if the kind holds every entry;
 - floats among floats of another dtype: lifted, if the dtype holds every entry;
-- floats among exact numbers, or the reverse: refused, as 0.1 as a float is not 1/10;
+- floats among exact numbers, or the reverse: refused, because the float 0.1 is not 1/10;
 - exact numbers of two types: refused;
 - constants (a gain, a rate, a bound): Python numbers at their exact value (``numeric.times``).
 
@@ -65,8 +65,8 @@ def kind(*arrays: Array) -> type:
     >>> kind(np.array([0, Fraction(1, 2)], object)).__name__
     'Fraction'
     """
-    found = set().union(*map(_types, arrays)) - {int, bool}
-    for outer in found & PARTS.keys():
+    types = set().union(*map(_types, arrays)) - {int, bool}
+    for outer in types & PARTS.keys():
         kind(
             *(
                 np.array(
@@ -81,11 +81,11 @@ def kind(*arrays: Array) -> type:
             )
         )
         return outer
-    found = {float if issubclass(one, _INEXACT) else one for one in found}
-    if len(found) > 1:
-        names = " and ".join(sorted(one.__name__ for one in found))
+    types = {float if issubclass(entry, _INEXACT) else entry for entry in types}
+    if len(types) > 1:
+        names = " and ".join(sorted(entry.__name__ for entry in types))
         raise ValueError(f"numbers of different types, {names}, in one computation; {_REMEDY}")
-    return found.pop() if found else int
+    return types.pop() if types else int
 
 
 def _cast(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
@@ -151,16 +151,16 @@ def join(name: str, array: Array, lead: str, leader: Array) -> Array:
     if array.dtype.kind in "fc" or leader.dtype != object:
         _refuse_mix(name, array, lead, leader.dtype)
     try:
-        found = kind(array, leader)
+        number = kind(array, leader)
     except ValueError as error:
         raise ValueError(f"{name} and {lead}: {error}") from None
-    return _pure(array, found)
+    return _pure(array, number)
 
 
 def _pure(array: Array, number: type) -> Array:
     """The object array with its integers as numbers of the type; int stands for Fraction."""
     entries = array.ravel().tolist()
-    if not any(issubclass(one, (int, np.integer)) for one in _types(array)):
+    if not any(issubclass(entry, (int, np.integer)) for entry in _types(array)):
         return array
     lift = Fraction if number is int else number
     out = np.empty(len(entries), object)
@@ -176,15 +176,17 @@ def _exact(arrays: Iterable[tuple[str, Array]]) -> list[Array]:
     for name, array in named:
         if array.dtype.kind not in "biuO":
             _refuse_mix(name, array, lead, object)
-    found: dict[type, str] = {}
+    holders: dict[type, str] = {}
     for name, array in named:
         try:
-            found.setdefault(kind(array), name)
+            holders.setdefault(kind(array), name)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    integers = {one for one in found if issubclass(one, (int, np.integer))}
-    types = list(found.keys() - integers)
-    strange = [name for one, name in found.items() if issubclass(one, (float, str, type(None)))]
+    integers = {entry for entry in holders if issubclass(entry, (int, np.integer))}
+    types = list(holders.keys() - integers)
+    strange = [
+        name for entry, name in holders.items() if issubclass(entry, (float, str, type(None)))
+    ]
     if strange:
         name = strange[0]
         raise ValueError(
@@ -192,8 +194,10 @@ def _exact(arrays: Iterable[tuple[str, Array]]) -> list[Array]:
             f"pass {name}.astype(np.float64), or lift it (refnet.exact.lift)"
         )
     if len(types) > 1:
-        a, b = sorted(types, key=list(found).index)[:2]
-        raise ValueError(f"{found[a]} holds {a.__name__} and {found[b]} {b.__name__}; {_REMEDY}")
+        a, b = sorted(types, key=list(holders).index)[:2]
+        raise ValueError(
+            f"{holders[a]} holds {a.__name__} and {holders[b]} {b.__name__}; {_REMEDY}"
+        )
     return [_pure(array, types[0] if types else int) for _, array in named]
 
 
@@ -215,18 +219,18 @@ def same_kind(params: Params, x: Array) -> tuple[Params, Array]:
     if dtype == object or any(value.dtype == object for value in params.values()):
         *values, x = _exact([*params.items(), ("x", x)])
         return dict(zip(params, values)), x
-    found = {
+    dtypes = {
         value.dtype.newbyteorder("="): name
         for name, value in params.items()
         if value.dtype.kind in "fc"
     }
-    if len(found) > 1:
-        (a, first), (b, second) = list(found.items())[:2]
+    if len(dtypes) > 1:
+        (a, first), (b, second) = list(dtypes.items())[:2]
         raise ValueError(
             f"{first} is {a} while {second} is {b}; the parameters need one dtype, "
             f"such as {second}.astype(np.{a})"
         )
-    dtype = next(iter(found), dtype if dtype.kind in "fc" else np.dtype(np.float64))
+    dtype = next(iter(dtypes), dtype if dtype.kind in "fc" else np.dtype(np.float64))
     return (
         {
             name: value if value.dtype == dtype else _cast(name, value, dtype)

@@ -260,19 +260,19 @@ def _expm_of_dual(a: Array) -> Array:
     return dual_array(whole[:n, :n], whole[:n, n:])
 
 
-def _own_expm(a: Array) -> Callable[[Array], Array] | None:
+def _expm_of_kind(a: Array) -> Callable[[Array], Array] | None:
     """The exponential of a's kind; None if the Taylor polynomial stands for it."""
     if a.dtype != object:
         return None
-    found = kind(a)
-    if found is Dual:
-        return _expm_of_dual if _own_expm(np.concatenate(parts(a))) else None
-    if found not in EXPM:
+    number = kind(a)
+    if number is Dual:
+        return _expm_of_dual if _expm_of_kind(np.concatenate(parts(a))) else None
+    if number not in EXPM:
         raise TypeError(
-            f"expm of {found.__name__} is not known, and a truncated series would not "
+            f"expm of {number.__name__} is not known, and a truncated series would not "
             "enclose it; lift the matrix (refnet.exact.lift)"
         )
-    return EXPM[found]
+    return EXPM[number]
 
 
 class Exponential(NamedTuple):
@@ -310,9 +310,9 @@ def expm(a: Array) -> Exponential:
     Checked by: tests/maths/test_linalg.py::test_expm, ::test_derivatives_of_expm,
     tests/exact/test_enclosures.py::test_rotations.
     """
-    own = _own_expm(a)
-    if own is not None:
-        return Exponential(own(a), a, [], [])
+    of_kind = _expm_of_kind(a)
+    if of_kind is not None:
+        return Exponential(of_kind(a), a, [], [])
     a = inexact(a)
     norm = np.where(nonpositive(a), -a, a).sum(axis=0)
     squarings = 0
@@ -324,15 +324,15 @@ def expm(a: Array) -> Exponential:
                 "of a size whose exponential is not"
             )
     scaled = divided(a, 2**squarings)
-    one = eye(len(a), a.dtype)
+    identity = eye(len(a), a.dtype)
     degree = (
         _degree(a.dtype, float(norm.max(initial=0)), 1)
         if a.dtype.kind == "f"
         else _degree(a.dtype, 0.5, 2)
     )
-    sums = [np.asanyarray(one + divided(scaled, degree))]
+    sums = [np.asanyarray(identity + divided(scaled, degree))]
     for k in range(degree - 1, 0, -1):
-        sums.append(np.asanyarray(one + divided(matmul(scaled, sums[-1]), k)))
+        sums.append(np.asanyarray(identity + divided(matmul(scaled, sums[-1]), k)))
     powers = [sums[-1]]
     for _ in range(squarings):
         powers.append(matmul(powers[-1], powers[-1]))

@@ -197,9 +197,9 @@ def score(
         loss, gradient = losses[name](flat, rows)
         loss, gradient = divided(loss, divisor), divided(gradient, divisor)
     else:
-        kept = counted.reshape(-1)
+        scores = counted.reshape(-1)
         loss, gradient = np.zeros_like(flat[:, 0]), np.zeros_like(flat)
-        scored = losses[name](flat[kept], rows[kept])
-        loss[kept], gradient[kept] = (divided(part, divisor) for part in scored)
+        scored = losses[name](flat[scores], rows[scores])
+        loss[scores], gradient[scores] = (divided(part, divisor) for part in scored)
     total = np.asanyarray(loss.sum(), outputs.dtype)
     return total, gradient.reshape(outputs.shape)

@@ -59,8 +59,8 @@ def matmul(a: Array, b: Array) -> Array:
         return split_product(a, b) if large else np.asanyarray(a @ b)
     if 0 in a.shape or 0 in b.shape:
         return np.zeros((a.shape[0], b.shape[1]), object)
-    own = MATMUL.get(kind(a, b))
-    return np.asanyarray(a @ b) if own is None else own(a, b)
+    product = MATMUL.get(kind(a, b))
+    return np.asanyarray(a @ b) if product is None else product(a, b)
 
 
 def _one(*arrays: Any) -> Any:
@@ -192,8 +192,8 @@ def sigmoid(x: Array) -> Array:
     [0.0, 0.5, 1.0]
     """
     if x.dtype.kind in "OV":  # numbers of Python's, or of a type with its own arithmetic
-        own = getattr(x, "sigmoid", None)  # where this is one function
-        return np.asanyarray(own() if own else 1 / (1 + exp(-x)))
+        function = getattr(x, "sigmoid", None)  # where this is one function
+        return np.asanyarray(function() if function else 1 / (1 + exp(-x)))
     negative = x.real < 0
     e = np.exp(np.where(negative, x, -x))
     return np.asarray(np.where(negative, e, 1) / (1 + e))

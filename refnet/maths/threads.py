@@ -1,7 +1,7 @@
-"""Independent parts of a computation at once, each in a thread; large products are made so.
+"""Independent parts of a computation, each in a thread, such as the parts of a large product.
 
-BLAS has threads of its own, which do not run here, as they change bits with their number; the
-parts depend on the sizes alone, and so do the bits.
+BLAS's own threads do not run here, because the bits would change with their number. The parts
+depend on the sizes alone, and so do the bits.
 """
 
 import os
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import ContextVar, copy_context
 from functools import cache
-from threading import local
+from threading import Barrier, local
 
 import numpy as np
 
@@ -75,9 +75,18 @@ def set_threads(threads: int) -> None:
 
 
 @cache
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """The threads of this process beside the caller: a forked child gets its own."""
-    return ThreadPoolExecutor(threads, "refnet-parts")
+def _pool(process: int, threads: int) -> ThreadPoolExecutor | None:
+    """The threads of this process beside the caller: a forked child gets its own. None where the
+    system, short of memory, starts no more."""
+    pool, all_run = ThreadPoolExecutor(threads, "refnet-parts"), Barrier(threads + 1)
+    try:
+        for _ in range(threads):
+            pool.submit(all_run.wait)
+    except RuntimeError:
+        all_run.abort()
+        return None
+    all_run.wait()
+    return pool
 
 
 def _threads() -> int:
@@ -100,7 +109,8 @@ def in_threads(part: Callable[[int], None], count: int) -> None:
     Checked by: tests/maths/test_threads.py.
     """
     threads = min(_threads(), count)
-    if threads < 2:
+    pool = _pool(os.getpid(), threads - 1) if threads > 1 else None
+    if pool is None:
         for n in range(count):
             part(n)
         return
@@ -111,7 +121,6 @@ def in_threads(part: Callable[[int], None], count: int) -> None:
 
     inside = copy_context()  # NumPy's error state is part of it
     inside.run(_INSIDE.set, True)
-    pool = _pool(os.getpid(), threads - 1)
     others = [pool.submit(inside.copy().run, some, thread) for thread in range(1, threads)]
     try:
         inside.run(some, 0)
@@ -135,14 +144,14 @@ def split_product(a: Array, b: Array) -> Array:
     out = np.empty((rows, columns), np.result_type(a, b))
     size = max(rows, columns)
 
-    def one(part: slice) -> None:
+    def multiply(part: slice) -> None:
         if rows >= columns:
             np.matmul(a[part], b, out=out[part])
         else:
             np.matmul(a, b[:, part], out=out[:, part])
 
     parts = cut(size)
-    in_threads(lambda n: one(parts[n]), len(parts))
+    in_threads(lambda n: multiply(parts[n]), len(parts))
     return out
 
 

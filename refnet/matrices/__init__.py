@@ -1,1 +1,1 @@
-"""Weight matrices: start values, orthogonalisation, steps on the Stiefel manifold, transitions."""
+"""Weight matrices: start values, orthogonalization, steps on the Stiefel manifold, transitions."""

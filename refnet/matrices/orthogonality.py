@@ -237,21 +237,21 @@ def orthogonalize_params(
     Source: Manchev & Spratling, II-A ("sequentially or in parallel").
 
     >>> weights = {"Whh": np.diag([0.5, 1.5]), "Why": np.diag([0.9, 1.1])}
-    >>> moved, facts = orthogonalize_params(weights)
-    >>> [(one["matrix"], one["stopped"]) for one in facts]
+    >>> orthogonal, facts = orthogonalize_params(weights)
+    >>> [(fact["matrix"], fact["stopped"]) for fact in facts]
     [('Whh', 'cost'), ('Why', 'cost')]
 
     Checked by: tests/matrices/test_orthogonality.py::test_phase.
     """
 
-    def one(name: str) -> Descent:
+    def descend(name: str) -> Descent:
         return orthogonalize(weights[name], name=name, **options)
 
     if parallel:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            descents = list(pool.map(one, weights))
+            descents = list(pool.map(descend, weights))
     else:
-        descents = [one(name) for name in weights]
+        descents = [descend(name) for name in weights]
     report = [
         {"matrix": name, "steps": descent.steps, "stopped": descent.stopped, "costs": descent.costs}
         for name, descent in zip(weights, descents)

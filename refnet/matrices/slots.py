@@ -1,6 +1,6 @@
 """Slots: the places of a net's weight matrices, each filled by a transition from its own parts.
 
-A transition owns the parameters of one matrix, its *slot*: slot "Whh" of a factorised
+A transition owns the parameters of one matrix, its *slot*: slot "Whh" of a factorized
 transition with parts U, p and V has the parameters "Whh.U", "Whh.p" and "Whh.V". The net
 only ever sees W, so every cell and every layer works with every transition. Here is what a net
 asks of a transition; the transitions themselves are in refnet.matrices.transitions.
@@ -12,7 +12,11 @@ from typing import Any, NamedTuple, Protocol
 from refnet.batch import Array, Params
 from refnet.maths.numeric import Number
 
-__all__ = ["Moved", "Transition", "assemble", "parts", "penalty", "pull_back"]
+__all__ = ["Moved", "Residuals", "Transition", "assemble", "parts", "penalty", "pull_back"]
+
+
+Residuals = dict[str, Any]
+"""Slot -> what its transition's ``pull_back`` needs of ``matrix``."""
 
 
 class Moved(NamedTuple):
@@ -86,35 +90,35 @@ def parts(params: Params, slot: str) -> Params:
 
 def assemble(
     transition: Transition, params: Params, slots: tuple[str, ...]
-) -> tuple[Params, dict[str, Any]]:
-    """The matrix of every slot, and the tapes for ``pull_back``.
+) -> tuple[Params, Residuals]:
+    """The matrix of every slot, and the residuals for ``pull_back``.
 
     >>> import numpy as np
     >>> from refnet.matrices.transitions import transition
-    >>> made, tapes = assemble(transition("orthogonal"), {"Whh.M": np.eye(2)}, ("Whh",))
-    >>> made["Whh"].tolist()
+    >>> matrices, residuals = assemble(transition("orthogonal"), {"Whh.M": np.eye(2)}, ("Whh",))
+    >>> matrices["Whh"].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    made = {slot: transition.matrix(parts(params, slot)) for slot in slots}
-    return {slot: W for slot, (W, _) in made.items()}, {slot: t for slot, (_, t) in made.items()}
+    pairs = {slot: transition.matrix(parts(params, slot)) for slot in slots}
+    return {slot: W for slot, (W, _) in pairs.items()}, {slot: t for slot, (_, t) in pairs.items()}
 
 
 def pull_back(
-    transition: Transition, params: Params, tapes: dict[str, Any], grads: Params
+    transition: Transition, params: Params, residuals: Residuals, grads: Params
 ) -> Params:
     """Gradients of every slot's parts, under their full names, from each slot's dW.
 
     >>> import numpy as np
     >>> from refnet.matrices.transitions import transition
     >>> params = {"Whh.M": np.eye(2)}
-    >>> made, tapes = assemble(transition("orthogonal"), params, ("Whh",))
-    >>> grads = pull_back(transition("orthogonal"), params, tapes, {"Whh": np.ones((2, 2))})
+    >>> matrices, residuals = assemble(transition("orthogonal"), params, ("Whh",))
+    >>> grads = pull_back(transition("orthogonal"), params, residuals, {"Whh": np.ones((2, 2))})
     >>> grads["Whh.M"].tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
     return {
         f"{slot}.{part}": value
-        for slot, tape in tapes.items()
+        for slot, tape in residuals.items()
         for part, value in transition.pull_back(parts(params, slot), tape, grads[slot]).items()
     }
 
@@ -132,7 +136,7 @@ def penalty(transition: Transition, params: Params, slots: tuple[str, ...]) -> t
     value: Any = 0
     grads: Params = {}
     for slot in slots:
-        own, gradients = transition.penalty(parts(params, slot))
-        value = value + own
+        addend, gradients = transition.penalty(parts(params, slot))
+        value = value + addend
         grads |= {f"{slot}.{part}": gradient for part, gradient in gradients.items()}
     return value, grads

@@ -168,12 +168,12 @@ def _geodesic(M: Array, G: Array, rate: Number, metric: str) -> Array:
     if metric == "canonical":
         U, V = _factors(M, G, metric)
         z = times(-rate, matmul(V.T, U))
-        one = eye(2 * P, M.dtype)
-        phi = expm(np.block([[z, one], [one * 0, one * 0]])).value[: 2 * P, 2 * P :]
+        identity = eye(2 * P, M.dtype)
+        phi = expm(np.block([[z, identity], [identity * 0, identity * 0]])).value[: 2 * P, 2 * P :]
         return np.asarray(M - times(rate, matmul(U, matmul(phi, matmul(V.T, M)))))
     D = times(-rate, gradient(M, G, metric))
-    a, one = matmul(M.T, D), eye(P, M.dtype)
-    turn = expm(np.block([[a, -matmul(D.T, D)], [one, a]])).value[:, :P]
+    a, identity = matmul(M.T, D), eye(P, M.dtype)
+    turn = expm(np.block([[a, -matmul(D.T, D)], [identity, a]])).value[:, :P]
     return matmul(matmul(np.hstack([M, D]), turn), expm(-a).value)
 
 
@@ -204,8 +204,8 @@ def defect(M: Array) -> float:
 
     def measure(n: int) -> None:
         n = n // 2 if n % 2 == 0 else len(parts) - 1 - n // 2  # a thread's parts: short and long
-        own, columns = M[:, parts[n]], M[:, : parts[n].start]
-        E, above = own.T @ own, (columns.T @ own).ravel()
+        block, columns = M[:, parts[n]], M[:, : parts[n].start]
+        E, above = block.T @ block, (columns.T @ block).ravel()
         diagonal = np.arange(len(E))
         E[diagonal, diagonal] -= 1
         squares[n] = np.dot(E.ravel(), E.ravel()) + 2 * np.dot(above, above)
@@ -249,8 +249,8 @@ def guard(M: Array) -> Guarded:
     float32, float64, longdouble. Raises ValueError if the defect is above 1/2 or not a
     number: rounding does not do that, and which matrix was meant is not known.
 
-    >>> found = guard(np.eye(2) * 1.001)
-    >>> found.repaired, defect(found.M) < 1e-4
+    >>> guarded = guard(np.eye(2) * 1.001)
+    >>> guarded.repaired, defect(guarded.M) < 1e-4
     (True, True)
 
     Checked by: tests/matrices/test_stiefel.py::test_guard.

@@ -1,8 +1,8 @@
-"""What the recurrent and the feedforward net share: the tape, and the pull-back to the parts that
-their matrices are made of."""
+"""Code that the recurrent and the feedforward net share: the tape, and the pullback to the parts of
+their matrices."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import Field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -10,31 +10,36 @@ from numpy.typing import DTypeLike
 
 from refnet.arguments import Shape, admit, array, choice, kind, short
 from refnet.batch import Array, Params
+from refnet.cells.common import CellTape
 from refnet.maths.activations import SPEC, Activation, activation
+from refnet.maths.kinds import same_kind
 from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import initialize
-from refnet.matrices.slots import Transition, pull_back
+from refnet.matrices.slots import Residuals, Transition, pull_back
 from refnet.matrices.transitions import transition
+from refnet.nets.padding import finite_input
 from refnet.specs import read
 
 __all__ = [
     "Initializer",
     "Named",
+    "Net",
     "NetTape",
-    "a_loss",
-    "a_transition",
-    "added",
-    "admit_gradients",
+    "add_gradients",
+    "admit_backward",
     "admit_tape",
-    "an_activation",
-    "copied",
+    "begin",
+    "check_loss",
+    "draw_matrix",
     "float_type",
     "losses_of",
     "matmul_of",
-    "matrix_of",
+    "named",
     "parameter_shapes",
-    "pulled",
+    "pull_to_parts",
+    "to_activation",
+    "to_transition",
 ]
 
 T = TypeVar("T")
@@ -42,35 +47,45 @@ T = TypeVar("T")
 Initializer = Callable[[tuple[int, int], np.random.Generator], Array]
 
 
-class Matrices(Protocol):
-    """A net, as far as its matrices go: those that its transition makes, if it has one."""
+class Net(Protocol):
+    """What the functions here ask of a net."""
 
     @property
     def transition(self) -> Transition | None: ...
     @property
     def slots(self) -> tuple[str, ...]: ...
+    @property
+    def __dataclass_fields__(self) -> dict[str, Field[Any]]: ...
+    def admit(self, where: str, params: Params, x: Array, mask: Array | None = None) -> None: ...
+    def matrices(self, params: Params) -> tuple[Params, Residuals]: ...
 
 
 class NetTape(NamedTuple):
     """What a net's backward pass needs.
 
-    ``net``: the net that made it. ``given``: the parameters that it was given, or copies of them.
-    ``p``: the parameters with every transition's matrix made. ``made``: the transitions'
-    tapes. ``cell``: the cell's tape, or its checkpoints, or the feedforward net's
-    pre-activations. ``rows``: the states read out, as rows (of a net with checkpoints: at
-    the last step only). ``steps``: for a read-out at the last step, the index of each
-    sequence's last state in h[0] .. h[T], one number if it is T for all; None for a read-out
-    at every step. Of a StackedNet, ``cell`` is a dict of the cells' tapes by their suffix, and
-    ``steps`` holds each sequence's length.
+    ``net``: the net that ran forward. ``given``: the parameters that it was given, or copies.
+    ``p``: the parameters with every transition's matrix made. ``residuals``: those of the
+    transitions, by slot. ``cell``: the cell's tape, or its checkpoints; of a StackedNet, a dict
+    of the cells' tapes by their suffix; of a feedforward net, the layers' inputs and
+    pre-activations. ``rows``: the states read out, as rows (of a net with checkpoints: at the last
+    step only). ``steps``: for a read-out at the last step, the index of each sequence's last state
+    in h[0] .. h[T], one number if it is T for all; None for a read-out at every step. (A
+    StackedNet has it for every read-out.) ``shape``: that of the outputs.
     """
 
-    net: Any
+    net: Net
     given: Params
     p: Params
-    made: dict[str, Any]
-    cell: Any
-    rows: Array
-    steps: Array | int | None
+    residuals: Residuals
+    cell: Any = None
+    rows: Array = np.empty((0, 0))
+    steps: Array | int | None = None
+    shape: tuple[int, ...] = ()
+
+    @property
+    def cells(self) -> dict[str, CellTape]:
+        """The tape of every cell of a recurrent net, by its suffix."""
+        return self.cell if isinstance(self.cell, dict) else {"": self.cell}
 
 
 class Named(Generic[T]):
@@ -91,10 +106,10 @@ class Named(Generic[T]):
         net.__dict__[self.name] = self.convert(value)
 
 
-def a_loss(loss: str, reduction: str) -> None:
+def check_loss(loss: str, reduction: str) -> None:
     """Raise ValueError unless the loss and the reduction are known and go together.
 
-    >>> a_loss("none", "mean")
+    >>> check_loss("none", "mean")
     Traceback (most recent call last):
     ValueError: reduction is 'mean'; need 'sum' with the loss 'none': the cotangent is taken as \
 it is given
@@ -134,10 +149,10 @@ def matmul_of(backend: str) -> Callable[[Array, Array], Array]:
     return products.matmul
 
 
-def an_activation(value: Activation | str, what: str = "activation") -> Activation:
+def to_activation(value: Activation | str, what: str = "activation") -> Activation:
     """``value``, or the activation of that name or spec.
 
-    >>> an_activation("relu").name
+    >>> to_activation("relu").name
     'relu'
     """
     if isinstance(value, str):
@@ -147,10 +162,10 @@ def an_activation(value: Activation | str, what: str = "activation") -> Activati
     return value
 
 
-def a_transition(value: Transition | str | None) -> Transition | None:
+def to_transition(value: Transition | str | None) -> Transition | None:
     """``value``, or the transition of that name or spec.
 
-    >>> a_transition("dense") is None
+    >>> to_transition("dense") is None
     True
     """
     if isinstance(value, str):
@@ -163,7 +178,7 @@ def a_transition(value: Transition | str | None) -> Transition | None:
     return value
 
 
-def parameter_shapes(own: Activation, units: int, suffix: str = "") -> dict[str, tuple[Shape, ...]]:
+def parameter_shapes(act: Activation, units: int, suffix: str = "") -> dict[str, tuple[Shape, ...]]:
     """The shapes of the activation's own parameters; one for all units may be one for each.
 
     >>> parameter_shapes(activation("prelu"), 4, "1")
@@ -171,24 +186,42 @@ def parameter_shapes(own: Activation, units: int, suffix: str = "") -> dict[str,
     """
     return {
         f"{name}{suffix}": tuple(dict.fromkeys([shape(units), (units,)]))
-        for name, shape, _ in own.start
+        for name, shape, _ in act.start
     }
 
 
-def copied(params: Params, x: Array) -> tuple[Params, Array]:
-    """Copies for a tape to hold, which no change in place of the originals reaches.
+def begin(
+    net: Net, params: Params, x: Array, mask: Array | None, copy: bool
+) -> tuple[NetTape, Array]:
+    """Check the arguments of a forward pass; the tape that it completes, and x, finite and of the
+    parameters' kind. ``copy``: the tape holds copies, which no change in place reaches.
 
-    >>> copied({"W": np.ones(1)}, np.zeros(1))
-    ({'W': array([1.])}, array([0.]))
+    >>> from refnet.nets.recurrent import RecurrentNet
+    >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> tape, x = begin(net, params, np.ones((3, 1, 1)), None, copy=True)
+    >>> tape.given["by"] is params["by"], tape.given["by"].tolist()
+    (False, [0.0])
 
     Checked by: tests/nets/test_tapes.py::test_changed_in_place.
     """
-    return {name: value.copy("K") for name, value in params.items()}, x.copy("K")
+    net.admit(f"{type(net).__name__}.forward", params, x, mask)
+    if copy:
+        params, x = {name: value.copy("K") for name, value in params.items()}, x.copy("K")
+    lifted, x = same_kind(params, x)
+    return NetTape(net, params, *net.matrices(lifted)), finite_input(x, mask)
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Array | None, b: Array | None) -> bool:
     """Whether two arrays hold the same bits, or the same numbers in objects."""
-    if a is b or type(a) is not type(b) or a.shape != b.shape or a.dtype != b.dtype:
+    if (
+        a is None
+        or b is None
+        or a is b
+        or type(a) is not type(b)
+        or a.shape != b.shape
+        or a.dtype != b.dtype
+    ):
         return a is b
     if a.dtype == object:  # in lists an object equals itself, even a ball with a radius
         return bool(a.ravel().tolist() == b.ravel().tolist())
@@ -196,7 +229,7 @@ def _same(a: Any, b: Any) -> bool:
     return np.array_equal(first, second)
 
 
-def admit_tape(where: str, net: Any, tape: NetTape, params: Params) -> None:
+def admit_tape(where: str, net: Net, tape: NetTape, params: Params) -> None:
     """Raise ValueError or TypeError, in one line, unless the tape was made by ``net``, or by one
     whose fields are all equal, of these parameters, unchanged since.
 
@@ -217,11 +250,8 @@ unchanged since: run forward again
     if other is not net and other != net:
         have, need = (f"class={type(each).__name__}" for each in (other, net))
         if type(other) is type(net):
-            odd = [
-                each.name
-                for each in fields(net)
-                if getattr(other, each.name) != getattr(net, each.name)
-            ]
+            names = net.__dataclass_fields__
+            odd = [name for name in names if getattr(other, name) != getattr(net, name)]
             have, need = (
                 ", ".join(f"{name}={short(getattr(each, name))}" for name in odd)
                 for each in (other, net)
@@ -245,33 +275,40 @@ unchanged since: run forward again
             )
 
 
-def admit_gradients(
-    where: str, doutputs: Array, shape: tuple[int, ...], extra: Params | None, known: Params
+def admit_backward(
+    net: Net, params: Params, tape: NetTape, doutputs: Array, extra: Params | None
 ) -> None:
-    """Raise ValueError or TypeError unless the cotangent has the outputs' shape, and each of the
-    gradients to add has the shape of the array of its name in ``known``.
+    """As ``admit_tape``; and raise ValueError or TypeError for a net that only runs forward,
+    unless the cotangent has the outputs' shape, and unless each of the gradients to add has the
+    shape of the parameter, or of the matrix made, of its name.
 
-    >>> admit_gradients("net.backward", np.ones((2, 1)), (2, 3), None, {})
+    >>> from refnet.nets.recurrent import RecurrentNet
+    >>> net = RecurrentNet(inputs=1, hidden=2, outputs=3)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> outputs, tape = net.forward(params, np.ones((3, 2, 1)))
+    >>> admit_backward(net, params, tape, np.ones((2, 1)), None)
     Traceback (most recent call last):
-    ValueError: net.backward: doutputs has shape (2, 1); need (2, 3), as the outputs have
+    ValueError: RecurrentNet.backward: doutputs has shape (2, 1); need (2, 3), as the outputs have
     """
-    admit(where, {"doutputs": doutputs}, {"doutputs": (shape,)}, {}, "as the outputs have")
-    if extra:
-        admit(
-            f"{where}: extra",
-            extra,
-            {name: (value.shape,) for name, value in known.items()},
-            {},
-            "as the parameters have",
+    where = f"{type(net).__name__}.backward"
+    if getattr(net, "checkpoint", "") == "forward":
+        raise ValueError(
+            f"{where}: a net with checkpoint='forward' keeps no tape; run forward "
+            "and backward of dataclasses.replace(net, checkpoint='none')"
         )
+    admit_tape(where, net, tape, params)
+    admit(where, {"doutputs": doutputs}, {"doutputs": (tape.shape,)}, {}, "as the outputs have")
+    if extra:
+        known = {name: (value.shape,) for name, value in {**params, **tape.p}.items()}
+        admit(f"{where}: extra", extra, known, {}, "as the parameters have")
 
 
-def matrix_of(
+def draw_matrix(
     what: str, draw: Initializer | str, shape: tuple[int, int], rng: np.random.Generator
 ) -> Array:
     """A start matrix by an initialiser, or by the name of one.
 
-    >>> matrix_of("weights", "identity", (2, 2), np.random.default_rng(0)).tolist()
+    >>> draw_matrix("weights", "identity", (2, 2), np.random.default_rng(0)).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
     if isinstance(draw, str):
@@ -288,44 +325,56 @@ def float_type(dtype: DTypeLike) -> np.dtype[Any]:
     dtype('float32')
     """
     try:
-        found = np.dtype(dtype)
+        number = np.dtype(dtype)
     except TypeError:
         raise TypeError(
             f"init: dtype is {short(dtype)}; need a float type such as np.float32"
         ) from None
-    if found.kind != "f":
+    if number.kind != "f":
         raise ValueError(
-            f"init: dtype is {found}; need a float type such as np.float32. For exact "
+            f"init: dtype is {number}; need a float type such as np.float32. For exact "
             "numbers, lift what init gives (refnet.exact.lift)"
         )
-    return found
+    return number
 
 
-def added(a: Params, b: Params) -> Params:
+def named(name: str, suffix: str) -> str:
+    """A parameter's name, or that of a part of a matrix, with its cell's suffix.
+
+    >>> named("Wxh.W", "_l0_reverse")
+    'Wxh_l0_reverse.W'
+    """
+    matrix, dot, part = name.partition(".")
+    return f"{matrix}{suffix}{dot}{part}"
+
+
+def add_gradients(a: Params, b: Params) -> Params:
     """``a`` with ``b`` added entry by entry.
 
-    >>> added({"W": 1, "b": 2}, {"b": 3, "c": 4})
+    >>> add_gradients({"W": 1, "b": 2}, {"b": 3, "c": 4})
     {'W': 1, 'b': 5, 'c': 4}
     """
     return {**a, **{name: a[name] + value if name in a else value for name, value in b.items()}}
 
 
-def pulled(
-    net: "Matrices", params: Params, made: dict[str, Any], grads: Params, extra: Params | None
+def pull_to_parts(
+    net: Net, params: Params, residuals: Residuals, grads: Params, extra: Params | None
 ) -> Params:
     """Add ``extra`` to the matrices' gradients, pull these back to their parts if the net's
     transition made them, and add the rest of ``extra``, which is for the parts themselves.
 
     >>> from refnet.nets.recurrent import RecurrentNet
     >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1)
-    >>> pulled(net, {}, {}, {"Whh": np.zeros((2, 2))}, {"Whh": np.eye(2)})["Whh"].tolist()
+    >>> pull_to_parts(net, {}, {}, {"Whh": np.zeros((2, 2))}, {"Whh": np.eye(2)})["Whh"].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
     extra, rest = extra or {}, {}
     if extra:
         rest = {name: value for name, value in extra.items() if name not in grads}
-        grads = added(grads, {name: value for name, value in extra.items() if name in grads})
+        grads = add_gradients(
+            grads, {name: value for name, value in extra.items() if name in grads}
+        )
     if net.transition is not None:
         matrices = {slot: grads.pop(slot) for slot in net.slots}
-        grads |= pull_back(net.transition, params, made, matrices)
-    return added(grads, rest) if rest else grads
+        grads |= pull_back(net.transition, params, residuals, matrices)
+    return add_gradients(grads, rest) if rest else grads

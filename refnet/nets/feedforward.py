@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -11,26 +10,24 @@ from numpy.typing import DTypeLike
 from refnet.arguments import Shapes, admit, choice, generator, short, whole
 from refnet.batch import Array, Params
 from refnet.maths.activations import ACTIVATIONS, Activation
-from refnet.maths.kinds import same_kind
 from refnet.maths.losses import Loss
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import glorot_uniform
-from refnet.matrices.slots import Transition, assemble
+from refnet.matrices.slots import Residuals, Transition, assemble
 from refnet.nets.base import (
     Initializer,
     Named,
     NetTape,
-    a_loss,
-    a_transition,
-    admit_gradients,
-    admit_tape,
-    an_activation,
-    copied,
+    admit_backward,
+    begin,
+    check_loss,
+    draw_matrix,
     float_type,
     losses_of,
-    matrix_of,
     parameter_shapes,
-    pulled,
+    pull_to_parts,
+    to_activation,
+    to_transition,
 )
 from refnet.process import serial_blas
 
@@ -60,15 +57,15 @@ class FeedforwardNet:
     """
 
     widths: tuple[int, ...]
-    activation: Named[Activation] = Named(an_activation, ACTIVATIONS["tanh"])
-    transition: Named[Transition | None] = Named(a_transition, None)
+    activation: Named[Activation] = Named(to_activation, ACTIVATIONS["tanh"])
+    transition: Named[Transition | None] = Named(to_transition, None)
     loss: str = "cross_entropy"
     reduction: str = "mean"
     backend: str = "reference"
 
     def __post_init__(self) -> None:
         choice("backend", self.backend, ("reference", "compiled"))
-        a_loss(self.loss, self.reduction)
+        check_loss(self.loss, self.reduction)
         if not isinstance(self.widths, (tuple, list)) or len(self.widths) < 2:
             raise ValueError(
                 f"widths are {short(self.widths)}; need at least inputs and outputs, "
@@ -127,17 +124,17 @@ class FeedforwardNet:
         return frozenset(self.shapes)
 
     @cached_property
-    def because(self) -> str:
+    def reason(self) -> str:
         """Why the shapes are these, in the words of error messages."""
         return f"because the widths are {self.widths}"
 
     def admit(self, where: str, params: Params, x: Array, mask: Array | None = None) -> None:
         """Raise ValueError or TypeError, in one line, unless these arrays fit the net."""
         sizes = {"D": self.widths[0]}
-        admit(where, {"x": x}, _INPUTS, sizes, self.because)
+        admit(where, {"x": x}, _INPUTS, sizes, self.reason)
         if mask is not None:
             raise ValueError(f"{where}: a mask is for sequences; pass None")
-        admit(where, params, self.shapes, sizes, self.because, self.required)
+        admit(where, params, self.shapes, sizes, self.reason, self.required)
 
     @serial_blas
     def init(
@@ -160,7 +157,7 @@ class FeedforwardNet:
             square = shape[0] == shape[1] and layer <= self.depth
             what = "recurrent" if square else "inputs" if layer == 1 else "weights"
             special = recurrent if square else inputs if layer == 1 else None
-            start = matrix_of(what, special or weights, shape, rng)
+            start = draw_matrix(what, special or weights, shape, rng)
             name = f"W{layer}"
             if self.transition is not None and name in self.slots:
                 params |= {
@@ -171,24 +168,26 @@ class FeedforwardNet:
             params[f"b{layer}"] = np.zeros(shape[0])
             if layer <= self.depth:
                 params |= {
-                    f"{own}{layer}": value for own, value in self.activation.init(shape[0]).items()
+                    f"{part}{layer}": value
+                    for part, value in self.activation.init(shape[0]).items()
                 }
         return {name: value.astype(dtype) for name, value in params.items()}
 
-    def _own(self, p: Params, layer: int) -> Params:
+    def _learned(self, p: Params, layer: int) -> Params:
+        """The parameters of a layer's activation."""
         return {name: p[f"{name}{layer}"] for name, *_ in self.activation.start}
 
     @serial_blas
-    def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
-        """The parameters with every matrix made by the transition, and its tapes."""
+    def matrices(self, params: Params) -> tuple[Params, Residuals]:
+        """The parameters with every matrix made by the transition, and its residuals."""
         if self.transition is None:
             return params, {}
-        made, tapes = assemble(self.transition, params, self.slots)
-        return {**params, **made}, tapes
+        matrices, residuals = assemble(self.transition, params, self.slots)
+        return {**params, **matrices}, residuals
 
-    def with_matrices(self, params: Params, made: Params) -> Params:
+    def with_matrices(self, params: Params, matrices: Params) -> Params:
         """The parameters of a net without a transition, with these matrices replaced."""
-        return {**params, **made}
+        return {**params, **matrices}
 
     @serial_blas
     def forward(
@@ -200,26 +199,22 @@ class FeedforwardNet:
 
         Raises ValueError or TypeError on arrays that do not fit.
         """
-        self.admit("FeedforwardNet.forward", params, x, mask)
-        if copy:
-            params, x = copied(params, x)
-        given = params
-        params, x = same_kind(params, x)
-        p, made = self.matrices(params)
+        tape, x = begin(self, params, x, mask, copy)
+        p = tape.p
         if self.backend == "compiled":
             from refnet.compiled import feedforward as compiled  # Numba is slow to import
 
-            outputs, rows, kept = compiled.forward(
+            outputs, rows, layers = compiled.forward(
                 "FeedforwardNet.forward", p, x, self.widths, self.activation
             )
-            return outputs, NetTape(self, given, p, made, kept, rows, None)
-        h, tape = x, []
+            return outputs, tape._replace(cell=layers, rows=rows, shape=outputs.shape)
+        h, pairs = x, []
         for layer in range(1, self.depth + 1):
             v = matmul(h, p[f"W{layer}"].T) + p[f"b{layer}"]
-            tape.append((h, v))
-            h = self.activation.forward(v, self._own(p, layer))
+            pairs.append((h, v))
+            h = self.activation.forward(v, self._learned(p, layer))
         outputs = matmul(h, p[f"W{self.depth + 1}"].T) + p[f"b{self.depth + 1}"]
-        return outputs, NetTape(self, given, p, made, tape, h, None)
+        return outputs, tape._replace(cell=pairs, rows=h, shape=outputs.shape)
 
     @serial_blas
     def backward(
@@ -237,46 +232,25 @@ class FeedforwardNet:
         made or that is not of these parameters.
         Source: Manchev & Spratling, eqs. 9-10 as corrected.
         """
-        admit_tape("FeedforwardNet.backward", self, tape, params)
-        _, _, p, made, layers, h, _ = tape
-        admit_gradients(
-            "FeedforwardNet.backward",
-            doutputs,
-            (len(h), self.widths[-1]),
-            extra,
-            {**params, **p} if extra else {},
-        )
+        admit_backward(self, params, tape, doutputs, extra)
+        p, layers, h = tape.p, tape.cell, tape.rows
         if self.backend == "compiled":
             from refnet.compiled import feedforward as compiled
 
-            return pulled(
-                self,
-                p,
-                made,
-                compiled.backward(
-                    "FeedforwardNet.backward",
-                    p,
-                    layers,
-                    doutputs,
-                    self.widths,
-                    self.activation,
-                    inputs,
-                ),
-                extra,
-            )
-        last = self.depth + 1
-        grads: Params = {}
-        dv = doutputs
-        for layer in range(last, 0, -1):
+            where, act = "FeedforwardNet.backward", self.activation
+            grads = compiled.backward(where, p, layers, doutputs, self.widths, act, inputs)
+            return pull_to_parts(self, p, tape.residuals, grads, extra)
+        grads, dv = {}, doutputs
+        for layer in range(self.depth + 1, 0, -1):
             below = layers[layer - 2] if layer > 1 else None
             grads[f"W{layer}"] = matmul(dv.T, h)
             grads[f"b{layer}"] = dv.sum(axis=0)
             if below is None:
                 break
             dh = matmul(dv, p[f"W{layer}"])
-            dv, own = self.activation.backward(below[1], h, dh, self._own(p, layer - 1))
-            grads |= {f"{name}{layer - 1}": value for name, value in own.items()}
+            dv, slopes = self.activation.backward(below[1], h, dh, self._learned(p, layer - 1))
+            grads |= {f"{name}{layer - 1}": value for name, value in slopes.items()}
             h = below[0]
         if inputs:
             grads["x"] = matmul(dv, p["W1"])
-        return pulled(self, p, made, grads, extra)
+        return pull_to_parts(self, p, tape.residuals, grads, extra)

@@ -131,9 +131,9 @@ def loss_and_gradients(
             )
         loss = np.asarray(loss + value)
     gradients = net.backward(params, tape, doutputs, inputs, extra)
-    one_dtype = outputs.dtype.kind in "fc"
+    floats = outputs.dtype.kind in "fc"
     for name, value in gradients.items():
-        if not (one_dtype and value.dtype == outputs.dtype) and name != "clipped":
+        if not (floats and value.dtype == outputs.dtype) and name != "clipped":
             gradients[name] = join(f"the gradient of {name}", value, "the outputs", outputs)
     return Result(join("the loss", loss, "the outputs", outputs), gradients, outputs)
 
@@ -234,7 +234,7 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
     >>> outputs_dot.tolist()
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
 
-    Checked by: tests/nets/test_gradients.py::test_jvp_is_transpose_of_vjp.
+    Checked by: tests/cells/test_exact_transpose.py::test_push_equals_pull.
     """
     net, at, batch = _joined(net, params, batch)
 
@@ -306,21 +306,20 @@ def per_example_gradients(
     _, divisor = counted_predictions(batch.mask, shape, net.reduction)
     results = []
     for b in range(size):
-        one = slice(b, b + 1)
+        alone = slice(b, b + 1)
         example = Batch(
-            batch.x[:, one] if axis else batch.x[one],
-            batch.y[:, one] if every else batch.y[one],
-            None if batch.mask is None else batch.mask[:, one],
+            batch.x[:, alone] if axis else batch.x[alone],
+            batch.y[:, alone] if every else batch.y[alone],
+            None if batch.mask is None else batch.mask[:, alone],
         )
-        own = params
+        starts = {}
         if isinstance(net, RecurrentNet):
-            own = {
-                **params,
-                **{
-                    name: net.initial_state(params, batch.x, name)[..., one, :]
-                    for name in params
-                    if name.startswith("h0")
-                },
+            starts = {
+                name: net.initial_state(params, batch.x, name)[..., alone, :]
+                for name in params
+                if name.startswith("h0")
             }
-        results.append(loss_and_gradients(net, own, example, inputs, divisor=divisor))
+        results.append(
+            loss_and_gradients(net, {**params, **starts}, example, inputs, divisor=divisor)
+        )
     return results

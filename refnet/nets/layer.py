@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import widened
+from refnet.cells.common import CellTape, widened
 from refnet.maths.activations import Activation
 from refnet.maths.numeric import Number, times
 from refnet.nets.padding import emptied
@@ -31,9 +31,9 @@ starting threads, is then little beside the call itself, for about five times th
 GAINED = ("Whh", "Wxh", "bh", "bhh", "bhn", "Wpi", "Wpf", "Wpo")
 """The parameters that make the pre-activation, of all cells."""
 
-Read = Callable[[int, Any], None]
+Read = Callable[[int, CellTape], None]
 """Called forward in time with the first step of every segment and its tape."""
-Pull = Callable[[int, Any], Array]
+Pull = Callable[[int, CellTape], Array]
 """Called likewise backward in time: gives the direct gradient at the segment's last states, in a
 new array (K, B, H), K >= 1."""
 
@@ -45,7 +45,7 @@ class Checkpoints(NamedTuple):
 
     x: Array
     starts: list[Array]
-    last: list[Any]
+    last: list[CellTape]
 
     @property
     def h(self) -> Array:
@@ -75,10 +75,10 @@ class Layer:
     """A cell and the settings that it runs with.
 
     ``passes``: its module in refnet.cells or refnet.compiled. ``gain``
-    multiplies the pre-activation (Vorontsov et al., 3.1.3). ``clip`` bounds the entries of its
-    gradient inside the recursion, if given. ``checkpoints``: gradient checkpointing. ``gate``: the
+    multiplies the pre-activation (Vorontsov et al., 3.1.3). ``clip``, if given, bounds the entries
+    of its gradient inside the recursion. ``checkpoints``: gradient checkpointing. ``gate``: the
     activation of the gates, for a cell that has any. ``keeps``: whether the tape is for a backward
-    pass; a cell of refnet.compiled is told if not.
+    pass (where it is not, a cell of refnet.compiled writes less).
     """
 
     passes: Any
@@ -89,18 +89,21 @@ class Layer:
     gate: Activation | None = None
     keeps: bool = True
 
-    def run(self, p: Params, x: Array, state: Array, last: bool = False) -> Any:
+    def run(self, p: Params, x: Array, state: Array, last: bool = False) -> CellTape:
         """The cell's tape; ``p`` is what ``scaled`` gives. ``last``: of its states, only the last
         one is wanted."""
         options: dict[str, Any] = {} if self.gate is None else {"gate": self.gate}
         options |= {} if self.keeps else {"keeps": "last" if last else "states"}
-        return self.passes.forward(p, x, state, self.activation, **options)
+        tape: CellTape = self.passes.forward(p, x, state, self.activation, **options)
+        return tape
 
-    def pull(self, p: Params, tape: Any, dh: Array, inputs: bool = True, **options: Any) -> Params:
+    def pull(
+        self, p: Params, tape: CellTape, dh: Array, inputs: bool = True, **options: Any
+    ) -> Params:
         """What the cell's backward pass gives for that tape."""
         options |= {} if self.gate is None else {"gate": self.gate}
-        found: Params = self.passes.backward(p, tape, dh, self.activation, inputs, **options)
-        return found
+        grads: Params = self.passes.backward(p, tape, dh, self.activation, inputs, **options)
+        return grads
 
     def scaled(self, p: Params) -> Params:
         """The parameters that the cell sees: with the second bias bhh added to the first rows of
@@ -113,7 +116,9 @@ class Layer:
             return p
         return {**p, **{name: times(self.gain, p[name]) for name in GAINED if name in p}}
 
-    def forward(self, p: Params, x: Array, h0: Array, read: Read, last: bool = False) -> Any:
+    def forward(
+        self, p: Params, x: Array, h0: Array, read: Read, last: bool = False
+    ) -> CellTape | Checkpoints:
         """The cell's tape, or Checkpoints; ``read`` is called with every segment. ``last``: it
         reads the last state alone.
 
@@ -122,22 +127,27 @@ class Layer:
         Checked by: tests/nets/test_checkpointing.py::test_equals_the_net_without_checkpoints.
         """
         p = self.scaled(p)
-        state, starts, tape = h0, [], None
+        state, starts, tapes = h0, [], list[CellTape]()
         for first, end in self._segments(len(x)):
             starts.append(state)
-            tape = None  # before the next one is made
-            tape = self.run(p, x[first:end], state, last)
-            read(first, tape)
+            tapes.clear()  # before the next one is made
+            tapes.append(self.run(p, x[first:end], state, last))
+            read(first, tapes[0])
             if end < len(x):
                 state = (
-                    tape.h[-1].copy()
+                    tapes[0].h[-1].copy()
                     if h0.ndim == 2
-                    else np.stack([widened(tape.h[-1], h0.shape[2]), tape.c[-1]])
+                    else np.stack([widened(tapes[0].h[-1], h0.shape[2]), tapes[0].c[-1]])
                 )
-        return Checkpoints(x, starts, [tape]) if self.checkpoints else tape
+        return Checkpoints(x, starts, tapes) if self.checkpoints else tapes[0]
 
     def backward(
-        self, p: Params, tape: Any, pull: Pull, inputs: bool = True, ended: Array | None = None
+        self,
+        p: Params,
+        tape: CellTape | Checkpoints,
+        pull: Pull,
+        inputs: bool = True,
+        ended: Array | None = None,
     ) -> Params:
         """The gradients of the cell's parameters, of h0 and, if ``inputs``, of x.
 
@@ -151,35 +161,35 @@ class Layer:
         tests/nets/test_checkpointing.py::test_a_planted_bug_is_rejected.
         """
         seen = self.scaled(p)
-        x, starts, last = tape if self.checkpoints else Checkpoints(tape.x, [tape.h[0]], [tape])
-        kept = list(last)
+        if not isinstance(tape, Checkpoints):
+            tape = Checkpoints(tape.x, [tape.h[0]], [tape])
+        x, starts, last = tape
+        held = list(last)
         last.clear()
         options: dict[str, Any] = {} if self.clip is None else {"clip": self.clip}
         total: Params = {}
         carry: Array | None = None
-        dx: list[Any] = []
+        dx: list[Array] = []
         for (first, end), start in reversed(list(zip(self._segments(len(x)), starts))):
-            part = kept.pop() if kept else self.run(seen, x[first:end], start)
+            part = held.pop() if held else self.run(seen, x[first:end], start)
             if ended is not None:
                 part = emptied(part, ended - first)
             dh = pull(first, part)
             if carry is not None:
                 dh[-1:] += carry if carry.ndim == 2 else carry[0][:, : dh.shape[2]]
                 options |= {} if carry.ndim == 2 else {"dc": carry[1]}
-            own = self.pull(seen, part, dh, inputs, **options)
-            carry = own["h0"]
-            dx.append(own.get("x"))
-            total = (
-                own
-                if not total
-                else total
-                | {
-                    name: np.asanyarray(total[name] + value) if name not in ("h0", "x") else value
-                    for name, value in own.items()
-                }
-            )
+            grads = self.pull(seen, part, dh, inputs, **options)
+            carry = grads["h0"]
+            if inputs:
+                dx.append(grads["x"])
+            total = {
+                name: np.asanyarray(total[name] + value)
+                if name in total and name not in ("h0", "x")
+                else value
+                for name, value in grads.items()
+            }
             del part, dh  # before the next ones are made
-        if inputs and len(dx) > 1:
+        if len(dx) > 1:
             total["x"] = np.concatenate(dx[::-1])
         if "bhh" in p:
             total["bhh"] = total["bh"][: len(p["bhh"])].copy()

@@ -1,25 +1,27 @@
 """Padding: what follows the end of a sequence never affects the loss or a gradient.
 
 With a mask, a sequence of a batch ends at its last True; what follows is padding, which may hold
-anything: uninitialised memory, NaN, infinity. The outputs and states of those steps are computed
+anything: uninitialized memory, NaN, infinity. The outputs and states of those steps are computed
 from it (where it is not finite, from 0), but neither the loss nor any gradient depends on it, and
 the gradient in the padding is 0. A step that is masked *before* the end of its sequence is not
 padding: the state after it, computed from its x, is carried on to the steps that count.
 
-The gradient at a padded state is 0, so that padding can reach another gradient only as 0 times
-infinity or 0 times NaN, which is NaN. Hence ``RecurrentNet.backward`` looks for NaN in its result,
-and only if there is one does it run again with zeros in place of the padding.
+The gradient at a padded state is 0, so padding can reach another gradient only as 0 times infinity
+or 0 times NaN, which is NaN. Hence ``RecurrentNet.backward`` searches its result for NaN, and runs
+again with zeros in place of the padding only if it finds one.
 
 Checked by: tests/nets/test_padding.py.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 
 __all__ = ["emptied", "ends", "finite_input", "has_nan", "settled"]
+
+Tape = TypeVar("Tape", bound=Any)
 
 
 def finite_input(x: Array, mask: Array | None) -> Array:
@@ -77,7 +79,7 @@ def ends(doutputs: Array, steps: Array | int | None) -> Array | None:
     return last_steps(np.asarray(doutputs.any(axis=-1)))
 
 
-def emptied(tape: Any, ends: Array) -> Any:
+def emptied(tape: Tape, ends: Array) -> Tape:
     """A cell's tape with zeros in place of the padding: of its T steps from ``ends`` (B,) on, and
     of its T + 1 states after h[ends].
 
@@ -88,13 +90,14 @@ def emptied(tape: Any, ends: Array) -> Any:
     """
     T = len(tape.x)
 
-    def kept(values: Array | None) -> Array | None:
+    def cleared(values: Array | None) -> Array | None:
         if values is None:
             return None
         padding = np.arange(T - len(values), T)[:, None] >= ends
         return np.where(padding.reshape(*padding.shape, *(1,) * (values.ndim - 2)), 0, values)
 
-    return type(tape)(*map(kept, tape))
+    result: Tape = type(tape)(*map(cleared, tape))
+    return result
 
 
 def has_nan(gradients: Params) -> bool:

@@ -27,32 +27,32 @@ from refnet.arguments import (
 )
 from refnet.batch import Array, Params, last_steps
 from refnet.cells import CELLS
+from refnet.cells.common import CellTape
 from refnet.maths.activations import ACTIVATIONS, Activation, clipped
-from refnet.maths.kinds import same_kind
 from refnet.maths.losses import Loss
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import gaussian, glorot_uniform
-from refnet.matrices.slots import Transition, assemble
+from refnet.matrices.slots import Residuals, Transition, assemble
 from refnet.nets.base import (
     Initializer,
     Named,
     NetTape,
-    a_loss,
-    a_transition,
-    added,
-    admit_gradients,
-    admit_tape,
-    an_activation,
-    copied,
+    add_gradients,
+    admit_backward,
+    begin,
+    check_loss,
+    draw_matrix,
     float_type,
     losses_of,
     matmul_of,
-    matrix_of,
+    named,
     parameter_shapes,
-    pulled,
+    pull_to_parts,
+    to_activation,
+    to_transition,
 )
 from refnet.nets.layer import Layer
-from refnet.nets.padding import ends, finite_input, has_nan
+from refnet.nets.padding import ends, has_nan
 from refnet.process import serial_blas
 
 __all__ = ["RecurrentNet"]
@@ -68,26 +68,44 @@ class RecurrentNet:
     stand in their modules, ``refnet.cells``. Whh is (G H, H), Wxh (G H, D) and bh (G H,) with G
     gates (1 for rnn), Why (C, H) and by (C,).
 
-    ``cell``: rnn, lstm, gru, gru_before or cifg. ``activation``: one, or its name. ``transition``:
-    None (dense: the parameter is Whh itself) or what Whh is made of, or the name of that.
-    ``readout``: "last" or "every" step. ``gain`` multiplies the pre-activation (Vorontsov et al.,
-    3.1.3). ``learn_h0``: h0 is a parameter, (H,), shared by the batch; otherwise it is zero,
-    unless ``params["h0"]`` gives it as (H,) or (B, H). ``clip_step``: bound of the pre-activation
-    gradient's entries inside the recursion. ``embedding``: if above 0, the number of rows of a
-    matrix Wxh.E that the inputs go through first, ``Wxh = Wxh.W Wxh.E``, as characters do in the
-    released code of Vorontsov et al.; it starts from N(0, .01^2), as there. ``backend``:
-    "reference" (any dtype) or "compiled" (float32 and float64, Numba).
-    ``checkpoint``: "none", or "sqrt" to hold the tape of about 10 sqrt(T) steps rather than of T
-    and run all others forward twice (``refnet.nets.layer``), or "forward" for a net that only runs
-    forward: a compiled cell then keeps its states alone, or of them the last alone where that is
-    all that is read, and ``backward`` refuses.
-    ``gate``: the activation of a gated cell's gates, or its name. ``clip_forward``: the input of
-    every activation is first clipped to [-clip_forward, clip_forward], as by ONNX's attribute
-    ``clip`` (reference backend). A second bias, the parameter bhh, is added to bh if it is
-    given; a gru's is (2H,), for r and z, because bhn is that of n.
-    ``projection``: if above 0, an LSTM's state h has that many units P, fewer than H: the cell's
-    output is multiplied by Whr (P, H), as by torch's proj_size (reference backend). Whh is (4H, P)
-    and Why (C, P); h0 stays (2, H) or (2, B, H), and of its h the first P entries count.
+    What runs:
+
+    - ``inputs``, ``hidden``, ``outputs``: D, H and C.
+    - ``cell``: rnn, lstm, gru, gru_before or cifg.
+    - ``activation``: an activation or its name.
+    - ``gate``: the activation of a gated cell's gates, or its name.
+    - ``gain``: a factor on the pre-activation (Vorontsov et al., 3.1.3).
+    - ``transition``: what Whh is made of, or its name; None: the parameter is Whh itself (dense).
+    - ``embedding``: if above 0, the rows of a matrix Wxh.E that the inputs go through first,
+      ``Wxh = Wxh.W Wxh.E``, as characters do in the released code of Vorontsov et al.; it starts
+      from N(0, .01^2), as there.
+    - ``projection``: if above 0, the units P < H of an LSTM's state h: the cell's output is
+      multiplied by Whr (P, H), as by torch's proj_size (reference backend). Whh is (4H, P) and
+      Why (C, P); h0 stays (2, H) or (2, B, H), and of its h the first P entries count.
+    - ``learn_h0``: whether h0 is a parameter, (H,), shared by the batch; otherwise it is zero,
+      unless ``params["h0"]`` gives it as (H,) or (B, H).
+
+    What is read out:
+
+    - ``readout``: the "last" or "every" step.
+    - ``loss``: cross_entropy, squared_error or none (the cotangent is taken as it is given).
+    - ``reduction``: what the summed loss is divided by, see ``refnet.maths.losses``.
+
+    What is clipped:
+
+    - ``clip_step``: bound of the pre-activation gradient's entries inside the recursion.
+    - ``clip_forward``: bound of the input of every activation, as in ONNX's attribute ``clip``
+      (reference backend).
+
+    How it is computed:
+
+    - ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
+    - ``checkpoint``: "none"; "sqrt": hold the tape of about 10 sqrt(T) steps instead of T, and run
+      the others forward twice (``refnet.nets.layer``); "forward": keep what forward alone needs,
+      for a net whose ``backward`` is never called, and refuses.
+
+    The optional parameter bhh, a second bias, is added to bh; a gru's is (2H,), for r and z,
+    because bhn is that of n.
 
     >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3, cell="lstm")
     >>> params = net.init(np.random.default_rng(0), np.float64)
@@ -104,8 +122,8 @@ class RecurrentNet:
     hidden: int
     outputs: int
     cell: str = "rnn"
-    activation: Named[Activation] = Named(an_activation, ACTIVATIONS["tanh"])
-    transition: Named[Transition | None] = Named(a_transition, None)
+    activation: Named[Activation] = Named(to_activation, ACTIVATIONS["tanh"])
+    transition: Named[Transition | None] = Named(to_transition, None)
     readout: str = "last"
     loss: str = "cross_entropy"
     reduction: str = "mean"
@@ -115,29 +133,27 @@ class RecurrentNet:
     backend: str = "reference"
     checkpoint: str = "none"
     embedding: int = 0
-    gate: Named[Activation] = Named(partial(an_activation, what="gate"), ACTIVATIONS["sigmoid"])
+    gate: Named[Activation] = Named(partial(to_activation, what="gate"), ACTIVATIONS["sigmoid"])
     clip_forward: Number | None = None
     projection: int = 0
 
     def __post_init__(self) -> None:
         choice("cell", self.cell, tuple(CELLS))
         choice("readout", self.readout, self.READOUTS)
-        a_loss(self.loss, self.reduction)
+        check_loss(self.loss, self.reduction)
         choice("backend", self.backend, ("reference", "compiled"))
         choice("checkpoint", self.checkpoint, ("none", "sqrt", "forward"))
-        for name in ("inputs", "hidden", "outputs"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
-        object.__setattr__(self, "embedding", whole("embedding", self.embedding, least=0))
-        object.__setattr__(self, "projection", whole("projection", self.projection, least=0))
+        sizes = {"inputs": 1, "hidden": 1, "outputs": 1, "embedding": 0, "projection": 0}
+        for name, least in sizes.items():
+            object.__setattr__(self, name, whole(name, getattr(self, name), least))
         if self.projection:
             self._check_projection()
         number("gain", self.gain, "(-inf, inf)")
-        if self.clip_step is not None:
-            number("clip_step", self.clip_step, "(0, inf]")
-        if self.clip_forward is not None:
-            number("clip_forward", self.clip_forward, "(0, inf]")
-            if self.backend != "reference":
-                raise ValueError("clip_forward has no compiled kernel; use backend 'reference'")
+        for name in ("clip_step", "clip_forward"):
+            if getattr(self, name) is not None:
+                number(name, getattr(self, name), "(0, inf]")
+        if self.clip_forward is not None and self.backend != "reference":
+            raise ValueError("clip_forward has no compiled kernel; use backend 'reference'")
         if self.gate.start:
             raise ValueError(f"gate is {self.gate.name}; need an activation that learns nothing")
         if self.cell == "cifg" and self.gate.name != "sigmoid":
@@ -202,6 +218,20 @@ class RecurrentNet:
         object.__setattr__(net, "layer", change(self.layer))
         return net
 
+    @property
+    def cells(self) -> "tuple[dict[str, RecurrentNet], ...]":
+        """The cells of every layer by their names' suffix, each as a net of one layer."""
+        return ({"": self},)
+
+    @property
+    def every_cell(self) -> "dict[str, RecurrentNet]":
+        """The cells of all layers by their names' suffix."""
+        return {suffix: cell for layer in self.cells for suffix, cell in layer.items()}
+
+    def of(self, params: Params, suffix: str) -> Params:
+        """The parameters of one cell, by the names of a net of one layer."""
+        return params
+
     @cached_property
     def losses(self) -> Mapping[str, Loss]:
         """The losses, example by example, on this net's backend."""
@@ -227,7 +257,7 @@ class RecurrentNet:
         """The shapes that every parameter may have, by name; B is the number of sequences."""
         cell, H, G = CELLS[self.cell], self.hidden, len(self.gates)
         P = self.projection or H
-        own = (
+        need = (
             {"Whh": (G * H, P)}
             if self.transition is None
             else {
@@ -236,7 +266,7 @@ class RecurrentNet:
                 for part, shape in self.transition.shapes(H, H).items()
             }
         )
-        own |= {
+        need |= {
             **dict(zip(self._input_parts, self._input_shapes(G * H))),
             "Why": (self.outputs, P),
             "by": (self.outputs,),
@@ -247,7 +277,7 @@ class RecurrentNet:
         }
         lead = () if cell.STATES == 1 else (cell.STATES,)
         return {
-            **{name: (shape,) for name, shape in own.items()},
+            **{name: (shape,) for name, shape in need.items()},
             **parameter_shapes(self.activation, H),
             "h0": ((*lead, H), (*lead, "B", H)),
         }
@@ -268,7 +298,7 @@ class RecurrentNet:
         return frozenset(self.shapes) - optional
 
     @cached_property
-    def because(self) -> str:
+    def reason(self) -> str:
         """Why the shapes are these, in the words of error messages."""
         return self._sizes()
 
@@ -289,9 +319,9 @@ class RecurrentNet:
             or x.shape[2] != self.inputs
             or x.dtype.kind not in NUMBERS
         ):
-            admit(where, {"x": x}, _INPUTS, sizes, self.because)
+            admit(where, {"x": x}, _INPUTS, sizes, self.reason)
         sizes["T"], sizes["B"], _ = x.shape
-        admit(where, params, self.shapes, sizes, self.because, self.required)
+        admit(where, params, self.shapes, sizes, self.reason, self.required)
         if mask is not None:
             admit_mask(where, mask, x.shape[:2])
 
@@ -319,22 +349,24 @@ class RecurrentNet:
         draw = recurrent or weights
         start = {
             slot: (
-                matrix_of("recurrent", draw, (H, P), rng)
+                draw_matrix("recurrent", draw, (H, P), rng)
                 if gate == cell.CANDIDATE
-                else matrix_of("gates", gates or draw, (H, P), rng)
+                else draw_matrix("gates", gates or draw, (H, P), rng)
             )
             for slot, gate in zip(self.slots, self.gates)
         }
         shape, *embedding = self._input_shapes(H)
-        made = [
-            np.concatenate([matrix_of("inputs", inputs or weights, shape, rng) for _ in range(G)]),
+        factors = [
+            np.concatenate(
+                [draw_matrix("inputs", inputs or weights, shape, rng) for _ in range(G)]
+            ),
             *(gaussian(wide, rng, sd=0.01) for wide in embedding),
         ]
         params: Params = {
-            **dict(zip(self._input_parts, made)),
-            "Why": matrix_of("weights", weights, (self.outputs, P), rng),
+            **dict(zip(self._input_parts, factors)),
+            "Why": draw_matrix("weights", weights, (self.outputs, P), rng),
             "by": np.zeros(self.outputs),
-            **_started(self.cell, H, cell_options),
+            **_start(self.cell, H, cell_options),
             **self.activation.init(H),
         }
         if self.transition is None:
@@ -345,29 +377,32 @@ class RecurrentNet:
                     f"{slot}.{part}": value for part, value in self.transition.init(matrix).items()
                 }
         if self.projection:
-            params["Whr"] = matrix_of("weights", weights, (P, H), rng)
+            params["Whr"] = draw_matrix("weights", weights, (P, H), rng)
         if self.learn_h0:
             params["h0"] = np.zeros(H if cell.STATES == 1 else (cell.STATES, H))
         return {name: value.astype(dtype) for name, value in params.items()}
 
     @serial_blas
-    def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
-        """The parameters with Wxh, Whh and each of its slots made; and the transition's tapes."""
+    def matrices(self, params: Params) -> tuple[Params, Residuals]:
+        """The parameters with Wxh, Whh and each of its slots made; the transition's residuals."""
         if self.embedding:
             params = {**params, "Wxh": matmul(params["Wxh.W"], params["Wxh.E"])}
         if self.transition is None:
             if self.slots == ("Whh",):
                 return {**params}, {}
-            blocks = params["Whh"].reshape(len(self.slots), self.hidden, -1)
-            return {**params, **dict(zip(self.slots, blocks))}, {}
-        made, tapes = assemble(self.transition, params, self.slots)
-        return {**params, **made, "Whh": np.concatenate(list(made.values()))}, tapes
+            rows = params["Whh"].reshape(len(self.slots), self.hidden, -1)
+            return {**params, **dict(zip(self.slots, rows))}, {}
+        blocks, residuals = assemble(self.transition, params, self.slots)
+        return {**params, **blocks, "Whh": np.concatenate(list(blocks.values()))}, residuals
 
-    def with_matrices(self, params: Params, made: Params) -> Params:
+    def with_matrices(self, params: Params, matrices: Params) -> Params:
         """The parameters of a net without a transition, with these matrices replaced."""
-        all_made = {**self.matrices(params)[0], **made}
-        Whh = np.concatenate([all_made[slot] for slot in self.slots])
-        return {**{name: all_made[name] for name in params}, "Whh": Whh}
+        p = {**self.matrices(params)[0], **matrices}
+        whole = {
+            f"Whh{suffix}": np.concatenate([p[slot + suffix] for slot in cell.slots])
+            for suffix, cell in self.every_cell.items()
+        }
+        return {**{name: p[name] for name in params}, **whole}
 
     def initial_state(self, params: Params, x: Array, name: str = "h0") -> Array:
         """h0 for every sequence of the batch: (B, H), or (2, B, H) for the LSTM's [h0, c0];
@@ -385,21 +420,22 @@ class RecurrentNet:
     def forward(
         self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
     ) -> tuple[Array, NetTape]:
-        """Outputs (B, C) of the last step, or (T, B, C) of every step, and the tape.
+        """Outputs (B, C) of the last step, or (T, B, C) of every step, and the tape; of a
+        StackedNet without a read-out (T, B, H) or (T, B, 2 H).
 
         Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x must fit the
         parameters' (``refnet.maths.kinds``). ``copy``: whether the tape gets its own copies of
         the parameters and x, as it must unless they stay as they are until ``backward``. Raises
         ValueError or TypeError on arrays that do not fit.
         """
-        self.admit("RecurrentNet.forward", params, x, mask)
-        if copy and self.checkpoint != "forward":
-            params, x = copied(params, x)
-        given = params
-        params, x = same_kind(params, x)
-        p, made = self.matrices(params)
-        x = finite_input(x, mask)
-        h0, (T, B), H = self.initial_state(params, x), x.shape[:2], self.width
+        tape, x = begin(self, params, x, mask, copy and self.checkpoint != "forward")
+        outputs, tape = self._run_cells(tape, x, mask)
+        return outputs, tape._replace(shape=outputs.shape)
+
+    def _run_cells(self, tape: NetTape, x: Array, mask: Array | None) -> tuple[Array, NetTape]:
+        """The outputs, and the tape with those of the cells."""
+        p = tape.p
+        h0, (T, B), H = self.initial_state(p, x), x.shape[:2], self.width
         steps: Array | int | None = None
         if self.readout == "last":
             steps = T if mask is None else last_steps(mask)
@@ -408,26 +444,24 @@ class RecurrentNet:
         outputs: list[Array] = []
         rows = np.empty((0, H))
 
-        def read(first: int, tape: Any) -> None:
+        def read(first: int, part: CellTape) -> None:
             nonlocal rows
             if steps is None:
-                states = tape.h[1:].reshape(-1, H)
+                states = part.h[1:].reshape(-1, H)
                 outputs.append(self._read_out(p, states))
                 rows = states if self.checkpoint != "sqrt" else rows
             elif isinstance(steps, int):
-                rows = tape.h[-1].copy()  # a view would hold the whole tape
+                rows = part.h[-1].copy()  # a view would hold the whole tape
             else:
-                rows = rows if first else tape.h[0].copy()  # a sequence without steps: read at h0
-                here = _read_within(steps, first, tape)
-                rows[here] = tape.h[steps[here] - first, here]
+                rows = rows if first else part.h[0].copy()  # a sequence without steps: read at h0
+                here = _read_within(steps, first, part)
+                rows[here] = part.h[steps[here] - first, here]
 
-        tape = self.layer.forward(p, x, h0, read, isinstance(steps, int))
-        if steps is not None:
-            return self._read_out(p, rows), NetTape(self, given, p, made, tape, rows, steps)
-        return (
-            np.concatenate(outputs).reshape(T, B, self.outputs),
-            NetTape(self, given, p, made, tape, rows, steps),
-        )
+        cell = self.layer.forward(p, x, h0, read, isinstance(steps, int))
+        tape = tape._replace(cell=cell, rows=rows, steps=steps)
+        if steps is None:
+            return np.concatenate(outputs).reshape(T, B, self.outputs), tape
+        return self._read_out(p, rows), tape
 
     @serial_blas
     def backward(
@@ -438,70 +472,55 @@ class RecurrentNet:
         inputs: bool = True,
         extra: Params | None = None,
     ) -> Params:
-        """Gradients in every parameter, in h0 and, if ``inputs``, in x (the VJP).
+        """Gradients in every parameter, in every h0 and, if ``inputs``, in x (the VJP).
 
         ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add, such as a
         penalty's: to the matrices before a transition pulls them back, or to its parts.
         Raises ValueError or TypeError on arrays that do not fit, and on a tape that another net
         made or that is not of these parameters.
         """
-        self.admit_backward("RecurrentNet.backward", tape, params)
-        lead = tape.cell.x.shape[:2] if tape.steps is None else tape.cell.x.shape[1:2]
-        admit_gradients(
-            "RecurrentNet.backward",
-            doutputs,
-            (*lead, self.outputs),
-            extra,
-            params | tape.p if extra else {},
-        )
-        grads = self._pull_states(tape, doutputs, inputs)
+        admit_backward(self, params, tape, doutputs, extra)
+        grads = self._pull_cells(tape, doutputs, inputs)
         ended = ends(doutputs, tape.steps)
         if ended is not None and has_nan(grads):
-            grads = self._pull_states(tape, doutputs, inputs, ended)
-        if "h0" in params and params["h0"].ndim < grads["h0"].ndim:
-            grads["h0"] = grads["h0"].sum(axis=-2)
-        if self.transition is None and not extra:
-            grads["Whh"] = grads.pop("Whh")  # the last entry, as it is with a transition
-            return self.pull_inputs(tape.p, grads)
-        grads, extra = self.by_gate(grads, extra)
-        grads = pulled(self, tape.p, tape.made, grads, extra)
-        if self.transition is None:
-            found = [grads.pop(slot) for slot in self.slots]
-            grads["Whh"] = np.concatenate(found) if len(found) > 1 else found[0]
-        return self.pull_inputs(tape.p, grads)
+            grads = self._pull_cells(tape, doutputs, inputs, ended)
+        return self.gathered(params, tape.p, tape.residuals, grads, extra)
 
-    def by_gate(
-        self, grads: Params, extra: Params | None, suffix: str = ""
-    ) -> tuple[Params, Params | None]:
-        """Every gate's own gradient in place of that of Whh, to which ``extra`` may add, and what
-        is left of ``extra``."""
-        whole, slots = f"Whh{suffix}", [slot + suffix for slot in self.slots]
-        grads = dict(grads)
-        made = grads.pop(whole)
-        if extra and whole in extra and slots != [whole]:
-            made = made + extra[whole]
-            extra = {name: value for name, value in extra.items() if name != whole}
-        return grads | dict(zip(slots, made.reshape(len(slots), self.hidden, -1))), extra
-
-    def admit_backward(self, where: str, tape: NetTape, params: Params) -> None:
-        """As ``admit_tape``; and raise ValueError for a net that only runs forward."""
-        if self.checkpoint == "forward":
-            raise ValueError(
-                f"{where}: a net with checkpoint='forward' keeps no tape; run forward "
-                "and backward of dataclasses.replace(net, checkpoint='none')"
-            )
-        admit_tape(where, self, tape, params)
-
-    def pull_inputs(self, p: Params, grads: Params) -> Params:
-        """With ``Wxh = W E``: ``dW = dWxh E'``, ``dE = W' dWxh``."""
-        if self.embedding:
-            dWxh = grads.pop("Wxh")
-            grads = added(
-                grads, {"Wxh.W": matmul(dWxh, p["Wxh.E"].T), "Wxh.E": matmul(p["Wxh.W"].T, dWxh)}
-            )
+    def gathered(
+        self,
+        params: Params,
+        p: Params,
+        residuals: Residuals,
+        grads: Params,
+        extra: Params | None = None,
+    ) -> Params:
+        """The gradients of ``params`` from those of what every cell sees; ``p`` and ``residuals``
+        as ``matrices`` gives them, ``extra`` as for ``backward``. With ``Wxh = W E``:
+        ``dW = dWxh E'``, ``dE = W' dWxh``."""
+        grads, extra = dict(grads), dict(extra or {})
+        by_slot = self.transition is not None or bool(extra)
+        for suffix, cell in self.every_cell.items():
+            h0, whole = f"h0{suffix}", f"Whh{suffix}"
+            slots = [slot + suffix for slot in cell.slots]
+            if h0 in params and params[h0].ndim < grads[h0].ndim:
+                grads[h0] = grads[h0].sum(axis=-2)
+            if by_slot:
+                dWhh = grads.pop(whole)
+                if slots != [whole] and whole in extra:
+                    dWhh = dWhh + extra.pop(whole)
+                grads |= dict(zip(slots, dWhh.reshape(len(slots), self.hidden, -1)))
+        grads = pull_to_parts(self, p, residuals, grads, extra)
+        for suffix, cell in self.every_cell.items():
+            if by_slot and self.transition is None:
+                blocks = [grads.pop(slot + suffix) for slot in cell.slots]
+                grads[f"Whh{suffix}"] = np.concatenate(blocks)
+            if cell.embedding:
+                W, E = (named(f"Wxh.{factor}", suffix) for factor in "WE")
+                dWxh = grads.pop(f"Wxh{suffix}")
+                grads = add_gradients(grads, {W: matmul(dWxh, p[E].T), E: matmul(p[W].T, dWxh)})
         return grads
 
-    def _pull_states(
+    def _pull_cells(
         self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None
     ) -> Params:
         """What the layer's backward pass gives, and the gradients of Why and by; ``ended`` as
@@ -512,7 +531,7 @@ class RecurrentNet:
         sums: list[Array] = []
         drows = flat if steps is None else self.product(flat, p["Why"])
 
-        def pull(first: int, part: Any) -> Array:
+        def pull(first: int, part: CellTape) -> Array:
             end = first + len(part.h) - 1
             if steps is None:
                 dpart = flat[first * B : end * B]
@@ -540,7 +559,7 @@ class RecurrentNet:
         return self.product(rows, p["Why"].T) + p["by"]
 
 
-def _started(name: str, hidden: int, options: dict[str, Any]) -> Params:
+def _start(name: str, hidden: int, options: dict[str, Any]) -> Params:
     """The cell's own start, with its own options alone."""
     known = list(signature(CELLS[name].init).parameters)[1:]
     for option in options.keys() - set(known):
@@ -548,10 +567,10 @@ def _started(name: str, hidden: int, options: dict[str, Any]) -> Params:
             f"init: the cell {name} has no option {option}; "
             + (f"need {' or '.join(known)}" if known else "it has none")
         )
-    made: Params = CELLS[name].init(hidden, **options)
-    return made
+    params: Params = CELLS[name].init(hidden, **options)
+    return params
 
 
-def _read_within(steps: Array, first: int, tape: Any) -> Array:
+def _read_within(steps: Array, first: int, tape: CellTape) -> Array:
     """The sequences whose last state is one that a segment's tape adds, h[first + 1] onwards."""
     return np.flatnonzero((first < steps) & (steps < first + len(tape.h)))

@@ -1,4 +1,4 @@
-"""Recurrent layers on top of each other, in one direction or both, with a read-out.
+"""Stacked recurrent layers, in one direction or both, with a read-out.
 
 Each layer runs over the states of the one below, the lowest over x. With two directions a layer
 is two cells, of which the second runs over every sequence from its last step to its first; a
@@ -21,20 +21,11 @@ from numpy.typing import DTypeLike
 
 from refnet.arguments import Shapes, generator, kind, whole
 from refnet.batch import Array, Params, last_steps
-from refnet.maths.kinds import same_kind
+from refnet.cells.common import CellTape
 from refnet.matrices.initializers import glorot_uniform
-from refnet.nets.base import (
-    Initializer,
-    NetTape,
-    added,
-    admit_gradients,
-    copied,
-    float_type,
-    matrix_of,
-    pulled,
-)
-from refnet.nets.layer import Layer
-from refnet.nets.padding import finite_input, has_nan
+from refnet.matrices.slots import Residuals
+from refnet.nets.base import Initializer, NetTape, draw_matrix, float_type, named
+from refnet.nets.layer import Checkpoints, Layer
 from refnet.nets.recurrent import RecurrentNet
 from refnet.process import serial_blas
 
@@ -43,24 +34,14 @@ __all__ = ["StackedNet", "kept", "named", "plain", "turned"]
 HEAD = ("Why", "by")
 
 
-def named(name: str, suffix: str) -> str:
-    """A parameter's name, or that of a part of a matrix, with its cell's suffix.
-
-    >>> named("Wxh.W", "_l0_reverse")
-    'Wxh_l0_reverse.W'
-    """
-    own, dot, part = name.partition(".")
-    return f"{own}{suffix}{dot}{part}"
-
-
 def plain(name: str) -> str:
     """A parameter's name in a net of one layer, from that of a cell's.
 
     >>> plain("Wxh_l0_reverse.W")
     'Wxh.W'
     """
-    own, _, rest = name.partition("_l")
-    return own + "".join(rest.partition(".")[1:])
+    matrix, _, rest = name.partition("_l")
+    return matrix + "".join(rest.partition(".")[1:])
 
 
 @dataclass(frozen=True)
@@ -106,7 +87,7 @@ class StackedNet(RecurrentNet):
     @cached_property
     def cells(self) -> tuple[dict[str, RecurrentNet], ...]:
         """The cells of every layer by their names' suffix, each as a net of one layer."""
-        own = {
+        shared = {
             each.name: getattr(self, each.name)
             for each in fields(RecurrentNet)
             if each.name not in ("inputs", "outputs", "readout", "embedding")
@@ -118,7 +99,7 @@ class StackedNet(RecurrentNet):
                     inputs=self.width if layer else self.inputs,
                     outputs=1,
                     embedding=0 if layer else self.embedding,
-                    **own,
+                    **shared,
                 )
                 for direction in directions
             }
@@ -137,11 +118,6 @@ class StackedNet(RecurrentNet):
             ),
         )
         return net
-
-    @cached_property
-    def every_cell(self) -> dict[str, RecurrentNet]:
-        """The cells of all layers by their names' suffix."""
-        return {suffix: cell for layer in self.cells for suffix, cell in layer.items()}
 
     @cached_property
     def slots(self) -> tuple[str, ...]:
@@ -179,7 +155,7 @@ class StackedNet(RecurrentNet):
         ).union(() if self.readout == "none" else HEAD)
 
     @cached_property
-    def because(self) -> str:
+    def reason(self) -> str:
         """Why the shapes are these, in the words of error messages."""
         directions = " in both directions" if self.bidirectional else ""
         return f"{self._sizes()}, and {self.layers} layers{directions}"
@@ -206,7 +182,7 @@ class StackedNet(RecurrentNet):
             if name not in HEAD
         }
         if self.readout != "none":
-            draw = matrix_of("weights", weights, (self.outputs, self.width), rng)
+            draw = draw_matrix("weights", weights, (self.outputs, self.width), rng)
             params |= {
                 "Why": draw.astype(float_type(dtype)),
                 "by": np.zeros(self.outputs, float_type(dtype)),
@@ -215,61 +191,36 @@ class StackedNet(RecurrentNet):
 
     def of(self, params: Params, suffix: str) -> Params:
         """The parameters of one cell, by the names of a net of one layer."""
-        found = {name: named(name, suffix) for name in self.every_cell[suffix].shapes}
-        found |= {slot: slot + suffix for slot in ("Whh", "Wxh", *self.every_cell[suffix].slots)}
-        return {name: params[full] for name, full in found.items() if full in params}
+        cell = self.every_cell[suffix]
+        names = dict.fromkeys([*cell.shapes, "Whh", "Wxh", *cell.slots])
+        full = {name: named(name, suffix) for name in names}
+        return {name: params[full[name]] for name in names if full[name] in params}
 
     @serial_blas
-    def matrices(self, params: Params) -> tuple[Params, dict[str, Any]]:
-        """The parameters with every cell's Whh, and each of its slots, made; and the tapes."""
+    def matrices(self, params: Params) -> tuple[Params, Residuals]:
+        """The parameters with every cell's Whh, and each of its slots, made; the residuals."""
         p = dict(params)
-        tapes: dict[str, Any] = {}
+        residuals: Residuals = {}
         for suffix, cell in self.every_cell.items():
-            made, kept = cell.matrices(self.of(params, suffix))
-            p |= {named(name, suffix): value for name, value in made.items()}
-            tapes |= {slot + suffix: tape for slot, tape in kept.items()}
-        return p, tapes
+            matrices, parts = cell.matrices(self.of(params, suffix))
+            p |= {named(name, suffix): value for name, value in matrices.items()}
+            residuals |= {slot + suffix: value for slot, value in parts.items()}
+        return p, residuals
 
-    def with_matrices(self, params: Params, made: Params) -> Params:
-        """The parameters of a net without a transition, with these matrices replaced."""
-        all_made = {**self.matrices(params)[0], **made}
-        return {
-            **{name: all_made[name] for name in params},
-            **{
-                f"Whh{suffix}": np.concatenate([all_made[slot + suffix] for slot in cell.slots])
-                for suffix, cell in self.every_cell.items()
-            },
-        }
-
-    @serial_blas
-    def forward(
-        self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
-    ) -> tuple[Array, NetTape]:
-        """Outputs (B, C), (T, B, C) or, without a read-out, (T, B, H or 2 H), and the tape.
-
-        Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x must fit the
-        parameters' (``refnet.maths.kinds``). ``copy`` as for RecurrentNet. Raises ValueError or
-        TypeError on arrays that do not fit.
-        """
-        self.admit("StackedNet.forward", params, x, mask)
-        if copy and self.checkpoint != "forward":
-            params, x = copied(params, x)
-        given = params
-        params, x = same_kind(params, x)
-        p, made = self.matrices(params)
-        x = finite_input(x, mask)
-        T, B = x.shape[:2]
+    def _run_cells(self, tape: NetTape, x: Array, mask: Array | None) -> tuple[Array, NetTape]:
+        p, (T, B) = tape.p, x.shape[:2]
         steps = np.full(B, T) if mask is None else last_steps(mask)
-        tapes: dict[str, Any] = {}
+        tape = tape._replace(steps=T if (steps == T).all() else steps)
+        tapes: dict[str, CellTape | Checkpoints] = {}
         ends: list[Array] = []
         for layer in self.cells:
             states, ends = [], []
             for suffix, cell in layer.items():
-                own = self.of(p, suffix)
-                h0 = cell.initial_state(own, x)
+                cell_p = self.of(p, suffix)
+                h0 = cell.initial_state(cell_p, x)
                 parts: list[Array] = []
                 tapes[suffix] = cell.layer.forward(
-                    own,
+                    cell_p,
                     turned(x, steps, suffix),
                     h0,
                     lambda first, tape: parts.append(
@@ -281,74 +232,21 @@ class StackedNet(RecurrentNet):
                 states.append(turned(h, steps, suffix))
             x = kept(np.concatenate(states, axis=2) if len(states) > 1 else states[0], steps)
         if self.readout == "none":
-            return x.copy() if copy else x, NetTape(self, given, p, made, tapes, x[:0], steps)
+            return x.copy(), tape._replace(cell=tapes, rows=x[:0])
         rows = (
             np.concatenate(ends, axis=1) if self.readout == "last" else x.reshape(T * B, self.width)
         )
-        outputs = self.product(rows, p["Why"].T) + p["by"]
         lead = (B,) if self.readout == "last" else (T, B)
-        return outputs.reshape(*lead, self.outputs), NetTape(
-            self, given, p, made, tapes, rows, steps
-        )
-
-    @serial_blas
-    def backward(
-        self,
-        params: Params,
-        tape: NetTape,
-        doutputs: Array,
-        inputs: bool = True,
-        extra: Params | None = None,
-    ) -> Params:
-        """Gradients in every parameter, in every h0 and, if ``inputs``, in x (the VJP).
-
-        ``doutputs``: the cotangent, shaped as the outputs; ``extra`` as for RecurrentNet.
-        Raises ValueError or TypeError on arrays that do not fit.
-        """
-        self.admit_backward("StackedNet.backward", tape, params)
-        T, B = next(iter(tape.cell.values())).x.shape[:2]
-        lead = (B,) if self.readout == "last" else (T, B)
-        admit_gradients(
-            "StackedNet.backward", doutputs, (*lead, self.outputs), extra, params | tape.p
-        )
-        grads = self._pull_cells(tape, doutputs, inputs)
-        if (tape.steps < T).any() and has_nan(grads):
-            grads = self._pull_cells(tape, doutputs, inputs, ended=True)
-        return self.gathered(params, tape.p, tape.made, grads, extra)
-
-    def gathered(
-        self,
-        params: Params,
-        p: Params,
-        made: dict[str, Any],
-        grads: Params,
-        extra: Params | None = None,
-    ) -> Params:
-        """The gradients of ``params`` from those of what every cell sees; ``p`` and ``made`` as
-        ``matrices`` gives them."""
-        grads = dict(grads)
-        for suffix, cell in self.every_cell.items():
-            name = f"h0{suffix}"
-            if name in params and params[name].ndim < grads[name].ndim:
-                grads[name] = grads[name].sum(axis=-2)
-            grads, extra = cell.by_gate(grads, extra, suffix)
-        net: RecurrentNet = self  # mypy does not accept the subclass itself here
-        grads = pulled(net, p, made, grads, extra)
-        for suffix, cell in self.every_cell.items():
-            own = cell.pull_inputs(self.of(p, suffix), {"Wxh": grads.pop(f"Wxh{suffix}")})
-            grads = added(grads, {named(name, suffix): value for name, value in own.items()})
-            if self.transition is None:
-                found = [grads.pop(slot + suffix) for slot in cell.slots]
-                grads[f"Whh{suffix}"] = np.concatenate(found)
-        return grads
+        outputs = self._read_out(p, rows).reshape(*lead, self.outputs)
+        return outputs, tape._replace(cell=tapes, rows=rows)
 
     def _pull_cells(
-        self, tape: NetTape, doutputs: Array, inputs: bool, ended: bool = False
+        self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None
     ) -> Params:
-        """The gradients of what the cells see, and of Why and by; ``ended``: with zeros in place
-        of what follows the sequences."""
-        p, steps = tape.p, np.asarray(tape.steps)
+        """The gradients of what the cells see, and of Why and by; ``ended``: as for
+        ``Layer.backward``."""
         T, B = next(iter(tape.cell.values())).x.shape[:2]
+        p, steps = tape.p, np.full(B, tape.steps)
         grads: Params = {}
         d = doutputs
         if self.readout != "none":
@@ -370,24 +268,24 @@ class StackedNet(RecurrentNet):
                     if last is None
                     else _at_last(last[:, part], steps, T)
                 )
-                found = cell.layer.backward(
+                pulled = cell.layer.backward(
                     self.of(p, suffix),
                     tape.cell[suffix],
                     lambda first, segment: dh[first : first + len(segment.h) - 1].copy(),
                     inputs or number > 0,
-                    steps if ended else None,
+                    ended,
                 )
                 if last is not None:  # a sequence without steps is read at h0
-                    h0 = found["h0"].copy()
+                    h0 = pulled["h0"].copy()
                     h0[(0,) * (h0.ndim - 2)][:, : cell.width] += np.where(
                         (steps == 0)[:, None], last[:, part], 0
                     )
-                    found["h0"] = h0
-                if "x" in found:
-                    below.append(turned(found.pop("x"), steps, suffix))
-                if "clipped" in found:
-                    grads["clipped"] = grads.get("clipped", 0) + found.pop("clipped")
-                grads |= {named(name, suffix): value for name, value in found.items()}
+                    pulled["h0"] = h0
+                if "x" in pulled:
+                    below.append(turned(pulled.pop("x"), steps, suffix))
+                if "clipped" in pulled:
+                    grads["clipped"] = grads.get("clipped", 0) + pulled.pop("clipped")
+                grads |= {named(name, suffix): value for name, value in pulled.items()}
             last = None
             if below:
                 d = np.asanyarray(sum(below[1:], below[0]))

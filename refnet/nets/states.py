@@ -13,6 +13,7 @@ import numpy as np
 
 from refnet.arguments import Rule, admit, instance, takes
 from refnet.batch import Array, Batch, Params
+from refnet.cells.common import CellTape
 from refnet.maths.numeric import matmul
 from refnet.nets.gradients import BATCH, scored
 from refnet.nets.padding import emptied, ends
@@ -61,10 +62,10 @@ SEQUENCES = Rule(
 )
 
 
-def _states(tape: Any) -> Array:
+def _states(tape: CellTape) -> Array:
     """All states of a cell's tape: (T + 1, P, B, H), P the parts of a state, h or h and c."""
     if not hasattr(tape, "c"):
-        return tape.h[:, None]  # type: ignore[no-any-return]
+        return tape.h[:, None]
     states = np.zeros_like(tape.c, shape=(len(tape.c), 2, *tape.c.shape[1:]))
     states[:, 0, :, : tape.h.shape[2]], states[:, 1] = tape.h, tape.c
     return states
@@ -77,8 +78,8 @@ def _pull(
     (P, B, H), and if wanted to x."""
     tape = cell.layer.run(p, x, state if len(state) > 1 else state[0])
     through_cell = {"dc": e[1]} if len(state) > 1 else {}
-    found = cell.layer.pull(p, tape, e[:1, :, : cell.width], inputs=inputs, **through_cell)
-    return found["h0"].reshape(state.shape), found.get("x")
+    grads = cell.layer.pull(p, tape, e[:1, :, : cell.width], inputs=inputs, **through_cell)
+    return grads["h0"].reshape(state.shape), grads.get("x")
 
 
 @takes(net=RECURRENT, batch=BATCH)
@@ -113,30 +114,30 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     last = net.readout == "last"
     if not last:
         d = kept(d.reshape(T, B, d.shape[-1]), steps)
-    layers = net.cells if isinstance(net, StackedNet) else ({"": net},)
     flows: dict[str, Array] = {}
-    for number, layer in reversed(list(enumerate(layers))):
+    for number, layer in reversed(list(enumerate(net.cells))):
         below: list[Array] = []
         for n, (suffix, cell) in enumerate(layer.items()):
-            own = tape.cell[suffix] if isinstance(net, StackedNet) else tape.cell
-            own = own if ended is None else emptied(own, ended)
-            p = cell.layer.scaled(net.of(tape.p, suffix) if isinstance(net, StackedNet) else tape.p)
-            states = _states(own)
+            part = tape.cells[suffix]
+            part = part if ended is None else emptied(part, ended)
+            p = cell.layer.scaled(net.of(tape.p, suffix))
+            states = _states(part)
             flow = np.zeros_like(states)
-            part = d[..., n * cell.width : (n + 1) * cell.width]
+            direct = d[..., n * cell.width : (n + 1) * cell.width]
             if last:
-                flow[steps, 0, np.arange(B), : cell.width] = part
+                flow[steps, 0, np.arange(B), : cell.width] = direct
             else:
-                flow[1:, 0, :, : cell.width] = turned(part, steps, suffix)
-            dx = np.zeros_like(own.x)
+                flow[1:, 0, :, : cell.width] = turned(direct, steps, suffix)
+            dx = np.zeros_like(part.x)
             for t in reversed(range(T)):
-                back, through = _pull(cell, p, own.x[t : t + 1], states[t], flow[t + 1], number > 0)
+                x, e = part.x[t : t + 1], flow[t + 1]
+                back, through = _pull(cell, p, x, states[t], e, number > 0)
                 flow[t] = flow[t] + back
                 dx[t : t + 1] = 0 if through is None else through
             flows[suffix] = flow
             below.append(turned(dx, steps, suffix))
         last, d = False, np.asanyarray(sum(below[1:], below[0]))
-    whole = np.concatenate([flows[suffix] for layer in layers for suffix in layer], axis=1)
+    whole = np.concatenate([flows[suffix] for suffix in net.every_cell], axis=1)
     return whole if whole.shape[1] > 1 else whole[:, 0]
 
 
@@ -147,13 +148,8 @@ def _steps_back(
     rows (B, R, S) at the state t + 1 give these pulled back to the state t."""
     net = replace(net, checkpoint="none")
     tape = net.forward(params, x)[1]
-    stacked = isinstance(net, StackedNet)
-    cells = net.every_cell if isinstance(net, StackedNet) else {"": net}
-    tapes = tape.cell if stacked else {"": tape.cell}
-    p = {
-        suffix: cell.layer.scaled(net.of(tape.p, suffix) if isinstance(net, StackedNet) else tape.p)
-        for suffix, cell in cells.items()
-    }
+    cells, tapes = net.every_cell, tape.cells
+    p = {suffix: cell.layer.scaled(net.of(tape.p, suffix)) for suffix, cell in cells.items()}
     states = {suffix: _states(tapes[suffix]) for suffix in cells}
     B, H = x.shape[1], net.hidden
     parts = next(iter(states.values())).shape[1]
@@ -163,17 +159,17 @@ def _steps_back(
         R = rows.shape[1]  # one example a row: (B, R) pairs as a batch of B R
         e = np.moveaxis(rows.reshape(B * R, P, H), 1, 0).copy()
         for number, suffix in reversed(list(enumerate(cells))):
-            own = slice(number * parts, (number + 1) * parts)
-            e[own], dx = _pull(
+            rank = slice(number * parts, (number + 1) * parts)
+            e[rank], dx = _pull(
                 cells[suffix],
                 p[suffix],
                 np.repeat(tapes[suffix].x[t : t + 1], R, axis=1),
                 np.repeat(states[suffix][t], R, axis=1),
-                e[own],
+                e[rank],
                 number > 0,
             )
             if dx is not None:
-                below = e[own.start - parts, :, : dx.shape[2]]
+                below = e[rank.start - parts, :, : dx.shape[2]]
                 below[...] = below + dx[0]
         return np.moveaxis(e, 0, 1).reshape(B, R, P * H)
 

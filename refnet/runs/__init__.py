@@ -1,1 +1,1 @@
-"""What a run leaves on the disk: rows, checkpoints, figures; files written whole or not at all."""
+"""The files of a run: rows, checkpoints, figures; files written whole or not at all."""

@@ -1,7 +1,7 @@
 """Writing files so that a crash leaves either the old one or the new one, whole.
 
-A file is written under a temporary name in the same folder, ``.NAME.*.refnet.part``, and renamed.
-``sweep`` removes those that a kill left; errors of the operating system name the file.
+Each file gets a temporary name in the same folder, ``.NAME.*.refnet.part``, and is then renamed.
+``sweep`` removes the files that a kill left; errors of the operating system name the file.
 Checked by: tests/robustness/test_named_files.py, tests/training/test_run_folder.py,
 tests/training/test_checkpoint.py.
 """
@@ -55,7 +55,7 @@ REPAIRS = {
     ),
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS),
-        "; need the right to use it: name another place, or change its rights",
+        "; need permission to use it: name another place, or change its permissions",
     ),
     errno.EISDIR: "; need a file there, and a folder has that name: name a file",
     errno.ENOENT: "; check the name",
@@ -162,13 +162,13 @@ def quoted(text: str) -> str:
 def temporary(path: Path) -> Iterator[Path]:
     """A name beside ``path`` that no other process has; removed if it is still there at the
     end of the block."""
-    made = path.with_name(f".{path.name}.{os.urandom(4).hex()}{MARK}")
-    _OPEN.add(made)
+    part = path.with_name(f".{path.name}.{os.urandom(4).hex()}{MARK}")
+    _OPEN.add(part)
     try:
-        yield made
+        yield part
     finally:
-        remove(made)
-        _OPEN.discard(made)
+        remove(part)
+        _OPEN.discard(part)
 
 
 def remove(path: Path) -> None:

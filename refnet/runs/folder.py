@@ -1,8 +1,8 @@
-"""A run's folder: there whole or not at all, and one process's at a time.
+"""A run's folder: it exists whole or not at all, and belongs to one process at a time.
 
-The holder keeps a lock on the file ``.lock`` in the folder. The operating system holds it, so
-that it is free as soon as the process has ended, however that came about; the file names the
-holder for whoever finds it taken. Checked by: tests/training/test_run_folder.py.
+The holder locks the file ``.lock`` in the folder. The operating system frees the lock as soon as
+the process ends, however it ends. The file names the holder for any process that finds it locked.
+Checked by: tests/training/test_run_folder.py.
 """
 
 import errno
@@ -109,7 +109,7 @@ def _lock(file: IO[bytes]) -> bool:
 
 def _file_system(folder: Path) -> str:
     """The kind of the file system that a folder is on, or "" where the system does not say."""
-    found, longest = "", -1
+    kind, longest = "", -1
     with suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n")[:-1]:
             place, _, rest = line.partition(b" - ")
@@ -119,8 +119,8 @@ def _file_system(folder: Path) -> str:
             )
             mount = Path(os.fsdecode(name))
             if folder.resolve().is_relative_to(mount) and len(mount.parts) >= longest:
-                found, longest = rest.split(b" ")[0].decode(), len(mount.parts)
-    return found
+                kind, longest = rest.split(b" ")[0].decode(), len(mount.parts)
+    return kind
 
 
 @cache

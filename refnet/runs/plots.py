@@ -41,8 +41,8 @@ def banded(axes: Any, runs: list[tuple[Array, Array]], label: str, **style: Any)
 
     ``runs``: x and y of each seed; one that ended before the longest keeps its last value.
     """
-    x = np.unique(np.concatenate([one for one, _ in runs]))
-    y = np.stack([np.interp(x, *one) for one in runs])
+    x = np.unique(np.concatenate([run for run, _ in runs]))
+    y = np.stack([np.interp(x, *run) for run in runs])
     (line,) = axes.plot(x, y[0] if len(runs) == 2 else np.median(y, axis=0), label=label, **style)
     if len(runs) == 2:
         axes.plot(x, y[1], **{**style, "color": line.get_color()})

@@ -40,7 +40,7 @@ def reading(path: Path, repair: str) -> Iterator[None]:
         raise
     except PermissionError as error:
         raise FileError(
-            f"{path}: {error.strerror}; need the right to read it: change its rights"
+            f"{path}: {error.strerror}; need permission to read it: change its permissions"
         ) from None
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}; {repair}") from None
@@ -84,11 +84,11 @@ def json_of(data: bytes) -> Any:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object, whose names have to differ: of two values no reader knows which one counts."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"an object has the name {name!r} more than once")
-    return made
+    return result
 
 
 def toml_of(data: bytes) -> dict[str, Any]:

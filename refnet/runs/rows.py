@@ -1,4 +1,4 @@
-"""What a run records: rows, the machine it ran on, tables."""
+"""A run's records: rows, the machine that it ran on, tables."""
 
 import json
 import logging

@@ -1,7 +1,7 @@
 """The study of where our numbers differ from the printed ones: the controlled runs, their tables,
 and what they show.
 
-Checked by: tests/studies/test_study_figures.py.
+Checked by: tests/studies/test_pages.py.
 """
 
 from dataclasses import replace
@@ -13,9 +13,10 @@ from refnet.runs.rows import table
 from refnet.studies.comparison import stated
 from refnet.studies.controlled import CELLS, CODE, CURVE, SMALL
 from refnet.studies.findings import FINDINGS
-from refnet.studies.grid import Figure, accuracy, grid, solved_at
+from refnet.studies.grid import Figure, accuracy, ended_of, grid, panel_before, solved_at
 from refnet.studies.jobs import Job
-from refnet.studies.study import Found, spread
+from refnet.studies.quantities import best
+from refnet.studies.study import RowOf, rows_of, spread
 from refnet.training.experiment import build
 from refnet.training.protocols import preset
 
@@ -25,8 +26,8 @@ __all__ = ["STUDY"]
 def _last_or_best(row: dict[str, Any]) -> dict[str, Any]:
     """The figures at which the task was solved; those with the least error of a run that did not
     solve it."""
-    found: dict[str, Any] = row["final"] if row["state"] == "solved" else row["best"]
-    return found
+    columns: dict[str, Any] = row["final"] if row["state"] == "solved" else row["best"]
+    return columns
 
 
 FIGURES: list[Figure] = [
@@ -40,7 +41,7 @@ FIGURES: list[Figure] = [
         )
         for label, name in (("text", "text"), ("code", "code"), ("HS97", "hs97"))
     ),
-    ("bits per character", lambda row: row["best"].get("test_bpc"), ".3f"),
+    ("bits per character", best("test_bpc"), ".3f"),
 ]
 
 _GRID = grid(
@@ -49,7 +50,7 @@ _GRID = grid(
     CELLS,
     FIGURES,
     CURVE,
-    lambda label: label.partition(":")[0],
+    panel_before(":"),
 )
 
 HEAD = """(text) and (code) are the protocols of that name; what the first has where a text says
@@ -62,25 +63,24 @@ answer is always 0, are not counted; in Table 3 they are.
 """
 
 
-def _part(question: str, found: Found, seeds: int, quick: bool) -> str:
+def _part(question: str, row_of: RowOf, seeds: int, quick: bool) -> str:
     """The table of one question's runs, with the columns in which they have something."""
     cells = [
         replace(cell, label=cell.label.removeprefix(f"{question}: "))
         for cell in CELLS
         if cell.label.startswith(f"{question}:") and (cell.quick or not quick)
     ]
-    rows = [
-        row
-        for cell in cells
-        for seed in range(seeds)
-        if (row := found(cell.job(seed, quick, CURVE)))
-    ]
+    jobs = [cell.job(seed, quick, CURVE) for cell in cells for seed in range(seeds)]
+    rows = rows_of(row_of, jobs)
     columns = [
         FIGURES[0],
         *(figure for figure in FIGURES[1:] if any(figure[1](row) is not None for row in rows)),
     ]
-    made = grid("causes", question, cells, columns).table(found, seeds, quick) if cells else ""
-    return f"\n### {question}\n\n{made}" if made else ""
+    if not cells:
+        return ""
+    return f"\n### {question}\n\n" + grid("causes", question, cells, columns).table(
+        row_of, seeds, quick
+    )
 
 
 STARTS: dict[str, dict[str, Any]] = {
@@ -102,75 +102,44 @@ def fading(task: str, length: int, start: str, seed: int) -> dict[str, float]:
     return {"ratio": float(norms[0] / norms[-1])}
 
 
-def _gradients(seed: int) -> list[Job]:
+def _gradients(seeds: int) -> list[Job]:
     return [
         Job(
             f"gradient in {task}, {start}, seed {seed}",
             function="refnet.studies.causes:fading",
             arguments={"task": task, "length": length, "start": start, "seed": seed},
         )
+        for seed in range(seeds)
         for task, length in FADING.items()
         for start in STARTS
     ]
 
 
-def _jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
-    return [job for seed in range(seeds) for job in _gradients(seed)] + _GRID.jobs(
-        found, seeds, quick
-    )
+def _jobs(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
+    return _gradients(seeds) + _GRID.jobs(row_of, seeds, quick)
 
 
-def _table(found: Found, seeds: int, quick: bool) -> str:
-    said = (
-        []
-        if quick
-        else stated(
-            FINDINGS["causes"],
-            {
-                cell.label: [
-                    row
-                    for seed in range(seeds)
-                    if (row := found(cell.job(seed, quick, CURVE))) and row["state"] != "begun"
-                ]
-                for cell in CELLS
-            },
-        )
-    )
-    ratios = [
-        [
-            task,
-            FADING[task],
-            start,
-            spread(
-                [
-                    row["ratio"]
-                    for seed in range(seeds)
-                    for job in _gradients(seed)
-                    if job.arguments["task"] == task
-                    and job.arguments["start"] == start
-                    and (row := found(job))
-                ],
-                ".2g",
-            ),
-        ]
-        for task in FADING
-        for start in STARTS
-    ]
+def _table(row_of: RowOf, seeds: int, quick: bool) -> str:
+    ended = {
+        cell.label: ended_of(rows_of(row_of, [cell.job(n, quick, CURVE) for n in range(seeds)]))
+        for cell in CELLS
+    }
+    said = [] if quick else stated(FINDINGS["causes"], ended)
+    ratios: dict[tuple[str, int, str], list[float]] = {}
+    for job in _gradients(seeds):
+        start = job.arguments["task"], job.arguments["length"], job.arguments["start"]
+        ratios.setdefault(start, []).extend(row["ratio"] for row in rows_of(row_of, [job]))
     questions = dict.fromkeys(cell.label.partition(":")[0] for cell in CELLS)
     return (
         HEAD
-        + "".join(_part(question, found, seeds, quick) for question in questions)
-        + (
-            "\n### What these runs show\n\n" + "".join(f"- {text}\n" for text in said)
-            if said
-            else ""
-        )
-        + (
-            "\n### How much of the last step's gradient arrives at the first step, "
-            "before training\n\n"
-            + table(
-                ["problem", "T", "start of SRNN+OINIT", "norm there over norm at the end"], ratios
-            )
+        + "".join(_part(question, row_of, seeds, quick) for question in questions)
+        + "\n### What these runs show\n\n" * bool(said)
+        + "".join(f"- {text}\n" for text in said)
+        + "\n### How much of the last step's gradient arrives at the first step, "
+        "before training\n\n"
+        + table(
+            ["problem", "T", "start of SRNN+OINIT", "norm there over norm at the end"],
+            [[*start, spread(values, ".2g")] for start, values in ratios.items()],
         )
     )
 

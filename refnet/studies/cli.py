@@ -3,6 +3,8 @@
 import argparse
 import logging
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ from refnet.runs.files import named, printable, quoted, told, user_cache
 
 if TYPE_CHECKING:
     from refnet.studies.costs import Cost
+    from refnet.studies.store import Store
     from refnet.studies.study import Study
 
 __all__ = ["add_command"]
@@ -33,18 +36,70 @@ EXAMPLES = """examples:
   refnet study --list --measure
       the studies, and the time and memory that each needs on this machine
   refnet study table-iii --quick
-      a small version of its own in a minute or two
+      a small version in a minute or two
   refnet study figure-1 --workers 4
-      all its runs in four processes; after an interruption the same command goes on
+      all its runs in four processes; after an interruption, the same command continues
   refnet study figure-1 --status
-      how far it is, from another terminal
+      its progress, from another terminal
   refnet study table-i --search --only "adding, plain"
-      the grid of rates and lambdas searched again, for one problem and net
+      search the grid of rates and lambdas again, for one problem and net
   refnet study figure-1 --protocol vorontsov/code
-      as the released code does it, in a folder of its own
+      as the released code does it, in a separate folder
   refnet study table-2 --cluster tcp://head:8786
       on the workers of a dask scheduler
 """
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "list": {"help": "list the studies"},
+    "measure": {
+        "help": "with --list or NAME: measure a few steps of each kind of run, from which --list "
+        "then estimates hours and memory"
+    },
+    "search": {"help": "with table-i: search a grid that contains the printed rates and lambdas"},
+    "protocol": {
+        "metavar": "NAME",
+        "help": "make the runs under the other protocol of the same authors: their text's or their "
+        "code's",
+    },
+    "protocols": {"help": "show where the papers' texts and released codes differ"},
+    "quick": {"help": "make a small version in minutes, whose numbers are not the paper's"},
+    "seeds": {"type": int, "metavar": "N", "help": "runs of each cell (default: 3; quick: 1)"},
+    "only": {
+        "default": "",
+        "metavar": "TEXT",
+        "help": "make only the runs whose name in --status contains TEXT",
+    },
+    "workers": {
+        "type": int,
+        "metavar": "N",
+        "help": "processes, each with one run at a time (default: 1)",
+    },
+    "threads": {
+        "type": int,
+        "metavar": "N",
+        "help": "threads of each run, useful with fewer runs than cores (default: 1); the bits do "
+        "not depend on it",
+    },
+    "cluster": {
+        "metavar": "ADDRESS",
+        "help": "the address of a dask scheduler (needs the extra cluster)",
+    },
+    "folder": {
+        "type": named,
+        "default": Path("studies"),
+        "metavar": "FOLDER",
+        "help": "where studies keep their rows and checkpoints (default: studies)",
+    },
+    "status": {"help": "show the progress of the runs; make no runs"},
+    "table": {
+        "help": "show the table of finished runs, and draw its figure in the folder; make no runs"
+    },
+    "repeat": {
+        "help": "repeat the finished runs; after an interruption, or if some failed, the same "
+        "command continues with the rest"
+    },
+}
 
 
 def add_command(commands: Any) -> None:
@@ -53,133 +108,70 @@ def add_command(commands: Any) -> None:
         "study",
         help="rerun a published table or figure",
         epilog=EXAMPLES,
-        description="Make the runs of a published table or figure that are not done yet, and show "
-        "our numbers\nbeside the printed ones. Every minute it is said how far the whole and "
-        "each run are,\nand the time left.",
+        description="Make the remaining runs of a published table or figure, and show our numbers "
+        "beside the\nprinted ones. Report every minute the progress of the study and of each "
+        "run, and the\ntime left.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the study, see --list")
-    parser.add_argument("--list", action="store_true", help="list the studies")
-    parser.add_argument(
-        "--measure",
-        action="store_true",
-        help="with --list or NAME: measure a few "
-        "steps of each kind of run; --list shows the hours and the memory from "
-        "then on",
-    )
-    parser.add_argument(
-        "--search",
-        action="store_true",
-        help="with table-i: search a grid that has the printed rates and lambdas in it",
-    )
-    parser.add_argument(
-        "--protocol",
-        metavar="NAME",
-        help="make the runs under the other "
-        "protocol of the same authors: their text's or their code's",
-    )
-    parser.add_argument(
-        "--protocols",
-        action="store_true",
-        help="show where the papers' texts and released codes differ",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="a small version, in minutes; its numbers are not the paper's",
-    )
-    parser.add_argument(
-        "--seeds", type=int, metavar="N", help="runs of each cell (default: 3; quick: 1)"
-    )
-    parser.add_argument(
-        "--only",
-        default="",
-        metavar="TEXT",
-        help="only the runs whose name, as --status shows it, contains TEXT",
-    )
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes, of a run each (default: 1)"
-    )
-    parser.add_argument(
-        "--threads",
-        type=int,
-        metavar="N",
-        help="threads of each run, for "
-        "when there are fewer runs than cores (default: 1); the bits do not "
-        "depend on it",
-    )
-    parser.add_argument(
-        "--cluster",
-        metavar="ADDRESS",
-        help="the address of a dask scheduler (needs the extra cluster)",
-    )
-    parser.add_argument(
-        "--folder",
-        type=named,
-        default=Path("studies"),
-        metavar="FOLDER",
-        help="where studies keep their rows and checkpoints (default: studies)",
-    )
-    parser.add_argument(
-        "--status", action="store_true", help="show how far the runs are; make no runs"
-    )
-    parser.add_argument(
-        "--table",
-        action="store_true",
-        help="show the table of what is done, and draw its figure in the folder; make no runs",
-    )
-    parser.add_argument(
-        "--repeat",
-        action="store_true",
-        help="make again the runs that are done; after an interruption, or if "
-        "some failed, the same command goes on with those that are left",
-    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the study (see --list)")
+    for name, options in OPTIONS.items():
+        flag = {} if "metavar" in options else {"action": "store_true"}
+        parser.add_argument(f"--{name}", **flag, **options)
     parser.set_defaults(run=_study)
 
 
-def _study(args: argparse.Namespace) -> int:
+def _complete(args: argparse.Namespace) -> None:
+    """Set numbers that were not given. Raises ValueError for options that would do nothing, and for
+    numbers out of range."""
     from refnet.arguments import whole
-    from refnet.studies.catalogue import STUDIES, find
-    from refnet.studies.progress import jobs_of, status
-    from refnet.studies.runner import run
-    from refnet.studies.store import Store
-    from refnet.studies.study import only, protocols, under
-    from refnet.studies.work import shown
 
     for mode, void in VOID.items():
-        if getattr(args, mode):
-            given = [option for option in void if getattr(args, option) not in (None, False, "")]
-            if given:
-                what = "a study's name" if given[0] == "name" else f"--{given[0]}"
-                raise ValueError(f"{what} has no effect with --{mode}; leave one of them out")
+        given = [option for option in void if getattr(args, option) not in (None, False, "")]
+        if getattr(args, mode) and given:
+            what = "a study's name" if given[0] == "name" else f"--{given[0]}"
+            raise ValueError(f"{what} has no effect with --{mode}; leave one of them out")
     for option, usual in (("seeds", 1 if args.quick else 3), ("workers", 1), ("threads", 1)):
         if getattr(args, option) is None:
             setattr(args, option, usual)
         whole(f"--{option}", getattr(args, option), most=MOST)
+
+
+def _study(args: argparse.Namespace) -> int:
+    from refnet.studies.catalogue import STUDIES, find
+    from refnet.studies.study import under
+
+    _complete(args)
     if args.protocols:
         from refnet.training.protocols import APART, differences
 
         print(differences() + APART)
         return 0
-    if args.name is None:
-        if args.protocol is not None:
-            raise ValueError(
-                "--protocol needs the name of a study, such as: refnet study figure-1 "
-                "--protocol vorontsov/code"
-            )
-        if args.list or args.measure:
-            print(_listed(list(STUDIES.values()), args))
-            return 0
+    if args.name is None and args.protocol is not None:
+        raise ValueError(
+            "--protocol needs the name of a study, such as: refnet study figure-1 "
+            "--protocol vorontsov/code"
+        )
+    if args.name is None and not (args.list or args.measure):
         raise ValueError(
             "name a study, such as: refnet study table-iii --quick; see them all "
             "with: refnet study --list"
         )
-    study = find(args.name)
+    studies = list(STUDIES.values()) if args.name is None else [find(args.name)]
     if args.protocol is not None:
-        study = under(study, args.protocol)
+        studies = [under(studies[0], args.protocol)]
     if args.list or args.measure:
-        print(_listed([study], args))
+        print(_listed(studies, args))
         return 0
+    return _run(studies[0], args)
+
+
+def _run(study: "Study", args: argparse.Namespace) -> int:
+    """Make the study's runs, or leave them as they are, and print its status or its table."""
+    from refnet.studies.progress import status
+    from refnet.studies.runner import run
+    from refnet.studies.store import Store
+    from refnet.studies.study import only, protocols
+
     if args.search:
         if study.search is None:
             raise ValueError(
@@ -188,40 +180,25 @@ def _study(args: argparse.Namespace) -> int:
             )
         study = study.search
     followed = protocols(study, args.quick)
-    study = only(study, args.only)
     store = Store(args.folder / (study.name + ("-quick" if args.quick else "")))
-    rows = store.rows() if args.only else {}
-    if args.only and not jobs_of(study, lambda job: store.done(job, rows), args.seeds, args.quick):
-        raise ValueError(
-            f"--only {args.only!r}: no run has that in its name; see them with: "
-            + _command(
-                args,
-                *["--search"] * args.search,
-                *(["--folder", str(args.folder)] if rows else []),
-                "--status",
-            )
-        )
-    known = _known(args).get(study.name)
-    paces = known.paces if known else {}
+    cost = _known(args).get(study.name)
+    study = replace(only(study, args.only), paces=cost.paces if cost else {})
+    _check_name(study, store, args)
     if args.status:
-        print(status(study, store, args.seeds, args.quick, paces, _command(args, "--measure")))
+        print(status(study, store, args.seeds, args.quick, _command(args, "--measure")))
         return 0
     failed = {}
     if not args.table:
-        executor = None if args.cluster is None else _cluster(args.cluster)
         failed = run(
             study,
             store,
             args.seeds,
             args.quick,
-            args.workers,
-            executor,
+            args.workers if args.cluster is None else _cluster(args.cluster),
             args.repeat,
-            lambda text: print(text, file=sys.stderr, flush=True),
+            _log,
             args.threads,
-            paces,
         )
-    found = shown(store)
     print(f"{study.title}\n")
     if followed:
         print(f"Protocol: {', '.join(followed)}\n")
@@ -230,25 +207,51 @@ def _study(args: argparse.Namespace) -> int:
             "Quick: shorter sequences, fewer steps or examples than the titles say; not the "
             "paper's runs.\n"
         )
-    print(study.table(found, args.seeds, args.quick))
-    if study.figure is not None:
-        try:
-            from refnet.runs.plots import save
-
-            figure = study.figure(found, args.seeds, args.quick)
-            if figure is not None:
-                with store.held():
-                    save(store.folder / "figure.png", figure)
-                print(f"figure: {printable(store.folder / 'figure.png')}")
-        except ImportError:
-            print("the figure needs Matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
-        except OSError as error:  # as in a folder of somebody else
-            print(f"the figure could not be written: {told(error)}", file=sys.stderr)
-        except Exception as error:  # as of a LaTeX that Matplotlib's settings ask for in vain
-            print(f"Matplotlib could not draw the figure: {told(error)}", file=sys.stderr)
+    _show(study, store, args)
     for name, why in failed.items():
         print(f"failed: {name}: {why}", file=sys.stderr)
     return 2 if failed else 0
+
+
+def _log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _check_name(study: "Study", store: "Store", args: argparse.Namespace) -> None:
+    """Raise ValueError if no run has the text of --only in its name."""
+    from refnet.studies.progress import jobs_of
+
+    rows = store.rows() if args.only else {}
+    if args.only and not jobs_of(study, partial(store.done, rows=rows), args.seeds, args.quick):
+        folder = ["--folder", str(args.folder)] if rows else []
+        command = _command(args, *["--search"] * args.search, *folder, "--status")
+        raise ValueError(
+            f"--only {args.only!r}: no run has that in its name; see them with: {command}"
+        )
+
+
+def _show(study: "Study", store: "Store", args: argparse.Namespace) -> None:
+    """Print the study's table, and draw its figure in the folder if it has one."""
+    from refnet.studies.work import shown
+
+    row_of = shown(store)
+    print(study.table(row_of, args.seeds, args.quick))
+    if study.figure is None:
+        return
+    try:
+        from refnet.runs.plots import save
+
+        figure = study.figure(row_of, args.seeds, args.quick)
+        if figure is not None:
+            with store.held():
+                save(store.folder / "figure.png", figure)
+            print(f"figure: {printable(store.folder / 'figure.png')}")
+    except ImportError:
+        print("the figure needs Matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
+    except OSError as error:  # as in a folder of somebody else
+        print(f"the figure could not be written: {told(error)}", file=sys.stderr)
+    except Exception as error:  # as of a LaTeX that Matplotlib's settings ask for in vain
+        print(f"Matplotlib could not draw the figure: {told(error)}", file=sys.stderr)
 
 
 def _command(args: argparse.Namespace, *options: str) -> str:
@@ -283,35 +286,32 @@ def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
     """What each study is, with its measured cost on this machine."""
     from refnet.runs.rows import table
     from refnet.studies.costs import measure, remember, remembered
+    from refnet.studies.study import unknown
 
     if args.measure:
-        remembered(_measured(args))  # a file that is damaged is told before the minutes this takes
-    jobs = {study.name: study.jobs(lambda job: None, 1, args.quick) for study in studies}
-    for name, found in jobs.items() if args.measure else ():
-        print(f"measuring {name}", file=sys.stderr, flush=True)
-        remember(_measured(args), {name: measure(found)})
+        remembered(_measured(args))  # a damaged file is an error before the minutes that this takes
+    jobs = {study.name: study.jobs(unknown, 1, args.quick) for study in studies}
+    for name, runs in jobs.items() if args.measure else ():
+        _log(f"measuring {name}")
+        remember(_measured(args), {name: measure(runs)})
     costs = _known(args)
-    lines = []
-    for study in studies:
-        cost = costs.get(study.name)
-        lines.append(
-            [
-                study.name,
-                len(jobs[study.name]),
-                *(("-", "-") if cost is None else cost.texts),
-                study.title,
-            ]
-        )
-    return table(
+    header = [
+        "study",
+        "runs of a seed",
+        "their hours, if none is solved",
+        "memory of the largest, MB",
+        "what",
+    ]
+    lines = [
         [
-            "study",
-            "runs of a seed",
-            "their hours, if none is solved",
-            "memory of the largest, MB",
-            "what",
-        ],
-        lines,
-    ) + (
+            study.name,
+            len(jobs[study.name]),
+            *(costs[study.name].texts if study.name in costs else ("-", "-")),
+            study.title,
+        ]
+        for study in studies
+    ]
+    return table(header, lines) + (
         "\nHours of one process, measured on this machine; refnet study --list --measure measures "
         "them."
     )

@@ -1,6 +1,6 @@
 """The rule by which a study says something of its runs, and findings that are built from it.
 
-Checked by: tests/studies/test_study_findings.py.
+Checked by: tests/studies/test_findings.py.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,7 +70,7 @@ def compare(
     >>> compare([97.0, 96.9, 96.9], 96.0), compare([97.0, 96.9, 96.9], 96.8), compare([97.0], 96.0)
     (<Verdict.HOLDS: 2>, <Verdict.NO: 0>, <Verdict.ONE_RUN: 1>)
 
-    Checked by: tests/studies/test_study_findings.py::test_the_rule_errs_as_seldom_as_it_says.
+    Checked by: tests/studies/test_findings.py::test_the_rule_errs_as_seldom_as_it_says.
     """
     samples = [side for side in (more, less) if not isinstance(side, (int, float))]
     if not all(samples):

@@ -2,7 +2,7 @@
 one. One setting is changed in each, or, in those that are called "text" or "code", all that a
 protocol has otherwise.
 
-Checked by: tests/studies/test_study_figures.py.
+Checked by: tests/studies/test_pages.py.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a study needs on this machine, measured on a few steps of each kind of run."""
+"""The cost of a study on this machine, measured on a few steps of each kind of run."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from refnet.specs import parse_spec
 from refnet.studies.jobs import Job
 from refnet.training.config import Config
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
+from refnet.training.steps import Run, step
 
 __all__ = ["Cost", "kind", "measure", "remember", "remembered"]
 

@@ -1,7 +1,7 @@
 """The runs that the page on training shows beside the papers' studies: temporal order with one
 rate for all methods, and an LSTM on the adding task.
 
-Checked by: tests/studies/test_study_figures.py.
+Checked by: tests/studies/test_pages.py.
 """
 
 from dataclasses import replace
@@ -10,7 +10,8 @@ from typing import Any
 from refnet.runs.rows import finite
 from refnet.studies.findings import FINDINGS
 from refnet.studies.grid import Cell, accuracy, drawn, grid, label_of, solved_at
-from refnet.studies.study import Found
+from refnet.studies.quantities import best
+from refnet.studies.study import RowOf, rows_of
 
 __all__ = ["CURVE", "LSTM", "METHODS", "STUDY"]
 
@@ -53,14 +54,14 @@ _TABLE = grid(
     [
         ("iterations until solved", solved_at, ".0f"),
         ("best accuracy, %", accuracy, ".2f"),
-        ("best mean squared error", lambda row: row["best"].get("mse"), ".4f"),
+        ("best mean squared error", best("mse"), ".4f"),
     ],
     CURVE,
     notes=FINDINGS["examples"],
 )
 
 
-def _figure(found: Found, seeds: int, quick: bool) -> Any:
+def _figure(row_of: RowOf, seeds: int, quick: bool) -> Any:
     """Temporal order: accuracy, spectral radius and gradient norm of the methods."""
     from matplotlib.figure import Figure
 
@@ -68,11 +69,11 @@ def _figure(found: Found, seeds: int, quick: bool) -> Any:
 
     runs = {}
     for method, label in (("plain", "plain"), ("oinit", "OINIT"), ("open", "OPEN")):
-        made = [found(METHODS[method].job(seed, quick, CURVE)) for seed in range(seeds)]
-        if rows := drawn([row for row in made if row is not None]):
+        jobs = [METHODS[method].job(seed, quick, CURVE) for seed in range(seeds)]
+        if rows := drawn(rows_of(row_of, jobs)):
             runs[label_of(label, rows)] = [row["curve"] for row in rows]
     if not runs:
-        return _TABLE.figure and _TABLE.figure(found, seeds, quick)
+        return _TABLE.figure and _TABLE.figure(row_of, seeds, quick)
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     for axes, (column, label, scale) in zip(
         figure.subplots(1, 3),

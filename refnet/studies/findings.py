@@ -1,7 +1,7 @@
 """What the pages say of the studies' runs, beside what the papers print: by study, each sentence
 with the claims that the rows must bear out (``refnet.studies.comparison``).
 
-Checked by: tests/studies/test_study_findings.py.
+Checked by: tests/studies/test_findings.py.
 """
 
 from functools import partial

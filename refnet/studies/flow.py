@@ -1,6 +1,6 @@
 """Figure 2 of Vorontsov et al.: how the gradient flows back through time while a net learns.
 
-Checked by: tests/studies/test_study_figures.py.
+Checked by: tests/studies/test_pages.py.
 """
 
 from typing import Any
@@ -12,11 +12,11 @@ from refnet.batch import Array
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.rows import table
 from refnet.studies.jobs import Job
-from refnet.studies.study import Found, Study, spread
+from refnet.studies.study import RowOf, Study, rows_of, spread
 from refnet.training.config import Config
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
 from refnet.training.protocols import preset
+from refnet.training.steps import Run, step
 
 __all__ = ["STUDY", "norms_in_training"]
 
@@ -77,28 +77,26 @@ def _job(margin: str, seed: int, quick: bool) -> Job:
     )
 
 
-def _jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
+def _jobs(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
     return [_job(margin, seed, quick) for seed in range(seeds) for margin in MARGINS]
 
 
-def _rows(found: Found, margin: str, seeds: int, quick: bool) -> list[dict[str, Any]]:
-    made = [found(_job(margin, seed, quick)) for seed in range(seeds)]
-    return [row for row in made if row is not None]
+def _rows(row_of: RowOf, margin: str, seeds: int, quick: bool) -> list[dict[str, Any]]:
+    return rows_of(row_of, [_job(margin, seed, quick) for seed in range(seeds)])
 
 
-def _table(found: Found, seeds: int, quick: bool) -> str:
-    lines, last = [], _sizes(quick)[1] - EVERY  # before the last of them it is looked once more
+def _table(row_of: RowOf, seeds: int, quick: bool) -> str:
+    lines, last = [], _sizes(quick)[1] - EVERY  # the last of the norms is taken after so many
     for margin in MARGINS:
-        rows = _rows(found, margin, seeds, quick)
-        kept = [np.array(row["norms"]) for row in rows]
-        ratios = [norms[:, 0] / norms[:, -1] for norms in kept]
+        rows = _rows(row_of, margin, seeds, quick)
+        ratios = [norms[:, 0] / norms[:, -1] for norms in (np.array(row["norms"]) for row in rows)]
         lines.append(
             [
                 margin,
-                *(
-                    spread([float(pick(ratio)) for ratio in ratios], ".3g")
-                    for pick in (lambda r: r[0], np.min, np.max, lambda r: r[-1])
-                ),
+                spread([float(ratio[0]) for ratio in ratios], ".3g"),
+                spread([float(ratio.min()) for ratio in ratios], ".3g"),
+                spread([float(ratio.max()) for ratio in ratios], ".3g"),
+                spread([float(ratio[-1]) for ratio in ratios], ".3g"),
                 spread([row["s_min"] for row in rows], ".4f"),
                 spread([row["s_max"] for row in rows], ".4f"),
             ]
@@ -117,12 +115,12 @@ def _table(found: Found, seeds: int, quick: bool) -> str:
     )
 
 
-def _figure(found: Found, seeds: int, quick: bool) -> Any:
+def _figure(row_of: RowOf, seeds: int, quick: bool) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True, sharey=True)
-    rows = {margin: made[0] for margin in MARGINS if (made := _rows(found, margin, seeds, quick))}
+    rows = {margin: row for margin in MARGINS for row in _rows(row_of, margin, seeds, quick)[:1]}
     if not rows:
         return None
     for margin, row in rows.items():

@@ -4,13 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from textwrap import fill
 from typing import Any
 
 from refnet.runs.rows import finite, table
 from refnet.studies.comparison import Finding, stated
 from refnet.studies.jobs import Job
-from refnet.studies.study import Found, Study, spread
+from refnet.studies.study import RowOf, Study, rows_of, spread
 from refnet.training.protocols import configure
 
 __all__ = [
@@ -19,9 +20,11 @@ __all__ = [
     "Figure",
     "accuracy",
     "drawn",
+    "ended_of",
     "grid",
     "label_of",
     "last_accuracy",
+    "panel_before",
     "solved_at",
 ]
 
@@ -47,8 +50,8 @@ class Cell:
 def accuracy(row: dict[str, Any]) -> float | None:
     """The best accuracy in percent: the test set's at the weights that the protocol selects."""
     best = row["best"]
-    found = best.get("test_accuracy", best.get("accuracy"))
-    return None if found is None else 100 * found
+    share = best.get("test_accuracy", best.get("accuracy"))
+    return None if share is None else 100 * share
 
 
 def last_accuracy(row: dict[str, Any]) -> float | None:
@@ -61,11 +64,16 @@ def solved_at(row: dict[str, Any]) -> float | None:
     return row["iterations"] if row["state"] == "solved" else None
 
 
+def ended_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of runs that have ended."""
+    return [row for row in rows if row["state"] != "begun"]
+
+
 def _summary(
     rows: list[dict[str, Any]], figure: Callable[[dict[str, Any]], float | None], form: str
 ) -> str:
     """A figure's values in the runs that have ended or, while none has, those so far."""
-    ended = [row for row in rows if row["state"] != "begun"]
+    ended = ended_of(rows)
     values = [value for row in ended or rows if (value := figure(row)) is not None]
     if not ended:
         return ", ".join(f"{value:{form}} so far" for value in values) or (
@@ -99,44 +107,54 @@ def drawn(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     value; while none has, the one that is farthest. A run that diverged before its first
     evaluation has nothing to show."""
     rows = [row for row in rows if row["curve"]["iteration"]]
-    ended = [row for row in rows if row["state"] != "begun"]
-    return ended or sorted(rows, key=lambda row: -row["iterations"])[:1]
+    return ended_of(rows) or sorted(rows, key=itemgetter("iterations"), reverse=True)[:1]
 
 
 def label_of(label: str, rows: list[dict[str, Any]]) -> str:
     """A curve's name, which says so if a run of it has not ended."""
-    return label + ", not finished" * any(row["state"] == "begun" for row in rows)
+    return label + ", not finished" * (ended_of(rows) != rows)
 
 
-def _curves(
-    rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...], panels: Callable[[str], str]
-) -> Any:
+Panels = Callable[[str], str]
+"""The name of a cell's panel, by the cell's label."""
+
+
+def one_panel(label: str) -> str:
+    """All cells are in a panel without a name."""
+    return ""
+
+
+def panel_before(mark: str) -> Panels:
+    """A cell's panel has the name that stands before the mark in the cell's label."""
+    return lambda label: label.partition(mark)[0]
+
+
+def _places(
+    rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...], panels: Panels
+) -> list[tuple[str, str]]:
+    """The panels, each with its column: of several panels the first in which it has values, of a
+    single one all."""
+    names = list(dict.fromkeys(map(panels, rows)))
+    places = []
+    for name in names:
+        curves = [row["curve"] for label in rows if panels(label) == name for row in rows[label]]
+        columns = [
+            column
+            for column in curve
+            if any(value is not None for known in curves for value in known.get(column, ()))
+        ]
+        places += [(name, column) for column in columns[: 1 if len(names) > 1 else None]]
+    return places
+
+
+def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...], panels: Panels) -> Any:
     """A panel for each column, or for each value of ``panels``; seeds are a line and a band."""
     from matplotlib.figure import Figure as Canvas
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    from refnet.runs.plots import banded, tidy, words
+    from refnet.runs.plots import tidy
 
-    names = list(dict.fromkeys(map(panels, rows)))
-    known = {
-        name: [
-            column
-            for column in curve
-            if any(
-                value is not None
-                for label, made in rows.items()
-                if panels(label) == name
-                for row in made
-                for value in row["curve"].get(column, ())
-            )
-        ]
-        for name in names
-    }
-    places = [
-        (name, column)
-        for name in names
-        for column in (known[name] if len(names) == 1 else known[name][:1])
-    ]
+    places = _places(rows, curve, panels)
     columns = min(2, len(places))
     lines = -(-len(places) // columns)
     most = max(Counter(map(panels, rows)).values())
@@ -146,35 +164,125 @@ def _curves(
         layout=ConstrainedLayoutEngine(h_pad=0.1),
     )  # legends have a frame
     axes = canvas.subplots(lines, columns, squeeze=False).ravel()
-    for (name, column), here in zip(places, axes):
-        ends = []
-        for label, each in rows.items():
-            made = [row for row in each if column in row["curve"]]
-            if made and panels(label) == name:
-                at = [row["curve"]["iteration"] for row in made]
-                ends.append(max(points[-1] for points in at))
-                banded(
-                    here,
-                    [
-                        (finite(points), finite(row["curve"][column]))
-                        for points, row in zip(at, made)
-                    ],
-                    label_of(label.removeprefix(name).strip(":, "), made),
-                    markersize=3,
-                    marker="o" if max(map(len, at)) < 5 else None,
-                    linestyle=STYLES[(len(ends) - 1) % len(STYLES)],
-                )
-        here.set_title(name, fontsize=9)
-        here.set(
-            xlabel="iteration",
-            ylabel=words(column),
-            xscale="log" if max(ends) > RATIO * min(ends) else "linear",
-            yscale="log" if column in LOGARITHMIC else "linear",
-        )
-        tidy(here, **beneath)
-    for here in axes[len(places) :]:
-        here.remove()
+    for (name, column), panel in zip(places, axes):
+        shown = {label: rows[label] for label in rows if panels(label) == name}
+        _draw_panel(panel, name, column, shown)
+        tidy(panel, **beneath)
+    for panel in axes[len(places) :]:
+        panel.remove()
     return canvas
+
+
+def _draw_panel(panel: Any, name: str, column: str, rows: dict[str, list[dict[str, Any]]]) -> None:
+    from refnet.runs.plots import banded, words
+
+    ends: list[int] = []
+    for label, all_rows in rows.items():
+        runs = [row for row in all_rows if column in row["curve"]]
+        if not runs:
+            continue
+        at = [row["curve"]["iteration"] for row in runs]
+        banded(
+            panel,
+            [(finite(points), finite(row["curve"][column])) for points, row in zip(at, runs)],
+            label_of(label.removeprefix(name).strip(":, "), runs),
+            markersize=3,
+            marker="o" if max(map(len, at)) < 5 else None,
+            linestyle=STYLES[len(ends) % len(STYLES)],
+        )
+        ends.append(max(points[-1] for points in at))
+    panel.set_title(name, fontsize=9)
+    panel.set(
+        xlabel="iteration",
+        ylabel=words(column),
+        xscale="log" if max(ends) > RATIO * min(ends) else "linear",
+        yscale="log" if column in LOGARITHMIC else "linear",
+    )
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The cells of a study, and what its table and its figure show of them, as in ``grid``."""
+
+    name: str
+    title: str
+    cells: list[Cell]
+    figures: list[Figure]
+    curve: tuple[str, ...]
+    panels: Panels
+    draw: Callable[[dict[str, dict[str, Any]]], Any] | None
+    notes: Sequence[Finding]
+
+    def chosen(self, quick: bool) -> list[Cell]:
+        return [cell for cell in self.cells if cell.quick or not quick]
+
+    def jobs(self, row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
+        chosen = self.chosen(quick)
+        return [cell.job(seed, quick, self.curve) for seed in range(seeds) for cell in chosen]
+
+    def rows(self, row_of: RowOf, seeds: int, quick: bool) -> dict[str, list[dict[str, Any]]]:
+        """By the label of their cell."""
+        return {
+            cell.label: rows_of(row_of, [cell.job(n, quick, self.curve) for n in range(seeds)])
+            for cell in self.chosen(quick)
+        }
+
+    def table(self, row_of: RowOf, seeds: int, quick: bool) -> str:
+        rows = self.rows(row_of, seeds, quick)
+        printed = max(len(cell.printed) for cell in self.cells)
+        header, lines = ["run"], []
+        for place, (column, _, _) in enumerate(self.figures):
+            header += [column] + ["printed"] * (place < printed)
+        for cell in self.chosen(quick):
+            line = [cell.label]
+            for place, (_, figure, form) in enumerate(self.figures):
+                line.append(_summary(rows[cell.label], figure, form))
+                if place < printed:
+                    line.append(cell.printed[place] if place < len(cell.printed) else "-")
+            states = Counter(map(_state, rows[cell.label]))
+            line.append(", ".join(f"{count} {state}" for state, count in states.items()) or "-")
+            lines.append(line)
+        ended = {label: ended_of(rows[label]) for label in rows}
+        said = [] if quick else stated(self.notes, ended)
+        return table([*header, "runs"], lines) + "".join(f"\n{text}\n" for text in said)
+
+    def figure(self, row_of: RowOf, seeds: int, quick: bool) -> Any:
+        from refnet.runs.plots import of_seeds
+
+        all_rows = self.rows(row_of, seeds, quick)
+        rows = {label: shown for label in all_rows if (shown := drawn(all_rows[label]))}
+        if not any(len(row["curve"]["iteration"]) > 1 for runs in rows.values() for row in runs):
+            return None
+        if self.draw:
+            canvas, counts = self.draw({label: runs[0] for label, runs in rows.items()}), [1]
+        else:
+            canvas = _curves(rows, self.curve, self.panels)
+            counts = [*map(len, rows.values())]
+        # a formula stays on one line
+        text = re.sub(r" ([=o]) ", "\u00a0\\1\u00a0", f"{self.title}; {of_seeds(counts)}")
+        width = int(13 * canvas.get_figwidth())
+        lines = -(-len(text) // width)  # of about one length
+        canvas.suptitle(
+            fill(text, min(width, len(text) // lines + 8), break_on_hyphens=False), fontsize=10
+        )
+        return canvas
+
+    def study(self) -> Study:
+        figure = self.figure if self.curve else None
+        return Study(self.name, self.title, self.jobs, self.table, figure, switched=self.switched)
+
+    def switched(self, protocol: str) -> Study:
+        """The cells that follow the first one's protocol under another one, and the others."""
+        first = self.cells[0].settings.get("protocol")
+        cells = [
+            replace(cell, settings={**cell.settings, "protocol": protocol})
+            if cell.settings.get("protocol") == first
+            else cell
+            for cell in self.cells
+        ]
+        name = f"{self.name}-{protocol.partition('/')[2]}"
+        notes = [note for note in self.notes if not note.claims]
+        return replace(self, name=name, cells=cells, notes=notes).study()
 
 
 def grid(
@@ -183,7 +291,7 @@ def grid(
     cells: list[Cell],
     figures: list[Figure],
     curve: tuple[str, ...] = (),
-    panels: Callable[[str], str] = lambda label: "",
+    panels: Panels = one_panel,
     draw: Callable[[dict[str, dict[str, Any]]], Any] | None = None,
     notes: Sequence[Finding] = (),
 ) -> Study:
@@ -192,82 +300,4 @@ def grid(
     values, in which the first column is drawn; ``draw`` makes another figure, of the first seed's
     rows by label. There is none before a run has been evaluated twice. ``notes``: what is said
     beneath the table; under another protocol than the cells' only what is of settings."""
-
-    def chosen(quick: bool) -> list[Cell]:
-        return [cell for cell in cells if cell.quick or not quick]
-
-    def jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
-        return [cell.job(seed, quick, curve) for seed in range(seeds) for cell in chosen(quick)]
-
-    def rows_of(cell: Cell, found: Found, seeds: int, quick: bool) -> list[dict[str, Any]]:
-        made = [found(cell.job(seed, quick, curve)) for seed in range(seeds)]
-        return [row for row in made if row is not None]
-
-    def made(found: Found, seeds: int, quick: bool) -> str:
-        lines, ended = [], {}
-        printed = max(len(cell.printed) for cell in cells)
-        for cell in chosen(quick):
-            rows = rows_of(cell, found, seeds, quick)
-            ended[cell.label] = [row for row in rows if row["state"] != "begun"]
-            line = [cell.label]
-            for place, (_, figure, form) in enumerate(figures):
-                line.append(_summary(rows, figure, form))
-                if place < printed:
-                    line.append(cell.printed[place] if place < len(cell.printed) else "-")
-            states = [_state(row) for row in rows]
-            lines.append(
-                [
-                    *line,
-                    ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-                    or "-",
-                ]
-            )
-        header = ["run"]
-        for place, (column, _, _) in enumerate(figures):
-            header += [column] + ["printed"] * (place < printed)
-        said = [] if quick else stated(notes, ended)
-        return table([*header, "runs"], lines) + "".join(f"\n{text}\n" for text in said)
-
-    def figure(found: Found, seeds: int, quick: bool) -> Any:
-        from refnet.runs.plots import of_seeds
-
-        rows = {
-            cell.label: made
-            for cell in chosen(quick)
-            if (made := drawn(rows_of(cell, found, seeds, quick)))
-        }
-        if not any(len(row["curve"]["iteration"]) > 1 for made in rows.values() for row in made):
-            return None
-        if draw:
-            canvas, counts = draw({label: made[0] for label, made in rows.items()}), [1]
-        else:
-            canvas, counts = _curves(rows, curve, panels), [*map(len, rows.values())]
-        # a formula stays on one line
-        text = re.sub(r" ([=o]) ", "\u00a0\\1\u00a0", f"{title}; {of_seeds(counts)}")
-        width = int(13 * canvas.get_figwidth())
-        lines = -(-len(text) // width)  # of about one length
-        canvas.suptitle(
-            fill(text, min(width, len(text) // lines + 8), break_on_hyphens=False), fontsize=10
-        )
-        return canvas
-
-    def switched(protocol: str) -> Study:
-        own = cells[0].settings.get("protocol")
-        moved = [
-            replace(cell, settings={**cell.settings, "protocol": protocol})
-            if cell.settings.get("protocol") == own
-            else cell
-            for cell in cells
-        ]
-        return grid(
-            f"{name}-{protocol.partition('/')[2]}",
-            title,
-            moved,
-            figures,
-            curve,
-            panels,
-            draw,
-            [note for note in notes if not note.claims],
-        )
-
-    return Study(name, title, jobs, made, figure if curve else None, switched=switched)
+    return _Grid(name, title, cells, figures, curve, panels, draw, notes).study()

@@ -1,6 +1,6 @@
 """One run of a study, and its key.
 
-Checked by: tests/studies/test_studies.py.
+Checked by: tests/studies/test_runs.py.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Table I of Manchev & Spratling: sequences that get longer by 10 until a net fails.
 
-Checked by: tests/studies/test_study_tables.py.
+Checked by: tests/studies/test_pages.py.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from refnet.runs.rows import table
 from refnet.studies.comparison import stated
 from refnet.studies.findings import FINDINGS, STEP
 from refnet.studies.jobs import Job
-from refnet.studies.study import Found, Study, spread
+from refnet.studies.study import RowOf, Study, spread
 from refnet.training.protocols import SYNTHETIC, TABLE_I, configure
 
 __all__ = ["NETS", "TABLES"]
@@ -60,7 +60,7 @@ def _rung(
 
 
 def _climb(
-    found: Found,
+    row_of: RowOf,
     task: str,
     method: str,
     seed: int,
@@ -72,7 +72,7 @@ def _climb(
     length = STEP
     while True:
         job = _rung(task, method, length, seed, quick, fixed, chosen)
-        row = found(job)
+        row = row_of(job)
         if row is None or row["state"] == "begun":
             return length - STEP, None if quick and length > 2 * STEP else job
         if row["state"] != "solved":
@@ -80,7 +80,7 @@ def _climb(
         length += STEP
 
 
-def _rungs(found: Found, seeds: int, quick: bool, fixed: Mapping[str, str] = CODE) -> list[Job]:
+def _rungs(row_of: RowOf, seeds: int, quick: bool, fixed: Mapping[str, str] = CODE) -> list[Job]:
     # quick: one problem, two rungs
     tasks = SYNTHETIC[:1] if quick else SYNTHETIC
     return [
@@ -88,12 +88,12 @@ def _rungs(found: Found, seeds: int, quick: bool, fixed: Mapping[str, str] = COD
         for seed in range(seeds)
         for task in tasks
         for method in NETS.values()
-        if (job := _climb(found, task, method, seed, quick, fixed)[1]) is not None
+        if (job := _climb(row_of, task, method, seed, quick, fixed)[1]) is not None
     ]
 
 
 def _table(
-    found: Found, seeds: int, quick: bool, fixed: Mapping[str, str] = CODE, name: str = "table-i"
+    row_of: RowOf, seeds: int, quick: bool, fixed: Mapping[str, str] = CODE, name: str = "table-i"
 ) -> str:
     lines = []
     longest: dict[str, list[float]] = {}
@@ -103,7 +103,7 @@ def _table(
             ended = longest[f"{task}, {method}"] = []
             open_ended: list[int] = []
             for seed in range(seeds):
-                reached, job = _climb(found, task, method, seed, quick, fixed)
+                reached, job = _climb(row_of, task, method, seed, quick, fixed)
                 (ended if job is None else open_ended).append(reached)
             begun = [reached for reached in open_ended if reached]
             line += [
@@ -119,21 +119,21 @@ def _table(
     if quick:
         return text
     said = stated(FINDINGS.get(name, ()), longest)
-    return text + "".join(f"\n{note}\n" for note in said) + _errors(found, seeds, fixed)
+    return text + "".join(f"\n{note}\n" for note in said) + _errors(row_of, seeds, fixed)
 
 
 CRITERIA = {"text": "errors_text", "code": "errors_code", "HS97": "errors_hs97"}
 
 
-def _errors(found: Found, seeds: int, fixed: Mapping[str, str]) -> str:
+def _errors(row_of: RowOf, seeds: int, fixed: Mapping[str, str]) -> str:
     """How far adding was from each criterion at the rung that ended its ladder."""
     lines = []
     for net, method in NETS.items():
         rungs = []
         for seed in range(seeds):
-            reached, job = _climb(found, "adding", method, seed, False, fixed)
+            reached, job = _climb(row_of, "adding", method, seed, False, fixed)
             last = _rung("adding", method, reached + STEP, seed, False, fixed)
-            if job is None and (row := found(last)) is not None:
+            if job is None and (row := row_of(last)) is not None:
                 rungs.append((reached + STEP, row["best"]))
         if rungs:
             lines.append(
@@ -168,7 +168,7 @@ def _places(quick: bool) -> list[tuple[str, str]]:
     ]
 
 
-def _search(found: Found, seeds: int, quick: bool) -> list[Job]:
+def _search(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
     """The next rung of every candidate that has failed at none, the shortest first: all
     candidates climb side by side, so that the leader is known at any time."""
     wanted = [
@@ -176,21 +176,21 @@ def _search(found: Found, seeds: int, quick: bool) -> list[Job]:
         for seed in range(seeds)
         for task, method in _places(quick)
         for chosen in _grid(method)
-        if (job := _climb(found, task, method, seed, quick, CODE, chosen)[1]) is not None
+        if (job := _climb(row_of, task, method, seed, quick, CODE, chosen)[1]) is not None
     ]
     return sorted(wanted, key=lambda job: job.config.length if job.config else 0)
 
 
-def _winners(found: Found, seeds: int, quick: bool) -> str:
+def _winners(row_of: RowOf, seeds: int, quick: bool) -> str:
     lines, searched = [], quick
     for task, method in _places(quick):
         reached: dict[tuple[float, ...], list[float]] = {}
         ended = total = 0
         for chosen in _grid(method):
             for seed in range(seeds):
-                length, job = _climb(found, task, method, seed, quick, CODE, chosen)
+                length, job = _climb(row_of, task, method, seed, quick, CODE, chosen)
                 first = _rung(task, method, STEP, seed, quick, CODE, chosen)
-                if found(first) is not None:
+                if row_of(first) is not None:
                     reached.setdefault(chosen, []).append(length)
                 ended, total = ended + (job is None), total + 1
         searched |= any(chosen != TABLE_I[task][method] for chosen in reached)
@@ -236,13 +236,19 @@ _SGD = _ladder(
 _SEARCH = _ladder(
     "table-i", "Table I of Manchev & Spratling: rates and lambdas searched again", _search, _winners
 )
+
+
+def _by_the_text(protocol: str) -> Study:
+    return _TEXT
+
+
 TABLES = [
     _ladder(
         "table-i",
         "Table I of Manchev & Spratling: the longest sequence solved, in steps of 10",
         _rungs,
         _table,
-        switched=lambda protocol: _TEXT,
+        switched=_by_the_text,
         search=_SEARCH,
     ),
     _TEXT,

@@ -18,8 +18,8 @@ from refnet.studies.grid import (
 )
 from refnet.studies.jobs import Job
 from refnet.studies.ladder import NETS, TABLES
-from refnet.studies.quantities import BATCH
-from refnet.studies.study import Found, Study, spread
+from refnet.studies.quantities import BATCH, final
+from refnet.studies.study import RowOf, Study, rows_of, spread
 
 __all__ = ["LE_ET_AL", "LSTM", "STUDIES"]
 
@@ -38,12 +38,12 @@ MEANS = {"gaussian": "22.77", "uniform": "24.00"}
 
 def orthogonalise(distribution: str, seed: int, runs: int) -> dict[str, Any]:
     """The 10,000-run experiment of II-A, for one distribution."""
-    made = orthogonalization_experiment(distribution, runs=runs, seed=seed)
+    steps = orthogonalization_experiment(distribution, runs=runs, seed=seed)
     return {
-        "mean": round(made.mean, 4),
-        "sd": round(made.sd, 4),
-        "extremes": [int(value) for value in made.extremes],
-        "success": made.success_rate,
+        "mean": round(steps.mean, 4),
+        "sd": round(steps.sd, 4),
+        "extremes": [int(value) for value in steps.extremes],
+        "success": steps.success_rate,
     }
 
 
@@ -55,20 +55,16 @@ def _experiment(distribution: str, seed: int, quick: bool) -> Job:
     )
 
 
-def _experiments(found: Found, seeds: int, quick: bool) -> list[Job]:
+def _experiments(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
     return [
         _experiment(distribution, seed, quick) for seed in range(seeds) for distribution in MEANS
     ]
 
 
-def _experiment_table(found: Found, seeds: int, quick: bool) -> str:
+def _experiment_table(row_of: RowOf, seeds: int, quick: bool) -> str:
     lines, errors = [], []
     for distribution, printed in MEANS.items():
-        rows = [
-            row
-            for seed in range(seeds)
-            if (row := found(_experiment(distribution, seed, quick))) is not None
-        ]
+        rows = rows_of(row_of, [_experiment(distribution, seed, quick) for seed in range(seeds)])
         extremes = [value for row in rows for value in row["extremes"]]
         lines.append(
             [
@@ -103,7 +99,7 @@ def pixel_by_pixel(rows: dict[str, dict[str, Any]]) -> Any:
     the first examples. The text says that 3b is of OINIT; that it starts at a spectral radius of 0
     fits OPEN only, so both are drawn.
 
-    Checked by: tests/studies/test_study_figures.py::test_figure_3_of_manchev_and_spratling.
+    Checked by: tests/studies/test_pages.py::test_figure_3_of_manchev_and_spratling.
     """
     from matplotlib.figure import Figure
 
@@ -175,7 +171,7 @@ STUDIES = [
         ],
         [
             ("iterations until solved", solved_at, ".0f"),
-            ("spectral radius at the end", lambda row: row["final"].get("spectral_radius"), ".3f"),
+            ("spectral radius at the end", final("spectral_radius"), ".3f"),
         ],
         ("spectral_radius", "gradient_norm", "accuracy"),
     ),

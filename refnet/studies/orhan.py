@@ -1,7 +1,7 @@
 """Orhan & Pitkow's initialisers under the protocol of their released code, and questions that the
 papers leave open.
 
-Checked by: tests/studies/test_study_figures.py.
+Checked by: tests/studies/test_pages.py.
 """
 
 from dataclasses import replace
@@ -13,12 +13,13 @@ from scipy.special import log_softmax
 from refnet.analysis.spectra import spectral_radius
 from refnet.runs.rows import table
 from refnet.studies.findings import FINDINGS
-from refnet.studies.grid import Cell, accuracy, grid, solved_at
+from refnet.studies.grid import Cell, accuracy, grid, panel_before, solved_at
 from refnet.studies.jobs import Job
-from refnet.studies.study import Found, spread
+from refnet.studies.quantities import best
+from refnet.studies.study import RowOf, spread
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
 from refnet.training.protocols import preset
+from refnet.training.steps import Run, step
 
 __all__ = ["STUDIES"]
 
@@ -50,23 +51,23 @@ def losses(start: str, seed: int, length: int, iterations: int) -> dict[str, Any
     e = build(preset("copy", length=length, recurrent=STARTS[start], seed=seed, protocol=CODE))
     params, _ = e.start()
     run = Run(params, e.optimizer.init(params), params, {})
-    found, clipped, radii = [], [], {}
+    values, clipped, radii = [], [], {}
     for number in range(iterations):
         batch = e.task.batch(number, e.config.batch, seed)
         before = run.params
         run, result, _ = step(e, run, batch)
-        found.append(float(result.loss))
+        values.append(float(result.loss))
         logs = np.take_along_axis(log_softmax(result.outputs, axis=-1), batch.y[..., None], -1)
         clipped.append(float(-np.maximum(logs, np.log(LEAST)).mean(dtype=float)))
-        if number == 1 or found[-1] == max(found):
+        if number == 1 or values[-1] == max(values):
             radii[number] = spectral_radius(e.matrices_of(before, e.hidden)["Whh"])
     return {
-        "median": float(np.median(found)),
-        "large": sum(loss > LARGE for loss in found),
-        "largest": max(found),
+        "median": float(np.median(values)),
+        "large": sum(loss > LARGE for loss in values),
+        "largest": max(values),
         "clipped": max(clipped),
         "first_radius": radii[1],
-        "radius": radii[int(np.argmax(found))],
+        "radius": radii[int(np.argmax(values))],
     }
 
 
@@ -101,10 +102,10 @@ _GRID = grid(
     [
         ("iterations until solved", solved_at, ".0f"),
         ("best accuracy, %", accuracy, ".2f"),
-        ("best mean squared error", lambda row: row["best"].get("mse"), ".4f"),
+        ("best mean squared error", best("mse"), ".4f"),
     ],
     ("loss", "accuracy", "mse"),
-    lambda label: label.partition(",")[0],
+    panel_before(","),
 )
 
 NOTE = f"""
@@ -128,13 +129,13 @@ is the largest mean loss of a batch for the same outputs if probabilities are bo
 """
 
 
-def _jobs(found: Found, seeds: int, quick: bool) -> list[Job]:
+def _jobs(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
     return [job for seed in range(seeds) for job in _losses(seed, quick)] + _GRID.jobs(
-        found, seeds, quick
+        row_of, seeds, quick
     )
 
 
-def _table(found: Found, seeds: int, quick: bool) -> str:
+def _table(row_of: RowOf, seeds: int, quick: bool) -> str:
     columns = {
         "radius after a step": "first_radius",
         "median loss": "median",
@@ -149,14 +150,14 @@ def _table(found: Found, seeds: int, quick: bool) -> str:
             start,
             jobs[0][place].arguments["iterations"],
             *(
-                spread([row[name] for line in jobs if (row := found(line[place]))], ".3g")
+                spread([row[name] for line in jobs if (row := row_of(line[place]))], ".3g")
                 for name in columns.values()
             ),
         ]
         for place, start in enumerate(("chain", "orthogonal"))
     ]
     return (
-        _GRID.table(found, seeds, quick)
+        _GRID.table(row_of, seeds, quick)
         + NOTE
         + table(["start of copy", "iterations", *columns], lines)
     )
@@ -214,7 +215,7 @@ STUDIES = [
         ],
         [("iterations until solved", solved_at, ".0f"), ("best accuracy, %", accuracy, ".2f")],
         ("accuracy",),
-        lambda label: label.partition(",")[0],
+        panel_before(","),
         notes=FINDINGS["left-open"],
     ),
 ]

@@ -1,6 +1,6 @@
-"""How far the runs of a study are, and the time that they still need.
+"""The progress of a study's runs, and the time that they still need.
 
-Checked by: tests/studies/test_study_progress.py.
+Checked by: tests/studies/test_pages.py.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -11,24 +11,24 @@ from refnet.runs.rows import table
 from refnet.studies.costs import kind
 from refnet.studies.jobs import Job
 from refnet.studies.store import Store
-from refnet.studies.study import Found, Study
+from refnet.studies.study import RowOf, Study
 from refnet.studies.work import begun, shown
 
 __all__ = ["jobs_of", "progress", "status"]
 
 
-def jobs_of(study: Study, find: Found, seeds: int, quick: bool) -> dict[str, Job]:
+def jobs_of(study: Study, find: RowOf, seeds: int, quick: bool) -> dict[str, Job]:
     """All runs of the study, by key: those that are wanted, and those that a ladder has behind
     it."""
     climbed: dict[str, Job] = {}
 
-    def found(job: Job) -> dict[str, Any] | None:
+    def row_of(job: Job) -> dict[str, Any] | None:
         row = find(job)
         if row is not None and study.part in job.name:
             climbed[job.key] = job
         return row
 
-    wanted = study.jobs(found, seeds, quick)
+    wanted = study.jobs(row_of, seeds, quick)
     return climbed | {job.key: job for job in wanted}
 
 
@@ -64,20 +64,15 @@ class Times:
 
 
 def status(
-    study: Study,
-    store: Store,
-    seeds: int = 3,
-    quick: bool = False,
-    measured: Mapping[str, float] = {},
-    command: str = "",
+    study: Study, store: Store, seeds: int = 3, quick: bool = False, command: str = ""
 ) -> str:
     """A table of the study's runs: how far each is, and the time that it still needs, estimated
-    from those that have begun or ended, or else from ``measured``: the seconds of an iteration by
-    ``kind``. ``command``: how to measure them."""
+    from those that have begun or ended, or else from the study's ``paces``. ``command``: how to
+    measure them."""
     find, marks = shown(store), store.repetition()
     jobs = list(jobs_of(study, find, seeds, quick).values())
     rows = {job.key: find(job) for job in jobs}
-    times = Times(jobs, rows, measured)
+    times = Times(jobs, rows, study.paces)
     rows |= {job.key: begun(job, store, marks[job.key]) for job in jobs if job.key in marks}
     again = sum(map(bool, marks.values()))
     lines, left, unknown, short = [], 0.0, 0, 0
@@ -128,13 +123,13 @@ def progress(
     left: Collection[str],
     going: Collection[str],
     store: Store,
-    find: Found,
+    find: RowOf,
     marks: Mapping[str, str],
     measured: Mapping[str, float],
 ) -> str:
     """A line on the whole, and one on each run that is going on: how far it is, and the time that
     is left. ``jobs``: all runs by key; ``left``: the keys of those still to be done; ``marks``: of
-    those that are made again; ``measured``: as in ``status``."""
+    those that are made again; ``measured``: the seconds of an iteration by ``kind``."""
     rows = {
         key: begun(job, store, marks.get(key, "")) if key in left else find(job)
         for key, job in jobs.items()

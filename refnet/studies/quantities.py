@@ -1,6 +1,6 @@
-"""Figures of a run's row, which findings compare.
+"""Quantities of a run's row, which findings compare.
 
-Checked by: tests/studies/test_study_findings.py.
+Checked by: tests/studies/test_findings.py.
 """
 
 from collections.abc import Callable

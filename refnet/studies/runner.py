@@ -1,13 +1,13 @@
 """All runs of a study, on any executor, with nothing done twice.
 
-Checked by: tests/studies/test_studies.py, tests/studies/test_study_kills.py.
+Checked by: tests/studies/test_runs.py.
 """
 
 import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -19,6 +19,7 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from functools import partial
 from math import inf
 from multiprocessing.context import SpawnContext
 from pathlib import Path
@@ -77,8 +78,7 @@ class _Processes:
 
     def __init__(self) -> None:
         self.context = _Spawn()
-        self.pools: list[ProcessPoolExecutor] = []
-        self.calls: list[Future[Any]] = []  # the last one of each
+        self.calls: dict[ProcessPoolExecutor, Future[Any]] = {}  # the last one of each
 
     def _new(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(1, self.context, initializer=_begin, initargs=(os.getpid(),))
@@ -86,48 +86,44 @@ class _Processes:
     def submit(self, *call: Any) -> Future[Any]:
         """As ``concurrent.futures.Executor.submit``, to a process that has nothing to do; a new
         one if there is none."""
-        free = next((n for n, last in enumerate(self.calls) if last.done()), len(self.calls))
-        if free == len(self.pools):
-            self.pools.append(self._new())
+        pool = next((pool for pool, last in self.calls.items() if last.done()), None) or self._new()
         with starting():
             try:
-                made = self.pools[free].submit(*call)
+                future = pool.submit(*call)
             except BrokenProcessPool:
-                self.pools[free].shutdown(wait=False)
-                self.pools[free] = self._new()
-                made = self.pools[free].submit(*call)
-        self.calls[free : free + 1] = [made]
-        return made
+                del self.calls[pool]
+                pool = self._new()
+                future = pool.submit(*call)
+        self.calls[pool] = future
+        return future
 
     def end(self) -> None:
         """End the processes at once: every run goes on from its checkpoint."""
-        for pool in self.pools:
+        for pool in self.calls:
             pool.shutdown(wait=False, cancel_futures=True)
         stop([process for process in self.context.started if process.is_alive()])
 
 
 @contextmanager
-def _submitter(
-    workers: int, executor: Executor | None
-) -> Iterator[tuple[Callable[..., Future[Any]], float]]:
+def _submitter(executor: Executor | int) -> Iterator[tuple[Callable[..., Future[Any]], float]]:
     """A function to submit a run, and how many may be submitted at once."""
-    if executor is not None:
+    if not isinstance(executor, int):
         yield executor.submit, inf
         return
     processes = _Processes()
     try:
-        yield processes.submit, workers
+        yield processes.submit, executor
     finally:
         processes.end()
 
 
 @contextmanager
-def _going(executor: Executor | None) -> Iterator[None]:
+def _going(executor: Executor | int) -> Iterator[None]:
     """Say what to do if an executor that was given takes no more runs, or has given them up."""
     try:
         yield
     except (BrokenExecutor, CancelledError, RuntimeError) as error:
-        if executor is None:
+        if isinstance(executor, int):
             raise
         raise OSError(
             f"the executor ({type(executor).__name__}) has ended before its runs did: "
@@ -137,43 +133,152 @@ def _going(executor: Executor | None) -> Iterator[None]:
 
 
 @contextmanager
-def _place(folder: Path) -> Iterator[os.stat_result]:
-    """What identifies a folder in the block, which keeps it open: the number of one that is gone
-    would be free for a new one. (Windows opens no folder, and uses no number again.)"""
-    if os.name != "posix":
-        yield os.stat(folder)
-        return
-    number = os.open(folder, os.O_RDONLY)
+def _place(folder: Path) -> Iterator[Callable[[], None]]:
+    """A function that raises OSError if this is no longer the folder that it is now. The block
+    keeps the folder open: the number of a folder that is gone would be free for a new one.
+    (Windows opens no folder, and uses no number again.)"""
+    number = os.open(folder, os.O_RDONLY) if os.name == "posix" else None
+    place = os.stat(folder)
+
+    def check() -> None:
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(folder), place):
+                return
+        raise OSError(
+            f"{folder} was moved, removed or replaced while its runs were going on, and "
+            "nothing more is written there; start the study again where its folder is now"
+        )
+
     try:
-        yield os.fstat(number)
+        yield check
     finally:
-        os.close(number)
+        if number is not None:
+            os.close(number)
 
 
-def _check(folder: Path, place: os.stat_result) -> None:
-    """Raise OSError if this is no longer the folder of that place."""
-    with suppress(FileNotFoundError):
-        if os.path.samestat(os.stat(folder), place):
-            return
-    raise OSError(
-        f"{folder} was moved, removed or replaced while its runs were going on, and "
-        "nothing more is written there; start the study again where its folder is now"
-    )
+class _Runs:
+    """The runs of a study: those that are left, and those that have been sent to a worker."""
+
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        sizes: tuple[int, bool],
+        repeat: bool,
+        tell: Callable[[str], object],
+    ) -> None:
+        self.study, self.store, self.sizes, self.tell = study, store, sizes, tell
+        self.repeat = repeat
+        self.rows = store.rows()
+        self.pending: dict[Future[Any], Job] = {}
+        self.failed: dict[str, str] = {}
+        self.deaths: Counter[str] = Counter()
+        self.busy: dict[str, float] = {}  # when they are tried again
+        self.reached: set[str] = set()  # by this repetition
+        if repeat:
+            jobs = self.climbed()
+            done = {key for key, job in jobs.items() if store.done(job, self.rows) is not None}
+            self.reached = set(jobs)
+            store.repeat(done, self.reached - done)
+        elif waiting := sum(map(bool, store.repetition().values())):
+            tell(f"{waiting} runs are still to be made again; --repeat goes on with them")
+
+    def climbed(self) -> dict[str, Job]:
+        """The runs that there are, whether or not they are to be made again."""
+        return jobs_of(self.study, partial(self.store.done, rows=self.rows), *self.sizes)
+
+    def row_of(self, job: Job) -> dict[str, Any] | None:
+        """The row of a run that is done, and not to be made again."""
+        return None if job.key in self.marks else self.store.done(job, self.rows)
+
+    def read(self) -> None:
+        """See what is left."""
+        self.rows = self.store.rows()
+        self.marks = self.store.repetition() if self.repeat else {}
+        self.left = {
+            job.key: job
+            for job in self.study.jobs(self.row_of, *self.sizes)
+            if self.row_of(job) is None and job.name not in self.failed
+        }
+        self.busy = {key: until for key, until in self.busy.items() if key in self.left}
+
+    def sendable(self) -> list[Job]:
+        """The runs that are left, have not been sent, and are not to be tried later."""
+        sent, now = {job.key for job in self.pending.values()}, time.monotonic()
+        return [
+            job
+            for key, job in self.left.items()
+            if key not in sent and self.busy.get(key, 0) <= now
+        ]
+
+    def progress(self) -> str:
+        """How far all runs are."""
+        return progress(
+            jobs_of(self.study, self.row_of, *self.sizes),
+            self.left.keys(),
+            [job.key for job in self.pending.values() if job.key in self.left],
+            self.store,
+            self.row_of,
+            self.marks,
+            self.study.paces,
+        )
+
+    def fault(self, job: Job, future: Future[Any]) -> BaseException | None:
+        """Why a run has brought no row."""
+        if (error := future.exception()) is not None:
+            return error
+        row = future.result()
+        if self.store.done(job, {row["key"]: row}) is not None and (
+            not self.marks.get(job.key) or "repetition" in row
+        ):
+            return None
+        return ValueError(
+            "came back with other settings: the worker has another "
+            "version of refnet; install this one there"
+        )
+
+    def add(self, job: Job, row: dict[str, Any]) -> None:
+        """Add the row of a run that has ended."""
+        if self.repeat:
+            self.rows[job.key] = row
+            after = self.climbed().keys()
+            # a ladder that fails earlier than before does without what follows, and one
+            # that climbs has a next run, which is left as soon as this one is not
+            self.store.forget(self.reached - after)
+            self.store.repeat((), after - self.reached)
+            self.reached |= after
+        self.store.append(row)
+        self.left.pop(job.key, None)
+        self.tell(f"[{len(self.left)} to go] {_line(row)}")
+
+    def fail(self, job: Job, error: BaseException, remote: bool) -> None:
+        """Try a run again that another process works on, or whose process was killed; any other
+        error is its end."""
+        if isinstance(error, BusyError):
+            self.busy[job.key] = time.monotonic() + PAUSE
+        elif isinstance(error, BrokenProcessPool) and self.deaths[job.key] < DEATHS:
+            self.deaths[job.key] += 1
+        else:
+            self.failed[job.name] = _why(error, remote)
+            self.tell(f"{job.name}: {self.failed[job.name]}")
+
+    @contextmanager
+    def saved(self, check: Callable[[], None]) -> Iterator[None]:
+        """Whatever ends the block, the rows that have come back are added."""
+        try:
+            yield
+        finally:
+            for future, job in self.pending.items():
+                with suppress(Exception):  # the user is told what ended the block
+                    if future.done():
+                        row = future.result()
+                        if self.store.done(job, {row["key"]: row}) is not None:
+                            check()
+                            self.store.append(row)
 
 
-@contextmanager
-def _kept(pending: dict[Future[Any], Job], store: Store, place: os.stat_result) -> Iterator[None]:
-    """Whatever ends the block, the rows that have come back are added."""
-    try:
-        yield
-    finally:
-        for future, job in pending.items():
-            with suppress(Exception):  # what ended the block is what is told
-                if future.done():
-                    row = future.result()
-                    if store.done(job, {row["key"]: row}) is not None:
-                        _check(store.folder, place)
-                        store.append(row)
+def _silent(text: str) -> None:
+    pass
 
 
 def run(
@@ -181,21 +286,18 @@ def run(
     store: Store,
     seeds: int = 3,
     quick: bool = False,
-    workers: int = 1,
-    executor: Executor | None = None,
+    executor: Executor | int = 1,
     repeat: bool = False,
-    tell: Callable[[str], None] = lambda text: None,
+    tell: Callable[[str], object] = _silent,
     threads: int = 1,
-    measured: Mapping[str, float] = {},
 ) -> dict[str, str]:
     """Make all runs of the study that are not done; returns the errors of those that failed.
 
-    ``executor``: any concurrent.futures.Executor, such as ``distributed.Client(address)
-    .get_executor(retries=3)``; without one, ``workers`` processes. Workers make the store's folder
+    ``executor``: a number of processes, or any concurrent.futures.Executor, such as
+    ``distributed.Client(address).get_executor(retries=3)``. Workers make the store's folder
     where they are; it need be the same one only to go on with unfinished runs: rows come back to
     here. ``threads``: of each run, to the same bits with any number. ``tell``: takes a line for
-    each run that has ended and, every minute, the progress; ``measured``: the seconds of an
-    iteration by ``refnet.studies.costs.kind``, for runs like which none has been made.
+    each run that has ended and, every minute, the progress.
     ``repeat``: make the runs that are done once more; new rows replace old ones. After an
     interruption, or if a run failed, a call with ``repeat`` goes on with those that are left.
 
@@ -204,117 +306,49 @@ def run(
     only what came after their last evaluation. Raises OSError if the folder cannot be made, if it
     is moved or removed, or if the executor has ended; rows that have come back by then are added.
     """
-    whole("workers", workers)
+    remote = not isinstance(executor, int)
+    if not remote:
+        whole("executor", executor)
     whole("threads", threads)
     with naming(store.folder):
         store.folder.mkdir(parents=True, exist_ok=True)
-    failed: dict[str, str] = {}
-    deaths: Counter[str] = Counter()
-
-    def reached(rows: dict[str, dict[str, Any]]) -> dict[str, Job]:
-        return jobs_of(study, lambda job: store.done(job, rows), seeds, quick)
-
-    named: set[str] = set()
-    if repeat:
-        rows = store.rows()
-        jobs = reached(rows)
-        done = {key for key, job in jobs.items() if store.done(job, rows) is not None}
-        named = set(jobs)
-        store.repeat(done, named - done)
-    elif waiting := sum(map(bool, store.repetition().values())):
-        tell(f"{waiting} runs are still to be made again; --repeat goes on with them")
-    pending: dict[Future[Any], Job] = {}
-    busy: dict[str, float] = {}
-    tried = False
+    runs = _Runs(study, store, (seeds, quick), repeat, tell)
     report = 0.0
-    with (
-        _place(store.folder) as place,
-        _submitter(workers, executor) as (submit, most),
-        _kept(pending, store, place),
-    ):
-        while True:
-            _check(store.folder, place)
-            rows = store.rows()
-            marks = store.repetition() if repeat else {}
-
-            def found(job: Job) -> dict[str, Any] | None:
-                return None if job.key in marks else store.done(job, rows)
-
-            wanted = study.jobs(found, seeds, quick)
-            left = {job.key: job for job in wanted if found(job) is None and job.name not in failed}
-            busy = {key: until for key, until in busy.items() if key in left}
-            sent = {job.key for job in pending.values()}
-            if not report:
-                store.clear(job for job in reached(rows).values() if found(job) is not None)
-            if left and not tried:
-                store.writable()
-                tried = True
-            for key, job in left.items():
-                if len(pending) < most and key not in sent and busy.get(key, 0) <= time.monotonic():
+    with _place(store.folder) as check, _submitter(executor) as (submit, most), runs.saved(check):
+        runs.read()
+        store.clear(job for job in runs.climbed().values() if runs.row_of(job) is not None)
+        if runs.left:
+            store.writable()
+        while runs.pending or runs.left:
+            for job in runs.sendable():
+                if len(runs.pending) < most:
+                    mark = runs.marks.get(job.key, "")
                     with _going(executor):
-                        pending[submit(execute, job, store.folder, marks.get(key, ""), threads)] = (
-                            job
-                        )
-            if not pending and not left:
-                return failed
+                        runs.pending[submit(execute, job, store.folder, mark, threads)] = job
             if time.monotonic() >= report:
-                tell(
-                    progress(
-                        jobs_of(study, found, seeds, quick),
-                        left.keys(),
-                        [job.key for job in pending.values() if job.key in left],
-                        store,
-                        found,
-                        marks,
-                        measured,
-                    )
-                )
+                tell(runs.progress())
                 report = time.monotonic() + EVERY
-            if not pending:
+            if not runs.pending:
                 time.sleep(PAUSE)
             # what is wanted changes when a run ends; before, there is only a busy one to try again
-            for future in wait(
-                pending, PAUSE if busy else max(report - time.monotonic(), 0), FIRST_COMPLETED
-            ).done:
-                job = pending[future]
-                busy.pop(job.key, None)
+            patience = PAUSE if runs.busy else max(report - time.monotonic(), 0)
+            for future in wait(runs.pending, patience, FIRST_COMPLETED).done:
+                job = runs.pending[future]
+                runs.busy.pop(job.key, None)
                 with _going(executor):
-                    error = future.exception()
+                    error = runs.fault(job, future)
                 if error is None:
-                    row = future.result()
-                    if (
-                        store.done(job, {row["key"]: row}) is None
-                        or marks.get(job.key)
-                        and "repetition" not in row
-                    ):
-                        error = ValueError(
-                            "came back with other settings: the worker has another "
-                            "version of refnet; install this one there"
-                        )
-                if error is None:
-                    _check(store.folder, place)
-                    if repeat:
-                        rows[job.key] = row
-                        after = reached(rows).keys()
-                        # a ladder that fails earlier than before does without what follows, and one
-                        # that climbs has a next run, which is left as soon as this one is not
-                        store.forget(named - after)
-                        store.repeat((), after - named)
-                        named |= after
-                    store.append(row)
-                    left.pop(job.key, None)
-                    tell(f"[{len(left)} to go] {_line(row)}")
-                elif isinstance(error, BusyError):
-                    busy[job.key] = time.monotonic() + PAUSE
-                elif isinstance(error, BrokenProcessPool) and deaths[job.key] < DEATHS:
-                    deaths[job.key] += 1
+                    check()
+                    runs.add(job, future.result())
                 else:
-                    failed[job.name] = _why(error, executor is not None)
-                    tell(f"{job.name}: {failed[job.name]}")
-                del pending[future]
+                    runs.fail(job, error, remote)
+                del runs.pending[future]
+            check()
+            runs.read()
+    return runs.failed
 
 
-def _why(error: BaseException, elsewhere: bool) -> str:
+def _why(error: BaseException, remote: bool) -> str:
     if isinstance(error, BrokenProcessPool):
         return (
             f"its process was killed {DEATHS + 1} times ({error}), by the system for want of "
@@ -323,7 +357,7 @@ def _why(error: BaseException, elsewhere: bool) -> str:
             "refnet study --list"
         )
     return f"{type(error).__name__}: {told(error)}" + "".join(
-        f" ({note})" for note in getattr(error, "__notes__", ()) if elsewhere
+        f" ({note})" for note in getattr(error, "__notes__", ()) if remote
     )
 
 

@@ -1,11 +1,11 @@
 """A study's folder: ``rows.jsonl``, one line a finished run, ``unfinished/KEY`` with the run folder
-of each run that has begun, so that another process or machine can go on, and ``repeat.json``, the
-runs that are to be made again, by key, each with the mark that its new row will carry.
+of each run that has begun, so that a later process goes on with it, and ``repeat.json``, the runs
+that are to be made again, by key, each with the mark that its new row will carry.
 
 A line is a JSON object: ``key``, ``settings``, what the run returned, and ``sha256``, the digest
 of the JSON text of all other entries (keys sorted, Python's default separators).
 
-Checked by: tests/studies/test_study_store.py.
+Checked by: tests/studies/test_store.py.
 """
 
 import codecs
@@ -53,8 +53,8 @@ def row_of(line: bytes) -> dict[str, Any]:
 
 def line_of(row: dict[str, Any]) -> bytes:
     """A row with its digest, as it is written."""
-    made = json.loads(json.dumps(plain(row), allow_nan=False))  # as it will be read
-    return json.dumps({**made, "sha256": _digest(made)}, sort_keys=True).encode() + b"\n"
+    row = json.loads(json.dumps(plain(row), allow_nan=False))  # as it will be read
+    return json.dumps({**row, "sha256": _digest(row)}, sort_keys=True).encode() + b"\n"
 
 
 def _torn(line: bytes) -> bool:

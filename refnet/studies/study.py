@@ -1,80 +1,86 @@
 """What a study is."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from refnet.studies.jobs import Job
 from refnet.training.protocols import PROTOCOLS
 
-__all__ = ["Found", "Study", "only", "protocols", "spread", "under"]
+__all__ = ["RowOf", "Study", "only", "protocols", "rows_of", "spread", "under", "unknown"]
 
-Found = Callable[[Job], dict[str, Any] | None]
+RowOf = Callable[[Job], dict[str, Any] | None]
 """The row of a job, or None while it is not done."""
+
+
+def unknown(job: Job) -> None:
+    """No job is done."""
+
+
+def rows_of(row_of: RowOf, jobs: Iterable[Job]) -> list[dict[str, Any]]:
+    """The rows of those jobs that are done."""
+    return [row for job in jobs if (row := row_of(job)) is not None]
 
 
 @dataclass(frozen=True)
 class Study:
     """A published table or figure, and the runs that make it again.
 
-    ``jobs(found, seeds, quick)``: the runs that are wanted, given those that are done; a ladder
+    ``jobs(row_of, seeds, quick)``: the runs that are wanted, given those that are done; a ladder
     of lengths wants the next rung only when the last one is solved. ``quick``: a small version,
-    of one or two minutes. ``table(found, seeds, quick)``: Markdown, our numbers beside the
-    printed ones. ``figure(found, seeds, quick)``: a Matplotlib figure, if the study has one, or
+    of one or two minutes. ``table(row_of, seeds, quick)``: Markdown, our numbers beside the
+    printed ones. ``figure(row_of, seeds, quick)``: a Matplotlib figure, if the study has one, or
     None while it has nothing to draw.
     ``part``: text that the names of its runs contain. ``open_ended``: a run that solves its task
     makes a further one wanted.
     ``search``: the study that searches this one's printed parameters again, in the same folder.
     ``switched(protocol)``: the same study under another protocol of the same authors.
+    ``paces``: the seconds of an iteration by ``refnet.studies.costs.kind``, as measured on this
+    machine, to estimate the time of runs like which none has been made.
     """
 
     name: str
     title: str
-    jobs: Callable[[Found, int, bool], list[Job]]
-    table: Callable[[Found, int, bool], str]
-    figure: Callable[[Found, int, bool], Any] | None = None
+    jobs: Callable[[RowOf, int, bool], list[Job]]
+    table: Callable[[RowOf, int, bool], str]
+    figure: Callable[[RowOf, int, bool], Any] | None = None
     part: str = ""
     open_ended: bool = False
     search: "Study | None" = None
     switched: "Callable[[str], Study] | None" = None
+    paces: Mapping[str, float] = field(default_factory=dict)
 
 
 def protocols(study: Study, quick: bool = False) -> list[str]:
     """The protocols that the study's runs follow, that of the first run first."""
-    return list(
-        dict.fromkeys(
-            job.config.protocol
-            for job in study.jobs(lambda job: None, 1, quick)
-            if job.config is not None
-        )
-    )
+    configs = [job.config for job in study.jobs(unknown, 1, quick)]
+    return list(dict.fromkeys(config.protocol for config in configs if config is not None))
 
 
 def under(study: Study, protocol: str) -> Study:
     """The study under another protocol of the same authors, with a folder of its own. Raises
     ValueError if there is none of that name."""
-    own = protocols(study)
+    followed = protocols(study)
     if study.switched is None:
-        known = own if len(own) == 1 else []
+        known = followed if len(followed) == 1 else []
     else:
-        known = [name for name in PROTOCOLS if name.partition("/")[0] == own[0].partition("/")[0]]
+        authors = followed[0].partition("/")[0]
+        known = [name for name in PROTOCOLS if name.partition("/")[0] == authors]
     if protocol not in known:
         raise ValueError(
             f"--protocol {protocol}: study {study.name} can follow "
-            + (" or ".join(known) or ", ".join(["none but its runs' own", *own]))
+            + (" or ".join(known) or ", ".join(["none but its runs' own", *followed]))
         )
-    return study if protocol == own[0] or study.switched is None else study.switched(protocol)
+    return study if protocol == followed[0] or study.switched is None else study.switched(protocol)
 
 
 def only(study: Study, text: str) -> Study:
     """The study with only the runs whose names contain the text; its table has all rows."""
-    return replace(
-        study,
-        part=text,
-        jobs=lambda found, seeds, quick: [
-            job for job in study.jobs(found, seeds, quick) if text in job.name
-        ],
-    )
+
+    def jobs(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
+        return [job for job in study.jobs(row_of, seeds, quick) if text in job.name]
+
+    return replace(study, part=text, jobs=jobs)
 
 
 def spread(values: list[float], form: str = ".2f", of: int = 0) -> str:

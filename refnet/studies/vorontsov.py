@@ -9,13 +9,14 @@ from typing import Any
 from refnet.runs.rows import table
 from refnet.studies.comparison import stated
 from refnet.studies.findings import FINDINGS
-from refnet.studies.grid import Cell, accuracy, grid, last_accuracy, solved_at
+from refnet.studies.grid import Cell, accuracy, grid, last_accuracy, panel_before, solved_at
 from refnet.studies.jobs import Job
+from refnet.studies.quantities import best, characters, final
 from refnet.studies.spectra import evolution
-from refnet.studies.study import Found, Study, spread
+from refnet.studies.study import RowOf, Study, rows_of, spread
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
 from refnet.training.protocols import preset
+from refnet.training.steps import Run, step
 
 __all__ = ["STUDIES", "SUMMED"]
 
@@ -45,72 +46,35 @@ MARGINS = ("0", "0.001", "0.01", "0.1", "1", "none")
 SOFT = ("1", "0.1", "0.01", "0.001", "0.0001", "0")
 
 
-def _panel(label: str) -> str:
-    return label.partition(",")[0]
-
-
 # with a loss averaged over the steps, or with the gradient's norm clipped at 100, SGD at the
 # printed rate does not get there: study causes
 SUMMED = {"optimizer": "sgd", "rate": 1e-5, "reduction": "batch_mean", "clip": "step"}
 
-_SOFT = [
-    *(
-        Cell(
-            f"dense T = 200, lambda {strength}",
-            {
-                "task": "copy",
-                "length": 200,
-                "transition": "dense",
-                "method": "open",
-                "strength": float(strength),
-                "rate": 1e-5,
-                "protocol": PROTOCOL,
-            },
-            quick={"task": "copy:samples=500", "length": 20, "iterations": 500},
-        )
-        for strength in SOFT
-    ),
-    *(
-        Cell(
-            f"factorised T = 500, lambda {strength}",
-            {
-                "task": "copy",
-                "length": 500,
-                "transition": "svd:margin=none",
-                "method": "open",
-                "strength": float(strength),
-                "protocol": PROTOCOL,
-            },
-        )
-        for strength in SOFT
-    ),
-    *(
-        Cell(
-            f"prior T = 200, strength {strength}",
-            {
-                "task": "copy",
-                "length": 200,
-                "transition": f"svd:margin=none,prior={strength}",
-                **SUMMED,
-                "protocol": PROTOCOL,
-            },
-        )
-        for strength in SOFT
-    ),
-    *(
-        Cell(
-            f"prior with margin 1 T = 200, strength {strength}",
-            {
-                "task": "copy",
-                "length": 200,
-                "transition": f"svd:margin=1,prior={strength}",
-                **SUMMED,
-                "protocol": PROTOCOL,
-            },
-        )
-        for strength in SOFT
-    ),
-]
+
+def _soft(kind: str, strength: str) -> Cell:
+    """A cell of Figure 4: a penalty on W'W - I, or a prior on the spectrum."""
+    settings: dict[str, Any]
+    quick: dict[str, Any] = {}
+    if kind == "dense":
+        settings = {"length": 200, "transition": "dense", "method": "open", "rate": 1e-5}
+        quick = {"task": "copy:samples=500", "length": 20, "iterations": 500}
+    elif kind == "factorised":
+        settings = {"length": 500, "transition": "svd:margin=none", "method": "open"}
+    else:
+        margin = "1" if kind == "prior with margin 1" else "none"
+        transition = f"svd:margin={margin},prior={strength}"
+        settings = {"length": 200, "transition": transition, **SUMMED}
+    penalty = settings.get("method") == "open"
+    return Cell(
+        f"{kind} T = {settings['length']}, {'lambda' if penalty else 'strength'} {strength}",
+        {
+            "task": "copy",
+            **settings,
+            **({"strength": float(strength)} if penalty else {}),
+            "protocol": PROTOCOL,
+        },
+        quick=quick,
+    )
 
 
 def _rows(
@@ -190,20 +154,8 @@ LONGEST = {"0": "-", "0.001": "before wider ones", "none": "never"}
 """When the copy task at T = 10,000 is solved, as the text says it of all margins but 0."""
 
 _CHARACTERS = [
-    (
-        "bits per character, ends of lines counted",
-        lambda row: row["best"].get("test_bpc_with_ends"),
-        ".3f",
-    ),
-    (
-        "accuracy so counted, %",
-        lambda row: (
-            None
-            if "test_accuracy_with_ends" not in row["best"]
-            else 100 * row["best"]["test_accuracy_with_ends"]
-        ),
-        ".2f",
-    ),
+    ("bits per character, ends of lines counted", best("test_bpc_with_ends"), ".3f"),
+    ("accuracy so counted, %", characters, ".2f"),
 ]
 
 TABLE_5 = {128: (21.9, 40.4), 500: (46.7, 161.4), 1000: (95.4, 711.2)}
@@ -248,16 +200,14 @@ def _timing(hidden: int, seed: int, quick: bool) -> Job:
     )
 
 
-def _timings(found: Found, seeds: int, quick: bool) -> list[Job]:
+def _timings(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
     return [_timing(hidden, seed, quick) for seed in range(seeds) for hidden in TABLE_5]
 
 
-def _timing_table(found: Found, seeds: int, quick: bool) -> str:
+def _timing_table(row_of: RowOf, seeds: int, quick: bool) -> str:
     lines, ended = [], {}
     for hidden, (sgd, geosgd) in TABLE_5.items():
-        rows = [
-            row for seed in range(seeds) if (row := found(_timing(hidden, seed, quick))) is not None
-        ]
+        rows = rows_of(row_of, [_timing(hidden, seed, quick) for seed in range(seeds)])
         ended[str(hidden)] = rows
         lines.append(
             [
@@ -318,6 +268,11 @@ _TABLE_3_CODE = replace(
     switched=None,
 )
 
+
+def _table_3_by_the_code(protocol: str) -> Study:
+    return _TABLE_3_CODE
+
+
 STUDIES = [
     Study(
         "table-5",
@@ -331,20 +286,24 @@ STUDIES = [
         [cell for length in (200, 500, 1000) for cell in _copy(length, MARGINS)],
         [("iterations until 99%", solved_at, ".0f")],
         ("accuracy", "s_min", "s_max"),
-        _panel,
+        panel_before(","),
         notes=FINDINGS["figure-1"],
     ),
     grid(
         "figure-4",
         "Figure 4 of Vorontsov et al.: the copy task with soft constraints (with a "
         "prior, a sequence's losses are added, and gradients clipped as in the code)",
-        _SOFT,
+        [
+            _soft(kind, strength)
+            for kind in ("dense", "factorised", "prior", "prior with margin 1")
+            for strength in SOFT
+        ],
         [
             ("iterations until 99%", solved_at, ".0f"),
             ("accuracy at the end, %", last_accuracy, ".1f"),
         ],
         ("accuracy",),
-        _panel,
+        panel_before(","),
         notes=FINDINGS["figure-4"],
     ),
     grid(
@@ -376,7 +335,7 @@ STUDIES = [
             draw=evolution,
             notes=FINDINGS["table-3"],
         ),
-        switched=lambda protocol: _TABLE_3_CODE,
+        switched=_table_3_by_the_code,
     ),
     _TABLE_3_CODE,
     grid(
@@ -404,7 +363,7 @@ STUDIES = [
             )
             for margin in ("0", "1", "10", "100", "none")
         ],
-        [("best mean squared error", lambda row: row["best"].get("mse"), ".4f")],
+        [("best mean squared error", best("mse"), ".4f")],
         ("mse", *SPECTRUM[2:]),
         notes=FINDINGS["figure-5"],
     ),
@@ -456,12 +415,9 @@ STUDIES = [
                 ("over 90",),
             ),
         ],
-        [
-            ("accuracy, %", accuracy, ".2f"),
-            ("slope at the end", lambda row: row["final"].get("slope"), ".2f"),
-        ],
+        [("accuracy, %", accuracy, ".2f"), ("slope at the end", final("slope"), ".2f")],
         ("accuracy",),
-        _panel,
+        panel_before(","),
         notes=FINDINGS["appendix"],
     ),
     grid(

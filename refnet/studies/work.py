@@ -1,6 +1,6 @@
-"""How a run is carried out, wherever it is sent.
+"""How a process carries out a run, wherever the run is sent.
 
-Checked by: tests/studies/test_studies.py.
+Checked by: tests/studies/test_runs.py.
 """
 
 import platform
@@ -24,7 +24,7 @@ from refnet.runs.read import FileError, contents, json_of, reading
 from refnet.runs.rows import LIMIT, Rows, environment, machine, read_rows
 from refnet.studies.jobs import Job, code_digest
 from refnet.studies.store import Store, line_of, row_of
-from refnet.studies.study import Found
+from refnet.studies.study import RowOf
 from refnet.training import loop
 from refnet.training.config import Config
 
@@ -63,7 +63,7 @@ def execute(job: Job, folder: Path, mark: str = "", threads: int = 1) -> dict[st
             if mark:
                 _renew(folder, mark)
             at, codes = commit(), _note_code(folder, job.function)
-            made = (
+            outcome = (
                 _call(job, folder)
                 if job.config is None
                 else _train(job, job.config, folder / "run")
@@ -75,7 +75,7 @@ def execute(job: Job, folder: Path, mark: str = "", threads: int = 1) -> dict[st
             raise
         return row
     return {
-        **made,
+        **outcome,
         "key": job.key,
         "name": job.name,
         "settings": job.settings,
@@ -153,23 +153,21 @@ def _call(job: Job, folder: Path) -> dict[str, Any]:
     path = folder / "made.json"
     if path.exists():
         with reading(path, f"remove {folder}, and it is made again"):
-            kept = row_of(data := contents(path, LIMIT))
-            if (
-                line_of(kept) != data
-                or kept["key"] != job.key
-                or type(kept.get("made")) is not dict
-            ):
+            saved = row_of(data := contents(path, LIMIT))
+            outcome = saved.get("made")
+            if line_of(saved) != data or saved["key"] != job.key or type(outcome) is not dict:
                 raise ValueError("is not what this run has made")
-            made: dict[str, Any] = kept["made"]
-            return made
+            return outcome
     module, name = job.function.split(":")
     started = time.perf_counter()
-    made = getattr(import_module(module), name)(**job.arguments)
-    made["machines"] = [machine()]
-    made["seconds"] = round(time.perf_counter() - started, 1)
-    line = line_of({"key": job.key, "settings": job.settings, "made": made})
+    outcome = {
+        **getattr(import_module(module), name)(**job.arguments),
+        "machines": [machine()],
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+    line = line_of({"key": job.key, "settings": job.settings, "made": outcome})
     write_atomically(path, lambda file: file.write(line))
-    return made
+    return outcome
 
 
 def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
@@ -184,7 +182,7 @@ def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
     except loop.NotFiniteError as error:
         rows = read_rows(folder / "rows.jsonl")
         best = json_of(contents(folder / "summary.json", LIMIT))["best"]
-        made = {
+        outcome = {
             "state": "diverged",
             "iterations": rows[-1]["iteration"] if rows else 0,
             "best": best,
@@ -194,7 +192,7 @@ def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
         }
     else:
         rows = read_rows(folder / "rows.jsonl")
-        made = {
+        outcome = {
             "state": summary.state,
             "iterations": summary.iteration,
             "best": summary.best,
@@ -202,7 +200,7 @@ def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
             "seconds": round(summary.seconds, 1),
         }
     saved = checkpoint.load(folder / "checkpoint.npz", loop.identity(config))
-    return {**made, "curve": _curve(job, rows), "machines": saved.record["machines"]}
+    return {**outcome, "curve": _curve(job, rows), "machines": saved.record["machines"]}
 
 
 def _or_remove(error: Exception, folder: Path) -> str:
@@ -228,19 +226,19 @@ def begun(job: Job, store: Store, mark: str = "") -> dict[str, Any] | None:
     }
     try:
         saved = checkpoint.load(folder / "checkpoint.npz", loop.identity(job.config))
-        made = Rows.counted(folder / "rows.jsonl", saved.record["rows"])[0].rows
+        rows = Rows.counted(folder / "rows.jsonl", saved.record["rows"])[0].rows
     except (checkpoint.CheckpointError, FileError, KeyError, TypeError) as error:
         return row | {"damaged": _or_remove(error, folder)} if folder.exists() else None
     return row | {
         "iterations": saved.position["iteration"],
         "seconds": saved.position["seconds"],
         "best": saved.position["best"],
-        "final": made[-1] if made else {},
-        "curve": _curve(job, made),
+        "final": rows[-1] if rows else {},
+        "curve": _curve(job, rows),
     }
 
 
-def shown(store: Store) -> Found:
+def shown(store: Store) -> RowOf:
     """What tables and figures are made of: the row of a run that has ended, or how far it is."""
 
     def size() -> int:
@@ -248,7 +246,7 @@ def shown(store: Store) -> Found:
 
     read, rows = size(), store.rows()
 
-    def found(job: Job) -> dict[str, Any] | None:
+    def row_of_job(job: Job) -> dict[str, Any] | None:
         nonlocal read, rows
         row = store.done(job, rows) or begun(job, store)
         if (row is None or "damaged" in row) and size() != read:
@@ -257,7 +255,7 @@ def shown(store: Store) -> Found:
             row = store.done(job, rows) or row
         return row
 
-    return found
+    return row_of_job
 
 
 def _curve(job: Job, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -267,15 +265,15 @@ def _curve(job: Job, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
         return {}
     if not rows:
         return {name: [] for name in ("iteration", *job.curve)}
-    kept, half, last = rows, POINTS // 2, len(rows) - 1
+    points, half, last = rows, POINTS // 2, len(rows) - 1
     if len(rows) > POINTS:
-        kept = [
+        points = [
             rows[n]
             for n in sorted(
                 {*np.linspace(0, last, half).astype(int), *np.geomspace(1, last, half).astype(int)}
             )
         ]
-    return {name: [_rounded(row.get(name)) for row in kept] for name in ("iteration", *job.curve)}
+    return {name: [_rounded(row.get(name)) for row in points] for name in ("iteration", *job.curve)}
 
 
 def _rounded(value: Any) -> Any:

@@ -167,14 +167,14 @@ def classified(outputs: Array, labels: Array) -> dict[str, float]:
     finite = np.isfinite(wide)
     with np.errstate(invalid="ignore", over="ignore"):
         wide = wide - wide.max(axis=0)
-        own = wide[labels, np.arange(len(labels))]
-        right = own == 0
+        target = wide[labels, np.arange(len(labels))]
+        right = target == 0
         top = wide == 0
         if not finite.all() or np.count_nonzero(top) > len(labels):
             right &= finite.all(axis=0)
             tied = np.flatnonzero(right & (top.sum(axis=0) > 1))
             right[tied] = wide[:, tied].argmax(axis=0) == labels[tied]
-        loss = np.log(np.exp(wide).sum(axis=0)) - own
+        loss = np.log(np.exp(wide).sum(axis=0)) - target
     return {
         "count": len(labels),
         "errors": len(labels) - int(right.sum()),

@@ -1,8 +1,8 @@
-"""A data set's files: found, or downloaded, and never used before they are checked.
+"""A data set's files: found or downloaded, and always checked before use.
 
-A file is looked for in the folder named by REFNET_DATA (there, or in a folder of the data
-set's name), then in the user's cache, plain or gz; what may be downloaded is fetched into the
-cache. Unpacking is bounded and the unpacked bytes have to match a pinned sha256.
+refnet looks for a file in the folder named by REFNET_DATA (there, or in a folder of the data
+set's name), then in the user's cache, plain or gz. It downloads what is free to download into the
+cache. Unpacking is bounded, and the unpacked bytes must match a pinned sha256.
 
 Checked by: tests/tasks/test_data_files.py.
 """
@@ -81,10 +81,10 @@ def load(
     Traceback (most recent call last):
     FileNotFoundError: ...
     """
-    found = find(source)
-    if found:
-        with found.open("rb") as file:
-            return _checked(file, source, parse, str(found))
+    path = find(source)
+    if path:
+        with path.open("rb") as file:
+            return _checked(file, source, parse, str(path))
     target = user_cache() / source.folder / f"{source.name}.gz"
     failures = []
     for mirror in mirrors:
@@ -133,10 +133,10 @@ def _checked(
         raise ValueError(f"{error} ({short})") from None
     if short:
         raise ValueError(f"{where}: {short}")
-    found = sha256(data).hexdigest()
-    if found != source.sha256:
+    digest = sha256(data).hexdigest()
+    if digest != source.sha256:
         raise ValueError(
-            f"{where}: sha256 of the unpacked bytes is {found}; need "
+            f"{where}: sha256 of the unpacked bytes is {digest}; need "
             f"{source.sha256}: the file is damaged or another one; replace it"
         )
     return parsed
@@ -186,9 +186,9 @@ def parse_idx(data: bytes, shape: tuple[int, ...], where: str) -> Array:
             f"{where}: magic number is {magic}; need {need}, IDX of unsigned bytes "
             f"in {len(shape)} dimensions: it is another file"
         )
-    found = tuple(np.frombuffer(data, ">u4", len(shape), 4).tolist())
-    if found != shape:
-        raise ValueError(f"{where}: dimensions are {found}; need {shape}: it is another file")
+    sizes = tuple(np.frombuffer(data, ">u4", len(shape), 4).tolist())
+    if sizes != shape:
+        raise ValueError(f"{where}: dimensions are {sizes}; need {shape}: it is another file")
     body = len(data) - header
     if body != np.prod(shape):
         raise ValueError(

@@ -194,10 +194,10 @@ class Images(Task):
                 read(f"{prefix}-labels-idx1-ubyte").astype(np.int64),
             )
         images, labels = sets["train"]
-        kept = len(labels) - self.validation
+        count = len(labels) - self.validation
         return {
-            "train": (images[:kept], labels[:kept]),
-            "validation": (images[kept:], labels[kept:]),
+            "train": (images[:count], labels[:count]),
+            "validation": (images[count:], labels[count:]),
             "test": sets["test"],
         }
 

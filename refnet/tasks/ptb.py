@@ -75,7 +75,7 @@ def lines(split: str) -> tuple[list[Array], Array]:
             np.array([len(line) + 1 for line in data.split(b"\n")[:-1]], np.int64),
         )
 
-    found: tuple[list[Array], Array] = load(
+    corpus: tuple[list[Array], Array] = load(
         Source("ptb", name, *FILES[split]),
         parse,
         (),
@@ -83,7 +83,7 @@ def lines(split: str) -> tuple[list[Array], Array]:
         "ptb.valid.txt and ptb.test.txt. It is licensed (LDC99T42), so refnet does not download "
         "it.",
     )
-    return found
+    return corpus
 
 
 ORDERS = ("shuffled", "mixed")

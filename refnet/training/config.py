@@ -2,7 +2,7 @@
 
 A declaration gives a setting's name, type and default, its range or choices, where it applies
 and what it means. The command line's flags and help, TOML files and all checks follow from it.
-A setting with options of its own is a *spec*, such as ``svd:margin=0.1`` (refnet.training.specs).
+A setting with options is a *spec*, such as ``svd:margin=0.1`` (refnet.training.specs).
 """
 
 import json
@@ -122,10 +122,12 @@ class Config:
     task: str = _setting("temporal-order", "the task, with its options as a spec")
     protocol: str = _setting(
         "",
-        "the protocol that settings not given are taken from, such as "
-        "vorontsov/text (the defaults are those of the task's own)",
+        "the protocol that supplies the settings not given, such as "
+        "vorontsov/text; each task has a default protocol",
     )
-    length: int = _setting(0, "sequence length T; 0 is the task's own", least=0, where=GENERATED)
+    length: int = _setting(
+        0, "sequence length T; 0 means the task's default", least=0, where=GENERATED
+    )
     order: str = _setting(
         "shuffled",
         "order of the training examples (shuffled in every epoch, in "
@@ -141,7 +143,7 @@ class Config:
         where=RECURRENT,
     )
     hidden: int = _setting(100, "units in a hidden layer", least=1)
-    layers: int = _setting(1, "recurrent layers on top of each other", least=1, where=RECURRENT)
+    layers: int = _setting(1, "stacked recurrent layers", least=1, where=RECURRENT)
     bidirectional: bool = _setting(
         False, "run every recurrent layer in both directions", where=RECURRENT
     )
@@ -150,30 +152,33 @@ class Config:
         "tanh", "activation, such as tanh, relu, leaky_relu:alpha=0.5 or prelu:start=0.7"
     )
     embedding: int = _setting(
-        0, "rows of a matrix that the inputs go through first; 0 is none", least=0, where=RECURRENT
+        0,
+        "rows of a matrix that the inputs pass through first; 0 for none",
+        least=0,
+        where=RECURRENT,
     )
     gain: float = _setting(1.0, "factor on the pre-activation", where=RECURRENT)
     learn_h0: bool = _setting(False, "train the initial state", where=RECURRENT)
     transition: str = _setting(
         "dense",
-        "what the recurrent or hidden matrices are made of: dense, "
-        "or a transition such as svd:margin=0.1",
+        "the transition that makes up the recurrent or hidden matrices: dense, "
+        "or another one such as svd:margin=0.1",
     )
     weights: str = _setting(
-        "glorot_uniform", "initialiser of every matrix, such as gaussian:sd=0.001"
+        "glorot_uniform", "initializer of every matrix, such as gaussian:sd=0.001"
     )
-    input_weights: str = _setting("", "initialiser of the input matrix (empty: as weights)")
+    input_weights: str = _setting("", "initializer of the input matrix (empty: as weights)")
     recurrent: str = _setting(
-        "", "initialiser of the recurrent matrix, or of the square hidden ones (empty: as weights)"
+        "", "initializer of the recurrent matrix, or of the square hidden ones (empty: as weights)"
     )
     gate_recurrent: str = _setting(
         "",
-        "initialiser of the gates' recurrent matrices, such as ramp (empty: as recurrent)",
+        "initializer of the gates' recurrent matrices, such as ramp (empty: as recurrent)",
         where=GATED,
     )
     reduction: str = _setting(
         "mean",
-        "how the losses of all predictions are put together "
+        "how the losses of all predictions combine "
         "(batch_mean: their sum over a sequence, averaged over the "
         "sequences)",
         choices=("mean", "batch_mean", "sum"),
@@ -211,11 +216,11 @@ class Config:
     )
     open_as: str = _setting(
         "penalty",
-        "a term of the loss, or a step of its own beside the optimiser's",
+        "a term of the loss, or a separate step beside the optimizer's",
         choices=("penalty", "update"),
         where=PENALISED,
     )
-    optimizer: str = _setting("sgd", "optimiser, such as sgd, momentum:momentum=0.9 or rmsprop")
+    optimizer: str = _setting("sgd", "optimizer, such as sgd, momentum:momentum=0.9 or rmsprop")
     rate: float = _setting(0.01, "learning rate", least=0)
     manifold_rate: float = _setting(
         1e-6, "learning rate of the parts that move on a manifold", least=0, where=ON_MANIFOLD
@@ -231,9 +236,9 @@ class Config:
     )
     clip_at: float = _setting(1.0, "the bound of the clipping", above=0, where=CLIPPED)
     batch: int = _setting(20, "sequences or images in a batch", least=1)
-    iterations: int = _setting(100_000, "training batches at most", least=1)
+    iterations: int = _setting(100_000, "largest number of training batches", least=1)
     evaluate_every: int = _setting(100, "batches between evaluations", least=1)
-    seed: int = _setting(0, "seed of everything random", least=0)
+    seed: int = _setting(0, "seed of all random numbers", least=0)
     dtype: str = _setting("float32", "floating-point type", choices=("float32", "float64"))
     backend: str = _setting(
         "compiled", "Numba's kernels or plain NumPy", choices=("compiled", "reference")
@@ -241,8 +246,8 @@ class Config:
     checkpoint: str = _setting(
         "none",
         "gradient checkpointing; with sqrt, memory grows with the "
-        "square root of the sequence length and each step but "
-        "those of the last segment is run forward twice",
+        "square root of the sequence length, and each step except "
+        "those of the last segment runs forward twice",
         choices=("none", "sqrt"),
         where=RECURRENT,
     )

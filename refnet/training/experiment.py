@@ -54,14 +54,14 @@ class Experiment:
 
     def matrices_of(self, params: Params, names: tuple[str, ...]) -> Params:
         """The named matrices, made from their parts."""
-        made = self.net.matrices(params)[0]
-        return {name: made[name] for name in names}
+        matrices = self.net.matrices(params)[0]
+        return {name: matrices[name] for name in names}
 
-    def with_matrices(self, params: Params, moved: Params) -> Params:
+    def with_matrices(self, params: Params, changed: Params) -> Params:
         """The parameters with these matrices, or parts of matrices, replaced."""
         if self.net.transition is None:
-            return self.net.with_matrices(params, moved)
-        return {**params, **moved}
+            return self.net.with_matrices(params, changed)
+        return {**params, **changed}
 
     def assembled(self, params: Params) -> tuple[Net, Params]:
         """A net and parameters with the matrices made, for many forward passes, without a tape
@@ -71,8 +71,8 @@ class Experiment:
             net = replace(net, checkpoint="forward")
         if net.transition is None:
             return net, params
-        made, net = net.matrices(params)[0], replace(net, transition=None)
-        return net, {name: value for name, value in made.items() if name in net.shapes}
+        matrices, net = net.matrices(params)[0], replace(net, transition=None)
+        return net, {name: value for name, value in matrices.items() if name in net.shapes}
 
     def start(self) -> tuple[Params, list[dict[str, Any]]]:
         """Start parameters, after the orthogonal pre-training if the method has one, and its
@@ -80,14 +80,14 @@ class Experiment:
         config = self.config
         rng = np.random.default_rng([config.seed, 0])
         weights, recurrent, inputs, gates = (_initializer(config, name) for name in INITIALIZED)
-        own = (
+        options = (
             {"gates": gates, **read_spec("cell", config.cell)[1]}
             if config.net == "recurrent"
             else {}
         )
         with np.errstate(over="ignore"):
             params = self.net.init(
-                rng, config.dtype, weights or glorot_uniform, recurrent, inputs, **own
+                rng, config.dtype, weights or glorot_uniform, recurrent, inputs, **options
             )
         for name, value in params.items():
             if not np.isfinite(value).all():
@@ -98,13 +98,13 @@ class Experiment:
                 )
         if "oinit" not in config.method:
             return params, []
-        made, report = orthogonalize_params(
+        descended, report = orthogonalize_params(
             self.matrices_of(params, self.pretrained),
             rate=config.oinit_rate,
             stop_cost=config.oinit_cost,
             max_steps=config.oinit_steps,
         )
-        return self.with_matrices(params, made), report
+        return self.with_matrices(params, descended), report
 
     @property
     def penalty(self) -> Penalty | None:
@@ -124,14 +124,16 @@ class Experiment:
                 names = (f"{name}.W" if f"{name}.E" in p else name for name in self.matrices)
                 value, grads = weight_decay({name: p[name] for name in names}, config.weight_decay)
             if opened:
-                more, own = open_penalty(
+                more, pulled = open_penalty(
                     {name: p[name] for name in self.penalised}, config.strength, config.open_form
                 )
                 value = np.asarray(value + more)
-                grads |= {name: grads[name] + g if name in grads else g for name, g in own.items()}
+                grads |= {
+                    name: grads[name] + g if name in grads else g for name, g in pulled.items()
+                }
             if transition is not None:
-                more, own = transition_penalty(transition, p, self.net.slots)
-                value, grads = value + more, grads | own
+                more, pulled = transition_penalty(transition, p, self.net.slots)
+                value, grads = value + more, grads | pulled
             return value, grads
 
         return penalty
@@ -156,11 +158,11 @@ class Experiment:
         config = self.config
         if "open" not in config.method.split("+") or config.open_as != "update":
             return params
-        moved = {
+        changed = {
             name: open_update(W, config.rate, config.strength, config.open_form)
             for name, W in self.matrices_of(params, self.penalised).items()
         }
-        return self.with_matrices(params, moved)
+        return self.with_matrices(params, changed)
 
     def manifold_step(self, params: Params, grads: Params) -> tuple[Params, int]:
         """Move the parts that the optimiser skips along their manifold; and how many of them had
@@ -169,17 +171,17 @@ class Experiment:
         transition = self.net.transition
         if transition is None or not self.optimizer.skip or not self.config.manifold_rate:
             return params, 0
-        moved = transition.retract(params, grads, self.optimizer.skip, self.config.manifold_rate)
-        return {**params, **moved.params}, len(moved.repaired)
+        changed = transition.retract(params, grads, self.optimizer.skip, self.config.manifold_rate)
+        return {**params, **changed.params}, len(changed.repaired)
 
     def report(self, params: Params) -> dict[str, float]:
         """The parameters that are one number, such as PReLU's slope, and what the transition says
         of its parts, slot by slot."""
         transition, slots = self.net.transition, self.net.slots
-        own = {name: float(value) for name, value in params.items() if value.shape == ()}
+        scalars = {name: float(value) for name, value in params.items() if value.shape == ()}
         if transition is None:
-            return own
-        return own | {
+            return scalars
+        return scalars | {
             name if len(slots) == 1 else f"{slot} {name}": value
             for slot in slots
             for name, value in transition.report(parts(params, slot)).items()
@@ -194,14 +196,18 @@ def _initializer(config: Config, setting: str) -> Initializer | None:
     return lambda shape, rng: initialize(name, shape, rng, **options)
 
 
-def _check_methods(config: Config, made: Transition | None) -> None:
+def _check_methods(config: Config, parametrization: Transition | None) -> None:
     """Raise ValueError for a method that the transition leaves nothing to do for."""
     if config.embedding and config.method != "plain" and config.orthogonal != "hidden":
         raise ValueError(
             f"orthogonal {config.orthogonal} acts on the input matrix itself, which "
             f"embedding {config.embedding} makes a product; use orthogonal hidden"
         )
-    if made is None or config.method == "plain" or made.orthogonalised is not None:
+    if (
+        parametrization is None
+        or config.method == "plain"
+        or parametrization.orthogonalised is not None
+    ):
         return
     if config.method != "open" or config.open_as != "penalty":
         raise ValueError(
@@ -215,8 +221,8 @@ def _net(config: Config, task: Task) -> Net:
     name, options = read_spec("activation", config.activation)
     act = activation(name, **options)
     kind, arguments = read_spec("transition", config.transition)
-    made = transition(kind, **arguments)
-    _check_methods(config, made)
+    parametrization = transition(kind, **arguments)
+    _check_methods(config, parametrization)
     sequences = task.readout in ("last", "every")
     if sequences != (config.net == "recurrent"):
         raise ValueError(
@@ -233,18 +239,18 @@ def _net(config: Config, task: Task) -> Net:
         return FeedforwardNet(
             (task.inputs, *[config.hidden] * config.depth, task.outputs),
             activation=act,
-            transition=made,
+            transition=parametrization,
             loss=task.loss,
             reduction=config.reduction,
             backend=config.backend,
         )
-    one = RecurrentNet(
+    net = RecurrentNet(
         task.inputs,
         config.hidden,
         task.outputs,
         activation=act,
         cell=read_spec("cell", config.cell)[0],
-        transition=made,
+        transition=parametrization,
         readout=task.readout,
         loss=task.loss,
         reduction=config.reduction,
@@ -256,9 +262,9 @@ def _net(config: Config, task: Task) -> Net:
         embedding=config.embedding,
     )
     if config.layers == 1 and not config.bidirectional:
-        return one
+        return net
     return StackedNet(
-        **{each.name: getattr(one, each.name) for each in fields(one)},
+        **{each.name: getattr(net, each.name) for each in fields(net)},
         layers=config.layers,
         bidirectional=config.bidirectional,
     )

@@ -1,4 +1,4 @@
-"""The runs below a folder: how far each is, and how to go on. Checked by:
+"""The runs below a folder: the progress of each, and how to continue it. Checked by:
 tests/training/test_run_folder.py."""
 
 import os
@@ -34,18 +34,18 @@ def runs(folder: Path) -> Iterator[dict[str, Any]]:
     ...     list(runs(Path(folder)))
     []
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     refused: list[OSError] = []
     for place, folders, files in os.walk(folder, onerror=refused.append):
         folders[:] = [name for name in folders if not name.startswith(".")]
         if _is_run(files):
             folders.clear()
-            found.append(Path(place))
+            paths.append(Path(place))
         for path in (Path(place, name) for name in folders):
             with suppress(OSError):  # os.walk enters no links: they may lead round in a circle
                 if path.is_symlink() and _is_run(os.listdir(path)):
-                    found.append(path)
-    yield from map(describe, sorted(found))
+                    paths.append(path)
+    yield from map(describe, sorted(paths))
     for error in refused:
         yield {**_UNKNOWN, "run": error.filename, "next": str(error)}
 

@@ -12,7 +12,8 @@ from refnet.runs.rows import Rows
 from refnet.tasks.base import Task
 from refnet.training.config import Config, of_run
 from refnet.training.experiment import Experiment, build
-from refnet.training.loop import Run, counted_rows, identity
+from refnet.training.loop import counted_rows, identity
+from refnet.training.steps import Run
 
 __all__ = ["Loaded", "load"]
 

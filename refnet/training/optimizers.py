@@ -1,11 +1,11 @@
-"""Optimisers, written out: value, gradient, state -> new value, new state.
+"""Optimizers, written out: value, gradient, state -> new value, new state.
 
 ``init(params)`` gives the state, a flat dict of arrays that a checkpoint can store: "steps"
 (how many were taken) and, for each parameter, its accumulators as "name/accumulator".
 ``step(params, grads, state)`` gives new params and state and changes neither argument; a
 parameter named in ``skip`` is passed through (one that lives on a manifold moves elsewhere).
 
-Every dtype keeps its own: hyper-parameters are Python numbers, and on object arrays they
+A step preserves the dtype: hyperparameters are Python numbers, and on object arrays they
 enter as exact fractions, so a step on rationals is exact (RMSprop and Adam take roots and
 need numbers that have one).
 Checked by: tests/training/test_optimizers.py.
@@ -144,12 +144,12 @@ class Optimizer:
                 for name, g, value in zip(names, gs, values)
             ]
         old = [state[place] for place in places]
-        for n, (place, kept) in enumerate(zip(places, old)):
+        for n, (place, stored) in enumerate(zip(places, old)):
             value = values[n // len(self.accumulators)]
-            if kept.shape != value.shape or kept.dtype != value.dtype:
+            if stored.shape != value.shape or stored.dtype != value.dtype:
                 raise ValueError(
                     f"{type(self).__name__}.step: the state's {place} is "
-                    f"{kept.dtype} {kept.shape} and its parameter {value.dtype} "
+                    f"{stored.dtype} {stored.shape} and its parameter {value.dtype} "
                     f"{value.shape}; give the state that init makes for these "
                     "parameters"
                 )

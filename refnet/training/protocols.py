@@ -112,9 +112,9 @@ _MANCHEV = [
         },
     ),
     *(
-        Rule({"task": task, "method": method}, dict(zip(("rate", "strength"), found)))
+        Rule({"task": task, "method": method}, dict(zip(("rate", "strength"), values)))
         for task, cells in TABLE_I.items()
-        for method, found in cells.items()
+        for method, values in cells.items()
     ),
     # the combination is left open: OINIT's rate with OPEN's lambda
     *(
@@ -405,7 +405,7 @@ def settings_of(
             f"protocol {protocol} has no task {task}: its tasks are "
             f"{', '.join(tasks)}; for {task} choose {' or '.join(fitting)}"
         )
-    own: dict[str, Any] = {}
+    printed: dict[str, Any] = {}
     settings = vars(Config()) | dict(saved) | dict(given)
     facts = _facts(settings)
     for rule in rules:
@@ -413,10 +413,10 @@ def settings_of(
             continue
         for name, value in rule.settings.items():
             if name == "task":
-                value = parse_spec(own.get("task", task))[1] | value
+                value = parse_spec(printed.get("task", task))[1] | value
                 value = f"{task}:" + ",".join(f"{k}={v}" for k, v in value.items())
-            own[name] = value(settings) if callable(value) else value
-        settings = vars(Config()) | own | dict(saved) | _merged(own | dict(saved), given)
+            printed[name] = value(settings) if callable(value) else value
+        settings = vars(Config()) | printed | dict(saved) | _merged(printed | dict(saved), given)
         facts = _facts(settings)
     return settings
 
@@ -453,11 +453,11 @@ def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) 
     options_of("task", task)
     protocol = chosen.get("protocol") or DEFAULTS.get(task, "refnet/default")
     settings = settings_of(protocol, given, saved) | {"protocol": protocol}
-    if "length" in (own := parse_spec(chosen["task"])[1]):
+    if "length" in (task_options := parse_spec(chosen["task"])[1]):
         if chosen.get("length"):
             raise ValueError(
                 f"length is {chosen['length']}, and the task's own is "
-                f"{own['length']}; give one of them"
+                f"{task_options['length']}; give one of them"
             )
         settings["length"] = 0  # not the protocol's
     apply = applicable(Config(**settings))
@@ -495,49 +495,51 @@ def preset(task: str, **given: Any) -> Config:
 APART = """
 On the Penn Treebank without a margin Vorontsov et al.'s code has a spectrum_factor of 1.
 
-Not taken from the released codes:
+refnet does not follow the released codes in these points:
 
-- Vorontsov et al. move U and V by steps along A = G'W - W'G, no direction of descent, every one
-  from where U and V began (errata 31 and 44 of `refnet errata`): no further than one step of rate
-  1e-6, for which the protocol has a rate of 0. Their OPLU returns its input unchanged.
-- In Vorontsov et al.'s code as released last, four things fail: adding, PReLU, the net without the
-  factors U and V, and the Penn Treebank (its batches are asked for with an argument that they do
-  not take); and it has no LSTM. The protocol has for them what the code was to do. A run without a
-  margin, and Glorot's and the identity's starts, are the text's: the code's spectrum always starts
-  at 1, whatever the start's is.
-- SGD of Vorontsov et al.'s code is Nesterov's, with a momentum of .9. Figure 4's runs with a prior
-  have the text's SGD; the study causes has a run with the code's.
-- Vorontsov et al. and Keras bring probabilities to at least 1e-7 before the logarithm, so that the
-  gradient of a symbol below it is 0. refnet's cross-entropy is that of the formula.
+- Vorontsov et al. move U and V by steps along A = G'W - W'G, which is not a direction of descent,
+  and start every step where U and V began (errata 31 and 44 of `refnet errata`). U and V never move
+  further than one step of rate 1e-6, so the protocol has a rate of 0. Their OPLU returns its input
+  unchanged.
+- In the last release of Vorontsov et al.'s code, four things fail: adding, PReLU, the net without
+  the factors U and V, and the Penn Treebank (the code asks for its batches with an argument that
+  they do not take). The code also has no LSTM. For these the protocol has what the code was meant
+  to do. Runs without a margin, and Glorot's and the identity's starts, follow the text: the code's
+  spectrum always starts at 1, whatever the spectrum of the start is.
+- Vorontsov et al.'s code uses Nesterov's SGD with a momentum of .9. Figure 4's runs with a prior
+  use the text's SGD; the study causes has a run with the code's.
+- Vorontsov et al. and Keras raise probabilities to at least 1e-7 before the logarithm, so the
+  gradient of a symbol below it is 0. refnet's cross-entropy follows the formula.
 - Scores. Vorontsov et al. log an epoch's mean on the training batches of generated tasks and do not
   stop when a task is solved; refnet tests on fresh sequences. Of several best weights they take the
-  last, refnet the first, and on the Penn Treebank they choose by an accuracy that counts the last
-  two steps of a line, whose answer is always 0. The loss that refnet records has the weight decay
-  and penalties in it.
-- Averages. Manchev & Spratling log the mean of the gradient's norm over 100 iterations (pixel by
-  pixel, where Figure 3b has the norm of W_hh's gradient, a sixteenth of the mean over 1000: their
-  code divides by the number of images), refnet that of all parameters in the last one. Vorontsov
-  et al. average batches by their number of lines, refnet characters.
-- Images. Those of Vorontsov et al. have pixels over 256, refnet's over 255, and their permutation
-  is another in every run, refnet's the same.
+  last and refnet the first. On the Penn Treebank they choose by an accuracy that counts the last
+  two steps of a line, whose answer is always 0. The loss that refnet records includes the weight
+  decay and penalties.
+- Averages. Manchev & Spratling log the mean of the gradient's norm over 100 iterations; refnet logs
+  the norm over all parameters in the last iteration. Pixel by pixel, Figure 3b has the norm of
+  W_hh's gradient, a sixteenth of the mean over 1000 iterations, because their code divides by the
+  number of images. Vorontsov et al. average batches by their number of lines, refnet by their
+  number of characters.
+- Images. Vorontsov et al. divide pixels by 256 and draw another permutation in every run; refnet
+  divides them by 255 and uses one permutation.
 - Tables II to IV of Manchev & Spratling are recorded with images shuffled in every epoch, and III
-  and IV with a test after each: their code tests after every 10,000 examples, and the best of so
-  many is a little higher. Table 3 of Vorontsov et al. is recorded with lines of similar length
-  together (order shuffled), which both protocols mix; so is the row "in nats" of the one by their
-  code, whose U and V move.
-- Units. In Vorontsov et al.'s code the Penn Treebank's loss is in bits. Here it is in nats, and the
-  protocol's weight decay and clipping are ln 2 times the code's, RMSprop's eps (ln 2)^2 times: the
-  steps are the same.
-- Precision. Manchev & Spratling's code computes in float64. refnet's dtype is float32 wherever it
-  is not given.
-- Their OINIT makes one more update after the cost is below its threshold, refnet's does not; the
+  and IV with a test after each epoch. Their code tests after every 10,000 examples, and the best of
+  so many tests is a little higher. Table 3 of Vorontsov et al. is recorded with lines of similar
+  length together (order shuffled), although both protocols mix lines of all lengths; so is the row
+  "in nats" of the table by their code, whose U and V move.
+- Units. In Vorontsov et al.'s code the Penn Treebank's loss is in bits. Here it is in nats. The
+  protocol's weight decay and clipping are ln 2 times the code's, and RMSprop's eps is (ln 2)^2
+  times the code's, so the steps are the same.
+- Precision. Manchev & Spratling's code computes in float64. refnet computes in float32 unless told
+  otherwise.
+- Their OINIT makes one more update after the cost is below its threshold; refnet's does not. The
   update is of the order of the root of that cost.
-- The codes' own limits on iterations: Manchev & Spratling's is 1,000,000 on the synthetic problems
-  where the text has 100,000, and 200 epochs on MNIST where it has 100, and 1,000,000 iterations
-  pixel by pixel. Both protocols take the text's limits, and its batches of 16 pixel by pixel, where
-  the code's default is 20.
-- In Manchev & Spratling's code for the synthetic problems the penalty is on by default (--reg .1),
-  beside OINIT too. Their Table I gives OINIT no lambda, and it has none here.
+- Limits on iterations. Manchev & Spratling's code allows 1,000,000 iterations on the synthetic
+  problems, where the text has 100,000; 200 epochs on MNIST, where the text has 100; and 1,000,000
+  iterations pixel by pixel. Both protocols take the text's limits, and its batches of 16 pixel by
+  pixel, where the code's default is 20.
+- Manchev & Spratling's code for the synthetic problems includes the penalty by default (--reg .1),
+  even with OINIT. Their Table I gives no lambda for OINIT, and here OINIT has no penalty.
 """
 """What no protocol has, to be read beneath ``differences``."""
 
@@ -551,7 +553,7 @@ def differences() -> str:
     >>> differences().splitlines()[0].split("|")[1].strip()
     'authors'
     """
-    found: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    tables: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for authors in ("manchev-spratling", "vorontsov"):
         methods = _METHODS if authors == "manchev-spratling" else _METHODS[:1]
         for task in PROTOCOLS[f"{authors}/text"][0]:
@@ -565,7 +567,7 @@ def differences() -> str:
                     if len({value.partition(":")[0] for value in pair}) == 1:
                         pair = [value.partition(":")[2] or value for value in pair]
                     if name != "protocol" and pair[0] != pair[1]:
-                        cells = found.setdefault((authors, name, *pair), {})
+                        cells = tables.setdefault((authors, name, *pair), {})
                         cells.setdefault(task, []).append(method)
     rows = [
         [
@@ -580,6 +582,6 @@ def differences() -> str:
                 for task, methods in cells.items()
             ),
         ]
-        for key, cells in found.items()
+        for key, cells in tables.items()
     ]
     return table(["authors", "setting", "text", "code", "in"], rows)

@@ -1,4 +1,4 @@
-"""The settings of a run that have options of their own, and the names and options that each takes.
+"""The settings of a run that have options, and the names and options that each takes.
 
 Checked by: tests/training/test_config.py::test_options_have_types.
 """
@@ -19,8 +19,8 @@ __all__ = ["KINDS", "options_of", "read_spec"]
 
 
 def _optimizer(name: str) -> dict[str, Option]:
-    own = field_options(typing.cast(type, OPTIMIZERS[name]), ("rate", "rates", "skip"))
-    return {**own, "form": Option((str,), None)} if name == "rmsprop" else own
+    options = field_options(typing.cast(type, OPTIMIZERS[name]), ("rate", "rates", "skip"))
+    return {**options, "form": Option((str,), None)} if name == "rmsprop" else options
 
 
 _INITIALIZER = Kind(INITIALIZERS, lambda name: signature_options(INITIALIZERS[name], 2))

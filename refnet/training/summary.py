@@ -1,4 +1,4 @@
-"""What a run leaves at its end: summary.md, summary.json and curves.png."""
+"""The files that a run writes at its end: summary.md, summary.json and curves.png."""
 
 import json
 import logging

@@ -1,5 +1,5 @@
-"""What a watched run records at every evaluation beside its metrics: figures of its matrices and
-of its gradients.
+"""A watched run's records at every evaluation besides its metrics: quantities of its matrices and
+gradients.
 
 Source: the quantities of Manchev & Spratling, Figures 2 and 3b, and of Vorontsov et al., Figures 2
 and 3. Checked by: tests/training/test_loaded_runs.py.
@@ -57,7 +57,7 @@ def observed(experiment: Experiment, params: Params, batch: Batch) -> dict[str, 
     net = experiment.net
     gradients = loss_and_gradients(net, params, batch, inputs=False).gradients
     norms = {name: float(np.linalg.norm(gradients[name].astype(np.float64))) for name in params}
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "matrices": {
             name: _matrix(W)
             for name, W in experiment.matrices_of(params, experiment.matrices).items()
@@ -82,5 +82,5 @@ def observed(experiment: Experiment, params: Params, batch: Batch) -> dict[str, 
             )
         flow = gradient_norms(net, params, first)
         at = np.unique(np.linspace(0, len(flow) - 1, TIMES).astype(int))
-        found |= {"flow": flow[at].tolist(), "flow_at": at.tolist()}
-    return found
+        facts |= {"flow": flow[at].tolist(), "flow_at": at.tolist()}
+    return facts

@@ -1,7 +1,6 @@
-"""LSTM and GRU: the backward pass is the transpose of the forward pass, the forward pass is
-what the papers and PyTorch say, and planted bugs are rejected."""
+"""LSTM and GRU: the backward pass is the transpose of the forward pass, a state is all there is,
+and planted bugs are rejected."""
 
-from fractions import Fraction
 from importlib import import_module
 from typing import NamedTuple
 
@@ -12,8 +11,8 @@ from hypothesis import given
 
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.dual import dual_array, parts
-from support.oracles import planted
-from support.rational import RATIONAL_GATE, SOFTSIGN, shapes
+from support.oracles import dot, planted
+from support.rational import RATIONAL_GATE, SOFTSIGN, generic, shapes
 from support.strategies import arrays
 
 CELLS = ("lstm", "gru", "gru_before")
@@ -79,10 +78,7 @@ def generic_case(name, seed):
     rng = np.random.default_rng(seed)
 
     def draw(shape):
-        values = rng.choice(np.arange(1, 400), size=shape, replace=False)
-        return np.vectorize(lambda v: Fraction(int(v), 64), otypes=[object])(
-            values * rng.choice([-1, 1], size=shape)
-        )
+        return generic(rng, shape, 64)
 
     peepholes = ("Wpi", "Wpf", "Wpo") if name == "lstm" else ()
     return build(draw, name, (2, 2, 2, 3), RATIONAL_GATE, SOFTSIGN, peepholes, 1)
@@ -92,10 +88,6 @@ def pulled(case, backward=None):
     tape = case.cell.forward(case.p, case.x, case.h0, case.act, case.gate)
     dc = {} if case.dc is None else {"dc": case.dc}
     return (backward or case.cell.backward)(case.p, tape, case.dh, case.act, gate=case.gate, **dc)
-
-
-def dot(a, b):
-    return sum(np.asarray(a[name] * b[name]).sum() for name in b)
 
 
 def push_minus_pull(case, backward=None):
@@ -217,112 +209,6 @@ def test_push_equals_pull_rejects(name, bug):
     case = generic_case(name, seed=len(bug))
     assert push_minus_pull(case) == 0
     assert push_minus_pull(case, planted(case.cell.backward, *BUGS[name][bug])) != 0
-
-
-def by_hand(name, case):
-    """The states, from one scalar at a time: nothing in common with the cell's source."""
-    p, gate, act = case.p, case.gate, case.act
-    T, B, D = case.x.shape
-    H = p["Whh"].shape[1]
-
-    def s(activation, value):
-        return activation.forward(np.array([value], object), p)[0]
-
-    out = np.empty((T + 1, B, H), object)
-    for b in range(B):
-        h = list(case.h0[0, b] if name == "lstm" else case.h0[b])
-        c = list(case.h0[1, b]) if name == "lstm" else None
-        out[0, b] = h
-        for t in range(T):
-
-            def a(block, j, state):
-                row = block * H + j
-                return (
-                    sum(p["Wxh"][row, i] * case.x[t, b, i] for i in range(D))
-                    + p["bh"][row]
-                    + sum(p["Whh"][row, i] * state[i] for i in range(H))
-                )
-
-            if name == "lstm":
-                new_h, new_c = [], []
-                for j in range(H):
-                    i = s(gate, a(0, j, h) + p["Wpi"][j] * c[j])
-                    f = s(gate, a(1, j, h) + p["Wpf"][j] * c[j])
-                    new_c.append(f * c[j] + i * s(act, a(2, j, h)))
-                    o = s(gate, a(3, j, h) + p["Wpo"][j] * new_c[j])
-                    new_h.append(o * s(act, new_c[j]))
-                h, c = new_h, new_c
-            else:
-                r = [s(gate, a(0, j, h)) for j in range(H)]
-                z = [s(gate, a(1, j, h)) for j in range(H)]
-                if name == "gru":
-                    zero = [0] * H
-                    n = [
-                        s(
-                            act,
-                            a(2, j, zero)
-                            + r[j]
-                            * (p["bhn"][j] + sum(p["Whh"][2 * H + j, i] * h[i] for i in range(H))),
-                        )
-                        for j in range(H)
-                    ]
-                else:
-                    n = [s(act, a(2, j, [r[i] * h[i] for i in range(H)])) for j in range(H)]
-                h = [(1 - z[j]) * n[j] + z[j] * h[j] for j in range(H)]
-            out[t + 1, b] = h
-    return out
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_states_by_hand(name):
-    case = generic_case(name, seed=7)
-    tape = case.cell.forward(case.p, case.x, case.h0, case.act, case.gate)
-    assert (tape.h == by_hand(name, case)).all()
-
-
-@pytest.mark.parametrize("name", ["lstm", "gru"])
-def test_agrees_with_torch(name):
-    torch = pytest.importorskip("torch")
-    T, B, D, H = 5, 3, 2, 4
-    rng = np.random.default_rng(11)
-    act = ACTIVATIONS["tanh"]
-    cell, need, x_shape, h0_shape = shapes(name, T, B, D, H, act)
-    p = {key: rng.normal(size=shape) for key, shape in need.items()}
-    x, h0, dh = rng.normal(size=x_shape), rng.normal(size=h0_shape), rng.normal(size=(T, B, H))
-    tape = cell.forward(p, x, h0, act)
-    ours = cell.backward(p, tape, dh, act)
-
-    net = (torch.nn.LSTM if name == "lstm" else torch.nn.GRU)(D, H, dtype=torch.float64)
-    bias_hh = np.zeros_like(p["bh"])
-    if name == "gru":
-        bias_hh[2 * H :] = p["bhn"]
-    values = {
-        "weight_ih_l0": p["Wxh"],
-        "weight_hh_l0": p["Whh"],
-        "bias_ih_l0": p["bh"],
-        "bias_hh_l0": bias_hh,
-    }
-    net.load_state_dict({key: torch.tensor(value) for key, value in values.items()})
-    tx, th0 = (torch.tensor(value, requires_grad=True) for value in (x, h0))
-    start = (th0[:1], th0[1:]) if name == "lstm" else th0[None]
-    states, _ = net(tx, start)
-    (states * torch.tensor(dh)).sum().backward()
-    theirs = {
-        "Wxh": net.weight_ih_l0.grad,
-        "Whh": net.weight_hh_l0.grad,
-        "bh": net.bias_ih_l0.grad,
-        "x": tx.grad,
-        "h0": th0.grad,
-    }
-    if name == "gru":
-        theirs["bhn"] = net.bias_hh_l0.grad[2 * H :]
-    # T steps of at most 4 (H + D) + 16 rounded operations; gradients grow with ||Whh||, and
-    # 100 leaves room for that (a wrong term is off by the gradient's own size, 1e15 eps)
-    unit = 100 * T * (4 * (H + D) + 16) * np.finfo(float).eps
-    assert abs(tape.h[1:] - states.detach().numpy()).max() <= unit
-    assert set(theirs) == set(ours)
-    for key, value in theirs.items():
-        assert abs(ours[key] - value.numpy()).max() <= unit * abs(ours[key]).max(), key
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -1,7 +1,6 @@
 """What a layer can have besides: coupled gates, gates by name, clipped inputs, a second bias."""
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,7 +13,8 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients
 from support.oracles import loss_push_minus_pull, push_minus_pull
-from support.stacked import GATE, float_case, generic_case, rational_net
+from support.rational import generic, generic_case
+from support.stacked import GATE, float_case, rational_net
 
 H = 2
 
@@ -22,13 +22,10 @@ H = 2
 def test_coupled_gates_by_hand():
     """f = 1 - i, one scalar at a time; with peepholes."""
     net = rational_net("cifg", layers=1, both=False)
-    case = generic_case(net, seed=4, B=1, mask=False)
+    case = generic_case(net, seed=4, B=1)
     p = {name.removesuffix("_l0"): value for name, value in case.params.items()}
     rng = np.random.default_rng(0)
-    p |= {
-        name: np.array([Fraction(int(n), 7) for n in rng.integers(1, 9, H)], object)
-        for name in ("Wpi", "Wpo")
-    }
+    p |= {name: generic(rng, H, 7) for name in ("Wpi", "Wpo")}
     one = RecurrentNet(2, H, 2, cell="cifg", activation="softsign", gate=GATE, readout="every")
     _, tape = one.forward(p, case.batch.x)
     h, c = (list(part[0]) for part in p["h0"])
@@ -51,7 +48,7 @@ def test_coupled_gates_by_hand():
 def test_a_second_bias_is_added(cell):
     """Its gradient is that of the rows of bh that it is added to, also with a gain."""
     net = rational_net(cell, layers=2 if cell == "rnn" else 1, both=False, gain=2)
-    case = generic_case(net, seed=5, T=2, B=1, mask=False)
+    case = generic_case(net, seed=5, T=2, B=1)
     size = net.every_cell["_l0"].shapes["bhh"][0]
     case.params["bhh_l0"] = case.params["bh_l0"][: size[0]] * 3
     case.direction["bhh_l0"] = case.params["bhh_l0"] + 1
@@ -69,7 +66,7 @@ def test_clipped_inputs(cell):
     """A bound that is reached by some entries: the pull is the transpose of the push; one that
     none reaches changes nothing."""
     net = rational_net(cell, "every", layers=1, both=False, clip_forward=2)
-    case = generic_case(net, seed=6, T=2, B=2, mask=False)
+    case = generic_case(net, seed=6, T=2, B=2)
     assert push_minus_pull(case) == 0 and loss_push_minus_pull(case) == 0
     free = replace(net, clip_forward=None)
     assert push_minus_pull(case._replace(net=free)) == 0

@@ -1,7 +1,6 @@
 """An LSTM whose state is projected: exact on fractions, by hand, and a mistake is seen."""
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,7 +13,8 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients, state_jacobians
 from support.oracles import loss_push_minus_pull, planted, push_minus_pull
-from support.stacked import GATE, float_case, generic_case, rational_net
+from support.rational import generic, generic_case
+from support.stacked import GATE, float_case, rational_net
 
 
 @pytest.mark.parametrize("cell", ["lstm", "cifg"])
@@ -22,7 +22,7 @@ from support.stacked import GATE, float_case, generic_case, rational_net
 def test_push_equals_pull(cell, readout):
     for layers, T, h0 in ((2, 1, None), (1, 2, 0), (1, 2, 1)):  # fractions grow with both
         net = rational_net(cell, readout, projection=1, layers=layers)
-        case = generic_case(net, seed=3, T=T, B=1, mask=False, h0=h0)
+        case = generic_case(net, seed=3, T=T, B=1, h0=h0)
         assert case.params["Whr_l0_reverse"].shape == (1, 2)
         assert push_minus_pull(case) == 0 and loss_push_minus_pull(case) == 0
 
@@ -40,7 +40,7 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_push_equals_pull_rejects(bug, monkeypatch):
     net = rational_net("lstm", "every", layers=1, projection=1)
-    case = generic_case(net, seed=4, T=2, B=1, mask=False)
+    case = generic_case(net, seed=4, T=2, B=1)
     assert push_minus_pull(case) == 0
     monkeypatch.setattr(lstm, "backward", planted(lstm.backward, *BUGS[bug]))
     assert push_minus_pull(case) != 0
@@ -52,9 +52,7 @@ def test_by_hand():
     rng = np.random.default_rng(0)
 
     def draw(*shape):
-        return np.vectorize(lambda n: Fraction(int(n), 7), otypes=[object])(
-            rng.integers(-9, 9, shape)
-        )
+        return generic(rng, shape, 7)
 
     p = {name: draw(*shapes[0]) for name, shapes in net.shapes.items() if name in net.required}
     p["h0"], x = draw(2, 3), draw(2, 1, 2)
@@ -86,7 +84,7 @@ def test_one_layer_segments_and_certificate(readout):
 def test_state_gradients():
     """One step at a time, and through the Jacobian: the same as the whole backward pass."""
     net = rational_net("lstm", layers=2, both=False, projection=1)
-    case = generic_case(net, seed=5, T=1, B=1, mask=False)
+    case = generic_case(net, seed=5, T=1, B=1)
     found = loss_and_gradients(net, case.params, case.batch).gradients
     flow = state_gradients(net, case.params, case.batch)
     assert (flow[0] == np.concatenate([found["h0_l0"], found["h0_l1"]])).all()

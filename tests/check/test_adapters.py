@@ -466,5 +466,6 @@ def test_what_torch_refuses_is_a_row_of_its_own(torch, monkeypatch):
     monkeypatch.setattr(torch_nets, "orthogonal_results", refuses)
     rows = list(survey.torch_rows(((1, 2, 1),), dtypes=(np.float32,)))
     found = {row["what"]: row for row in rows if row["verdict"] == "refused"}
-    assert set(found) == {f"orthogonal, {name}" for name in ("matrix_exp", "cayley", "householder")}
+    names = {what.partition(" at 1-norm")[0] for what in found}
+    assert names == {f"orthogonal, {name}" for name in ("matrix_exp", "cayley", "householder")}
     assert found["orthogonal, cayley"]["note"] == "RuntimeError: view size is not compatible"

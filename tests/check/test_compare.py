@@ -466,7 +466,7 @@ def test_a_correct_program_is_not_rejected_for_the_long_tails_of_chaos(monkeypat
                 for name, square in off.items()
             }
             verdict = compare_values(theirs, true, sigma, kind, ())
-            assert all(part.blind for part in verdict.parts) and not verdict.passed
+            assert all(part.uninformative for part in verdict.parts) and not verdict.passed
             found += verdict.verdict == NOT_ROUNDING
         return found
 
@@ -474,7 +474,7 @@ def test_a_correct_program_is_not_rejected_for_the_long_tails_of_chaos(monkeypat
     sigma = spread(certified, kind)
     huge = {name: value + 1000 * sigma[name].max() for name, value in true.items()}
     assert compare_values(huge, true, sigma, kind, ()).verdict == NOT_ROUNDING
-    monkeypatch.setattr("refnet.check.verdict.TAILS", 1)
+    monkeypatch.setattr("refnet.check.judgement.TAILS", 1)
     assert rejected() > 0
 
 
@@ -488,10 +488,10 @@ def test_what_rounding_leaves_no_digit_of_is_said(small):
     theirs = results(net, params, batch)
     theirs["dWhh"] = -certified.gradients["Whh"].value.astype(np.float32)
     verdict = compare(theirs, certified)
-    blind = {part.name for part in verdict.parts if part.blind}
-    assert verdict.passed and "dWhh" in blind and "dby" not in blind
+    uninformative = {part.name for part in verdict.parts if part.uninformative}
+    assert verdict.passed and "dWhh" in uninformative and "dby" not in uninformative
     assert {part.name: part.verdict for part in verdict.parts}["dWhh"] == SHOWS_NOTHING
-    alone = {name: theirs[name] for name in blind if name.startswith("d")}
+    alone = {name: theirs[name] for name in uninformative if name.startswith("d")}
     nothing = compare({**alone, "loss": theirs["loss"]}, certified, required=())
     assert nothing.verdict == UNJUDGED and not nothing.passed and "dWhh" in nothing.note
     assert "dWhh" in verdict.note and "shows nothing" in verdict.note
@@ -517,4 +517,4 @@ def test_a_part_that_rounding_leaves_no_digit_of_is_said():
     assert not compare(wide, certified).note
     true, sigma = np.array([0, 0, 1.0, 2.0]), np.array([0, 0, 1.0, 1e-9])
     assert judgement("dbh", true, true, sigma).hidden == 0.5
-    assert judgement("dbh", true, true, sigma.clip(1)).blind
+    assert judgement("dbh", true, true, sigma.clip(1)).uninformative

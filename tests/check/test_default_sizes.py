@@ -6,7 +6,7 @@ import pytest
 
 from refnet import cli
 from refnet.check.cases import NORMS, reference_results
-from refnet.check.own import Described, own_rows
+from refnet.check.userfunction import Described, function_rows
 from refnet.maths.activations import ACTIVATIONS
 from support.columns import in_columns
 
@@ -146,7 +146,7 @@ def test_another_slope_at_the_kink_is_named(name, slope, named):
             dh = da @ p["Whh"]
         return found
 
-    (row,) = own_rows(wrong, described, ((20, 16, 4),), (np.float64,), at="zeros")
+    (row,) = function_rows(wrong, described, ((20, 16, 4),), (np.float64,), at="zeros")
     assert row["verdict"] == "not rounding"
     assert row["convention"].startswith(f"{name}' at 0 is {named}")
 
@@ -155,7 +155,7 @@ def test_another_slope_at_the_kink_is_named(name, slope, named):
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_the_reference_passes_with_a_sequence_of_zeros(cell, name):
     described = Described(cell=cell, activation=name, mask=True)
-    (row,) = own_rows(
+    (row,) = function_rows(
         lambda p, b: reference_results(described.net(8), p, b),
         described,
         ((9, 8, 3),),
@@ -169,7 +169,7 @@ def test_one_class_is_no_usual_size():
     assert Described(readout="none", loss="cross_entropy").smallest == 2
     assert Described(readout="none", loss="cross_entropy", bidirectional=True).smallest == 1
     assert Described(readout="none").smallest == 1
-    rows = own_rows(
+    rows = function_rows(
         lambda p, b: reference_results(Described(outputs=1).net(2), p, b),
         Described(outputs=1),
         ((3, 2, 2),),
@@ -188,7 +188,7 @@ def test_units_in_pairs(options, tmp_path, capsys):
     (tmp_path / "mine.py").write_text(f"""
 from refnet import Batch
 from refnet.check.cases import NORMS, reference_results
-from refnet.check.own import Described
+from refnet.check.userfunction import Described
 
 
 def right(p, x, y):

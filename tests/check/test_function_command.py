@@ -16,8 +16,8 @@ from refnet import Batch, cli
 from refnet.check import judge
 from refnet.check.cases import reference_results
 from refnet.check.cli import FUNCTION
-from refnet.check.own import EXAMPLES, Described, example, own_rows
 from refnet.check.tables import junit
+from refnet.check.userfunction import EXAMPLES, Described, example, function_rows
 from support.columns import in_columns
 
 pytestmark = pytest.mark.needs("flint")
@@ -126,11 +126,9 @@ def test_every_option_describes_a_net(options):
         found = reference(params, batch)
         return {**found, "dx": found["dx"] * 1.001}
 
-    sizes, dtypes = ((4, 3, 2),), (np.float64,)
-    assert [row["verdict"] for row in own_rows(reference, described, sizes, dtypes)] == [
-        "explained by rounding"
-    ]
-    assert [row["verdict"] for row in own_rows(wrong, described, sizes, dtypes)] == ["not rounding"]
+    for function, verdict in ((reference, "explained by rounding"), (wrong, "not rounding")):
+        (row,) = function_rows(function, described, ((4, 3, 2),), (np.float64,))
+        assert row["verdict"] == verdict
     params, batch = seen[0]
     stems = {name.split("_l")[0] for name in params}
     assert ("Wpi" in stems) == described.peepholes and ("bhh" in stems) == (described.biases == 2)
@@ -452,14 +450,14 @@ def test_junit_takes_any_text_and_skips_what_is_refused(tmp_path):
 
 
 def test_suspicious_results_may_be_allowed(tmp_path, monkeypatch):
-    monkeypatch.setattr("refnet.check.verdict.LIMITS", (1e-9, 1e9))
+    monkeypatch.setattr("refnet.check.judgement.LIMITS", (1e-9, 1e9))
     place = written("numpy", tmp_path)
     assert cli.main(["check", "function", place, *SMALL]) == 1
     assert cli.main(["check", "function", place, *SMALL, "--allow-suspicious"]) == 0
 
 
 def test_a_result_that_shows_nothing_is_no_success(tmp_path, monkeypatch):
-    monkeypatch.setattr("refnet.check.verdict.LIMITS", (1e30, 1e30))
+    monkeypatch.setattr("refnet.check.judgement.LIMITS", (1e30, 1e30))
     place = written("numpy", tmp_path)
     assert cli.main(["check", "function", place, *SMALL, "--allow-suspicious"]) == 2
 

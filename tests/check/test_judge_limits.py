@@ -12,7 +12,7 @@ from scipy.special import expit
 from refnet.batch import Batch
 from refnet.check import assert_gradients, judge
 from refnet.check.cases import random_batch, random_params, reference_results
-from refnet.check.own import Described
+from refnet.check.userfunction import Described
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SHOWS_NOTHING, UNJUDGED, judgement
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
@@ -64,8 +64,8 @@ def test_entries_whose_runs_overflow_show_nothing_and_the_others_do():
     assert judgement("dx", true + [1e9, 0], true, sigma).hidden == 0.5
     assert judgement("dx", true + [0, 1], true, sigma).verdict == NOT_ROUNDING
     assert judgement("dx", true + 1, true, sigma * np.inf).verdict == SHOWS_NOTHING
-    assert judgement("dx", true + [1e9, 0], true, sigma).endless == (0,)
-    assert judgement("dx", true, true, sigma).endless is None
+    assert judgement("dx", true + [1e9, 0], true, sigma).overflow == (0,)
+    assert judgement("dx", true, true, sigma).overflow is None
 
 
 def softplus(x):

@@ -11,7 +11,7 @@ from refnet.check import compare, judge
 from refnet.check.arithmetic import NAMED, arithmetic, rounded_to
 from refnet.check.naive import run
 from refnet.check.noise import spread
-from refnet.check.own import Described
+from refnet.check.userfunction import Described
 from refnet.check.verdict import compare_values
 from refnet.exact import certify
 
@@ -178,7 +178,7 @@ def test_torch_in_bfloat16():
             **{f"d{name}": value.grad for name, value in p.items()},
         }
 
-    from refnet.check.loader import arrays_by_name
+    from refnet.check.userfunction import arrays_by_name
 
     for net, params, batch in cases("bfloat16-float32"):
         if net.cell == "rnn":

@@ -1,43 +1,38 @@
 """The judge names mistakes: the planted one, and nothing that contradicts what is right."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from benchmarks.judge.cases import Case, table, wide
 from refnet.batch import Batch
 from refnet.check import compare
-from refnet.check.cases import random_batch, random_mask, random_params, reference_results
+from refnet.check.cases import random_batch, random_params, reference_results
 from refnet.check.conventions import Readings
 from refnet.check.mistakes import faint, mistakes, of_the_types
 from refnet.check.naive import run
 from refnet.check.noise import spread
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.exact import certify
-from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
-from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
 pytestmark = pytest.mark.needs("flint")
 
 
-def make(net, T=6, B=3, seed=0, dtype=np.float32, mask=False, peepholes=False):
-    rng = np.random.default_rng(seed)
-    params, batch = random_params(net, rng, dtype, peepholes), random_batch(net, rng, dtype, T, B)
-    return params, batch._replace(mask=random_mask(rng, T, B)) if mask else batch
+def make(net, T=6, B=3, dtype=np.float32):
+    rng = np.random.default_rng(0)
+    return random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
 
 
 class Judge:
     """One certified case, and the judge's words on results for it."""
 
-    def __init__(self, net, dtype=np.float32, **sizes):
-        self.net, self.dtype = net, dtype
-        self.params, self.batch = make(net, dtype=dtype, **sizes)
-        self.certified = certify(net, self.params, self.batch)
-        self.sigma = spread(self.certified, dtype)
-        self.readings = Readings(self.certified)
+    def __init__(self, certified):
+        self.certified, self.dtype = certified, certified.batch.x.dtype
+        self.net, self.params, self.batch = certified.net, certified.params, certified.batch
+        self.sigma = spread(certified, self.dtype)
+        self.readings = Readings(certified)
 
     def __call__(self, theirs):
         return compare(
@@ -50,77 +45,54 @@ class Judge:
         )
 
     def right(self):
-        found = loss_and_gradients(self.net, self.params, self.batch)
-        return {
-            "loss": found.loss,
-            "outputs": found.outputs,
-            **{f"d{name}": value for name, value in found.gradients.items()},
-        }
+        return reference_results(self.net, self.params, self.batch)
+
+
+def judge_of(net, T=6, B=3, dtype=np.float32):
+    return Judge(certify(net, *make(net, T, B, dtype)))
 
 
 R = RecurrentNet
-CATALOGUE = {
-    "rnn every": (R(2, 5, 3, readout="every"), 7, 3, {}),
-    "rnn h0, T = B": (R(2, 5, 3, learn_h0=True), 5, 5, {}),
-    "rnn relu, gain": (
-        R(2, 5, 3, loss="squared_error", gain=1.5, activation=ACTIVATIONS["relu"]),
-        7,
-        3,
-        {},
-    ),
-    "rnn clipped": (R(2, 5, 3, readout="every", clip_step=0.05), 7, 3, {}),
-    "rnn cayley": (R(2, 5, 3, transition=transition("cayley")), 6, 3, {}),
-    "lstm every, mask, h0": (
-        R(3, 4, 3, cell="lstm", readout="every", learn_h0=True),
-        6,
-        4,
-        {"mask": True},
-    ),
-    "lstm peepholes": (R(3, 4, 3, cell="lstm"), 6, 4, {"peepholes": True}),
-    "gru": (R(3, 4, 4, cell="gru"), 8, 2, {}),
-    "gru every, mask": (R(3, 12, 3, cell="gru", readout="every"), 10, 3, {"mask": True}),
-    "gru_before, mask": (R(3, 4, 3, cell="gru_before"), 8, 2, {"mask": True}),
-    "feedforward": (FeedforwardNet((4, 5, 5, 3)), 0, 6, {}),
-    "feedforward relu": (
-        FeedforwardNet((4, 7, 6, 3), ACTIVATIONS["relu"], loss="squared_error"),
-        0,
-        6,
-        {},
-    ),
-}
+CATALOGUE = table("""
+rnn every             2  5 3  7 3
+rnn h0                2  5 3  5 5
+rnn relu gain         2  5 3  7 3
+rnn clipped           2  5 3  7 3
+rnn cayley            2  5 3  6 3
+lstm every mask h0    3  4 3  6 4
+lstm peepholes        3  4 3  6 4
+gru                   3  4 4  8 2
+gru every mask        3 12 3 10 3
+gru_before mask       3  4 3  8 2
+feedforward           4  5 3  2 6
+feedforward relu      4  7 3  2 6
+""")
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_every_mistake_is_named(name):
+@pytest.mark.parametrize("case", CATALOGUE, ids=lambda case: case.name)
+def test_every_mistake_is_named(case):
     """By its own name, or by that of another one with the same results."""
-    net, T, B, sizes = CATALOGUE[name]
-    judge = Judge(net, T=T, B=B, **sizes)
-    wide = {key: value.astype(float) for key, value in judge.params.items()}
-    batch = judge.batch._replace(x=judge.batch.x.astype(float))
+    judge = Judge(case.certified(np.random.default_rng(0), np.float32))
+    net, (params, batch) = judge.net, wide(judge.certified)
     right = run(net, judge.params, judge.batch)
     assert judge(right).verdict == EXPLAINED
-    planted = {one.label: one for one in mistakes(net, judge.params, judge.batch)}
+    planted = {each.label: each for each in mistakes(net, judge.params, judge.batch)}
     own = 0
-    for label, one in planted.items():
-        theirs = one.run(net, judge.params, judge.batch)
+    for label, mistake in planted.items():
+        theirs = mistake.run(net, judge.params, judge.batch)
         theirs = {key: value for key, value in theirs.items() if key not in ("h", "c")}
         if all(np.array_equal(theirs[key], right[key]) for key in theirs):
             continue
         verdict = judge(theirs)
         assert verdict.verdict == NOT_ROUNDING, label
         own += verdict.convention == label
-        if verdict.convention != label and verdict.convention in planted:
-            first, second = (
-                planted[which].run(net, wide, batch) for which in (label, verdict.convention)
-            )
+        other = planted.get(verdict.convention)
+        if other not in (None, mistake):
+            first, second = (each.run(net, params, batch) for each in (mistake, other))
             for key in theirs:
-                right_one = judge.certified.named()[key].value
-                scale = abs(first[key]).max(initial=0) + abs(right_one).max(initial=0)
-                assert abs(first[key] - second[key]).max(initial=0) <= 1e-6 * scale, (
-                    label,
-                    verdict.convention,
-                    key,
-                )
+                true = judge.certified.named()[key].value
+                scale = abs(first[key]).max(initial=0) + abs(true).max(initial=0)
+                assert abs(first[key] - second[key]).max(initial=0) <= 1e-6 * scale, (label, key)
         else:
             assert verdict.convention == label or "missing (zero)" in verdict.convention
     assert own >= 0.93 * len(planted) - 8
@@ -136,28 +108,25 @@ def test_every_mistake_is_named(name):
     ids=["rnn", "gru float32", "feedforward"],
 )
 def test_small_constants_of_the_loss_are_named(net, dtype, least):
-    judge = Judge(net, dtype=dtype)
-    names = []
-    for one in faint(net):
-        verdict = judge(one.run(net, judge.params, judge.batch))
-        if "1e-16" in one.label and verdict.verdict == EXPLAINED:
+    judge = judge_of(net, dtype=dtype)
+    names = set()
+    for mistake in faint(net):
+        verdict = judge(mistake.run(net, judge.params, judge.batch))
+        if "1e-16" in mistake.name and verdict.verdict == EXPLAINED:
             continue  # below the unit roundoff of float64, where a form's loss looks alike
-        assert verdict.convention in (one.label, ""), verdict.convention
-        names += [one.label] * (verdict.verdict == NOT_ROUNDING)
-        assert bool(verdict.convention) == (verdict.verdict == NOT_ROUNDING), one.label
-    assert {
-        "label smoothing of 0.05",
-        f"the loss is -log(p + {least:.0e}) in place of -log p",
-        f"the loss is -log(p + {least:.0e}) in place of -log p, without it in the gradient",
-    } <= set(names)
+        wrong = verdict.verdict == NOT_ROUNDING
+        assert verdict.convention == (mistake.name if wrong else "")
+        names |= {mistake.name} if wrong else set()
+    finite = f"the loss is -log(p + {least:.0e}) in place of -log p"
+    assert {"label smoothing of 0.05", finite, f"{finite}, without it in the gradient"} <= names
 
 
 @pytest.fixture(scope="module")
 def judges():
     return {
-        "rnn": Judge(R(2, 5, 3)),
-        "lstm": Judge(R(2, 4, 3, cell="lstm")),
-        "gru": Judge(R(2, 4, 3, cell="gru", readout="every"), B=4),
+        "rnn": judge_of(R(2, 5, 3)),
+        "lstm": judge_of(R(2, 4, 3, cell="lstm")),
+        "gru": judge_of(R(2, 4, 3, cell="gru", readout="every"), B=4),
     }
 
 
@@ -249,31 +218,18 @@ def test_gates_in_a_cycle_are_named_as_they_are_stacked(judges, cell, order):
     judge, G = judges[cell], len(order)
     gates = ", ".join(judge.net.gates[n] for n in order)
 
-    def stacked(array):
-        parts = np.split(array, G)
-        return np.concatenate([parts[n] for n in order])
+    def stacked(arrays, order):
+        return {
+            name: value.reshape(G, -1)[list(order)].reshape(value.shape)
+            if name.removeprefix("d") in ("Whh", "Wxh", "bh")
+            else value
+            for name, value in arrays.items()
+        }
 
-    def ours(array):
-        parts = np.split(array, G)
-        return np.concatenate([parts[order.index(n)] for n in range(G)])
-
-    shown = {
-        key: stacked(value) if key in ("dWhh", "dWxh", "dbh") else value
-        for key, value in judge.right().items()
-    }
+    shown = stacked(judge.right(), order)
     assert judge(shown).convention == f"the gradients' gates are stacked in the order {gates}"
-    read = {
-        key: ours(value) if key in ("Whh", "Wxh", "bh") else value
-        for key, value in judge.params.items()
-    }
-    found = loss_and_gradients(judge.net, read, judge.batch)
-    theirs = {
-        "loss": found.loss,
-        **{
-            f"d{key}": stacked(value) if key in ("Whh", "Wxh", "bh") else value
-            for key, value in found.gradients.items()
-        },
-    }
+    read = stacked(judge.params, np.argsort(order))
+    theirs = stacked(reference_results(judge.net, read, judge.batch), order)
     assert judge(theirs).convention.startswith(f"the gates are read in the order {gates}")
 
 
@@ -302,7 +258,7 @@ def test_gates_in_a_cycle_are_named_as_they_are_stacked(judges, cell, order):
 )
 def test_two_mistakes_at_once(judges, cell, names):
     judge = judges[cell]
-    known = {one.label: one for one in mistakes(judge.net, judge.params, judge.batch)}
+    known = {each.label: each for each in mistakes(judge.net, judge.params, judge.batch)}
     first, second = (known[name] for name in names)
     theirs = first.run(judge.net, judge.params, judge.batch, *second.passes)
     theirs = {key: value for key, value in theirs.items() if key not in ("h", "c")}
@@ -325,9 +281,7 @@ def test_a_small_part_is_named_beside_the_noise_of_the_rest():
     params["Whh"] *= 6
     params["bh"][:5] += 6
     batch = Batch(rng.normal(size=(30, 2, 3)).astype(np.float32), np.array([1, 2]))
-    found = loss_and_gradients(net, params, batch)
-    certified = certify(net, params, batch)
-    theirs = {f"d{name}": value for name, value in found.gradients.items() if name != "x"}
+    theirs, certified = reference_results(net, params, batch), certify(net, params, batch)
     for n, gate in enumerate(net.gates):
         wrong = theirs["dbh"].copy()
         wrong[5 * n : 5 * n + 5] = 0
@@ -363,25 +317,20 @@ def test_what_has_no_name_gets_none(judges):
 
 
 def test_float32_inside_float64_is_named():
-    judge = Judge(R(2, 5, 3), dtype=np.float64)
+    judge = judge_of(R(2, 5, 3), dtype=np.float64)
     narrow = {name: value.astype(np.float32) for name, value in judge.params.items()}
-    found = loss_and_gradients(
-        judge.net, narrow, judge.batch._replace(x=judge.batch.x.astype(np.float32))
-    )
+    batch = judge.batch._replace(x=judge.batch.x.astype(np.float32))
     theirs = {
-        "loss": found.loss,
-        **{f"d{name}": value.astype(float) for name, value in found.gradients.items()},
+        name: value.astype(float)
+        for name, value in reference_results(judge.net, narrow, batch).items()
+        if name != "outputs"
     }
     name = (
         "part of the computation is in float32: the differences have its size, and all numbers "
         "are those of float32"
     )
     assert judge(theirs).convention == name
-    one = {
-        **{key: np.asarray(value) for key, value in judge.right().items()},
-        "dWhh": theirs["dWhh"],
-    }
-    assert judge(one).convention == name
+    assert judge({**judge.right(), "dWhh": theirs["dWhh"]}).convention == name
     bug = {
         key: value * (1 + 1e-7 * np.arange(value.size).reshape(value.shape))
         for key, value in judge.right().items()
@@ -393,7 +342,7 @@ def test_float32_inside_float64_is_named():
 @pytest.mark.parametrize("size", [2e-5, 4e-3])
 def test_the_size_of_an_error_alone_names_no_type(size):
     """Not from arrays: a function that is called again shows whether errors come out anew."""
-    judge = Judge(R(2, 5, 3))
+    judge = judge_of(R(2, 5, 3))
     rng = np.random.default_rng(0)
     noise = rng.uniform(-size / 2, size / 2, (7, 3, 5))
     change = {"h": lambda h, s: (h * (1 + noise[s.t])).astype(np.float32)}
@@ -410,22 +359,15 @@ def test_the_size_of_an_error_alone_names_no_type(size):
 )
 def test_a_place_that_is_rounded_to_a_coarser_type_is_named(net, dtype):
     """By its own name, or by that of another place or type with the same results."""
-    judge, named = Judge(net, dtype=dtype, T=8, B=3), 0
-    for one in of_the_types(net, judge.batch):
-        verdict = judge(
-            {
-                key: value
-                for key, value in one.run(net, judge.params, judge.batch).items()
-                if key[0] not in "hc"
-            }
-        )
+    judge, named = judge_of(net, dtype=dtype, T=8, B=3), 0
+    for mistake in of_the_types(net, judge.batch):
+        results = mistake.run(net, judge.params, judge.batch)
+        verdict = judge({name: value for name, value in results.items() if name[0] not in "hc"})
         assert verdict.verdict == NOT_ROUNDING
-        assert (
-            verdict.convention == ""
-            or "float" in verdict.convention
-            or ("TF32" in verdict.convention)
-        ), one.name
-        named += verdict.convention == one.name
+        assert any(word in verdict.convention for word in ("float", "TF32")) or (
+            not verdict.convention
+        ), mistake.name
+        named += verdict.convention == mistake.name
     assert named >= 8
 
 
@@ -440,7 +382,7 @@ def test_a_factor_of_the_loss_is_named_with_the_loss(judges):
 
 def test_a_transition_whose_gradient_is_projected():
     net = R(2, 4, 3, transition=transition("orthogonal"))
-    judge = Judge(net)
+    judge = judge_of(net)
     theirs, M = judge.right(), judge.params["Whh.M"]
     G = theirs["dWhh.M"]
     theirs["dWhh.M"] = G - M @ (M.T @ G + G.T @ M) / 2
@@ -450,7 +392,8 @@ def test_a_transition_whose_gradient_is_projected():
 
 
 def torch_results(net, params, batch, how):
-    """LSTMs and GRUs as a PyTorch user writes them, with one line that is wrong."""
+    """LSTMs and GRUs as a PyTorch user writes them, with one line that is wrong: independent of
+    the naive nets, which the judge takes the names from."""
     torch = pytest.importorskip("torch", reason="PyTorch (extra torch) is not installed")
     p = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in params.items()}
     x, y = torch.from_numpy(batch.x.copy()).requires_grad_(), torch.from_numpy(batch.y)
@@ -525,7 +468,8 @@ def torch_results(net, params, batch, how):
 )
 def test_mistakes_written_in_pytorch(cell, how, mask):
     """Bugs that the naive nets did not make."""
-    judge = Judge(replace(R(2, 5, 3, readout="every"), cell=cell), T=8, B=4, mask=mask)
+    named = Case(f"{cell} every{' mask' * mask}", 2, 5, 3, 8, 4)
+    judge = Judge(named.certified(np.random.default_rng(0), np.float32))
     verdict = judge(torch_results(judge.net, judge.params, judge.batch, how))
     assert verdict.convention == ("" if how == "nothing" else how)
     assert verdict.passed == (how == "nothing")
@@ -533,7 +477,7 @@ def test_mistakes_written_in_pytorch(cell, how, mask):
 
 def test_large_nets_are_not_searched_for_hours():
     """What is spent on a name is bounded; the most usual mistakes come first."""
-    small = Judge(R(2, 3, 2)).readings
+    small = judge_of(R(2, 3, 2)).readings
     assert small.passes() > 1000
     params = {
         name: np.broadcast_to(0.0, shape)

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.judge.implementations import FREE, FUSED, IMPLEMENTATIONS, STRICT, in_c
 from refnet.batch import Batch
 from refnet.check.cases import random_batch, random_mask, random_params
-from refnet.check.implementations import FREE, FUSED, IMPLEMENTATIONS, STRICT, in_c
 from refnet.check.naive import run
 from refnet.check.noise import RUNS, spread
 from refnet.check.noisy import Source, Split, noisy, running
@@ -60,6 +60,19 @@ def certified_in_float64(net, params, batch):
     return Certified(net, params, batch, loss, outputs, named, gradients, "ball", 0, 0.0)
 
 
+def judged(net, params, batch, runs=RUNS):
+    """``verdict(theirs)``, by the reference in float64 and its spread in float32."""
+    case = certified_in_float64(net, params, batch)
+    sigma = spread(case, np.float32, runs=runs)
+    true = {name: value.value for name, value in case.named().items()}
+    return lambda theirs: compare_values(theirs, true, sigma, np.float32, ())
+
+
+def deviation(noisy_array, exact):
+    """The spread of an array's runs around ``exact``."""
+    return np.sqrt(((np.asarray(noisy_array)["v"] - exact[..., None]) ** 2).mean(axis=-1))
+
+
 def test_sums_are_perturbed_in_every_order():
     """V of the model, from its definition; a bias that is exactly zero is added last."""
     net = FeedforwardNet((8, 1), loss="squared_error")
@@ -89,10 +102,9 @@ def test_sums_of_equal_terms(K):
     """Terms that are alike are rounded alike: errors add up instead of cancelling."""
     values = np.tile(np.float32([0.1, 1 / 3, 0.7, 1e-3, 7.7e-5]), (K, 1))
     values[::5, 1] -= 1  # two values, as the gradient of a softmax at rest has
-    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
-        made = np.asarray(noisy(values).sum(axis=0))["v"]
     exact = values.astype(float).sum(axis=0)
-    sigma = np.sqrt(((made - exact[:, None]) ** 2).mean(axis=1))
+    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+        sigma = deviation(noisy(values).sum(axis=0), exact)
     for theirs in plain_sums(values):
         assert (abs(theirs - exact) <= LIMITS[0] * sigma).all(), abs(theirs - exact) / sigma
 
@@ -111,8 +123,8 @@ def test_single_terms_are_rounded_in_every_order():
             yield add(add(given[a], given[b]), add(given[c], given[d]))
 
     with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
-        for made in sums(np.add, [noisy(one) for one in terms]):
-            sigma = np.sqrt(((np.asarray(made)["v"] - exact[:, None]) ** 2).mean(axis=1))
+        for total in sums(np.add, [noisy(term) for term in terms]):
+            sigma = deviation(total, exact)
             for theirs in sums(np.add, terms):
                 assert (abs(theirs - exact) <= LIMITS[0] * sigma).all()
             assert (sigma <= 4 * U * np.sqrt((terms.astype(float) ** 2).sum(axis=0))).all()
@@ -123,8 +135,7 @@ def test_terms_that_differ_are_not_taken_for_equal():
     K = 10000
     values = np.random.default_rng(0).normal(size=(K, 20)).astype(np.float32)
     with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
-        made = np.asarray(noisy(values).sum(axis=0))["v"]
-    sigma = np.sqrt(((made - values.astype(float).sum(axis=0)[:, None]) ** 2).mean(axis=1))
+        sigma = deviation(noisy(values).sum(axis=0), values.astype(float).sum(axis=0))
     assert (sigma < 4 * U * np.sqrt(K) * abs(np.cumsum(values, axis=0)).max(axis=0)).all()
 
 
@@ -189,7 +200,7 @@ def orders(tmp_path_factory):
     return run
 
 
-def made(T, H, B, gain, seed=0, inputs=3):
+def case_of(T, H, B, gain, seed=0, inputs=3):
     """A net whose recurrent matrix is ``gain`` times an orthogonal one, or, for a gain below 0,
     times one with entries from N(0, 1 / H)."""
     net = RecurrentNet(inputs, H, 5)
@@ -200,39 +211,44 @@ def made(T, H, B, gain, seed=0, inputs=3):
     return net, params, batch
 
 
-def family(run, net, params, batch, orders=range(10), joins=range(5), runs=RUNS):
-    """The largest z of any member, with the member."""
-    case = certified_in_float64(net, params, batch)
-    sigma = spread(case, np.float32, runs=runs)
-    true = {name: value.value for name, value in case.named().items()}
-    worst = (0.0, ())
-    for order in orders:
-        for join in joins:
-            for flags in (STRICT, FREE) if order == 0 else (STRICT,):
-                member = (order, join, join % 4, flags[0])
-                found = run(order, join, join % 4, params, batch, flags=flags)
-                verdict = compare_values(found, true, sigma, np.float32, ())
-                worst = max(worst, (verdict.worst.z, (*member, verdict.worst.name)))
-                assert verdict.verdict == EXPLAINED, (member, verdict.worst)
+def family(members, case, runs=RUNS, names=()):
+    """The largest z of any member, with the member; bugs planted in ``names`` are found."""
+    verdict_of, worst = judged(*case, runs=runs), (0.0, ())
+    for member, program in members:
+        found = program(*case)
+        verdict = verdict_of(found)
+        worst = max(worst, (verdict.worst.z, (member, verdict.worst.name)), key=itemgetter(0))
+        assert verdict.verdict == EXPLAINED, (member, verdict.worst)
+    for name in names:
+        verdict = verdict_of({name: found[name] + np.float32(1e-3) * abs(found[name]).max()})
+        assert verdict.verdict == NOT_ROUNDING, (name, verdict.worst)
     return worst
+
+
+def simple_members(run, joins=range(5)):
+    """Every order of summation of the simple net in C, with ways to join the parts."""
+    for order, join in product(range(10), joins):
+        for flags in (STRICT,) if order else (STRICT, FREE):
+            how = order, join, join % 4
+
+            def program(net, params, batch, how=how, flags=flags):
+                return run(*how, params, batch, flags=flags)
+
+            yield (*how, flags[0]), program
 
 
 @pytest.mark.parametrize(
     "T, H, B, gain", [(1, 5, 1, 1), (6, 20, 3, -1.5), (40, 32, 2, 1), (3, 200, 2, -0.5)]
 )
 def test_every_order_of_summation_is_rounding(orders, T, H, B, gain):
-    family(orders, *made(T, H, B, gain))
+    family(simple_members(orders), case_of(T, H, B, gain))
 
 
 def test_the_order_of_summation_hides_no_bug(orders):
     """The same sizes: an entry off by a few of its own spreads is found."""
     for T, H, B, gain in ((6, 20, 3, -1.5), (3, 200, 2, -0.5)):
-        net, params, batch = made(T, H, B, gain)
-        case = certified_in_float64(net, params, batch)
-        sigma, true = (
-            spread(case, np.float32),
-            {name: value.value for name, value in case.named().items()},
-        )
+        net, params, batch = case_of(T, H, B, gain)
+        verdict_of = judged(net, params, batch)
         right = orders(0, 0, 1, params, batch)
         transposed = {**params, "Whh": np.ascontiguousarray(params["Whh"].T)}
         for wrong in (
@@ -241,37 +257,33 @@ def test_the_order_of_summation_hides_no_bug(orders):
             {**right, "dx": right["dx"] * np.float32(1.0001)},
             {**right, "dbh": right["dbh"] + np.float32(1e-5) * abs(right["dbh"]).max()},
         ):
-            assert compare_values(wrong, true, sigma, np.float32, ()).verdict == NOT_ROUNDING
+            assert verdict_of(wrong).verdict == NOT_ROUNDING
 
 
 def test_flushed_subnormal_numbers_are_rounding(orders):
     """Gradients near 1e-37, whose products underflow, where subnormal numbers are zero."""
-    net, params, batch = made(8, 40, 3, 1)
+    net, params, batch = case_of(8, 40, 3, 1)
     params["Why"] = params["Why"] * np.float32(1e-37)
-    case = certified_in_float64(net, params, batch)
-    sigma, true = (
-        spread(case, np.float32),
-        {name: value.value for name, value in case.named().items()},
-    )
-    lost = 0
-    for order in range(9):
-        for join in range(5):
-            found = orders(order, join, join % 4, params, batch, flush=True)
-            kept = orders(order, join, join % 4, params, batch)
-            lost += (found["dWhh"] != kept["dWhh"]).any()
-            for theirs in (found, kept):
-                verdict = compare_values(theirs, true, sigma, np.float32, ())
-                assert verdict.verdict == EXPLAINED, (order, join, verdict.worst)
+    verdict_of, lost = judged(net, params, batch), 0
+    for order, join in product(range(9), range(5)):
+        flushed, full = (
+            orders(order, join, join % 4, params, batch, flush=flush) for flush in (True, False)
+        )
+        lost += (flushed["dWhh"] != full["dWhh"]).any()
+        for theirs in (flushed, full):
+            verdict = verdict_of(theirs)
+            assert verdict.verdict == EXPLAINED, (order, join, verdict.worst)
     assert lost > 0
-    wrong = {**found, "dWhh": found["dWhh"] * np.float32(2), "dWhy": found["dWhy"] * 1.0001}
-    assert compare_values(wrong, true, sigma, np.float32, ()).verdict == NOT_ROUNDING
+    wrong = {**flushed, "dWhh": flushed["dWhh"] * np.float32(2), "dWhy": flushed["dWhy"] * 1.0001}
+    assert verdict_of(wrong).verdict == NOT_ROUNDING
 
 
 GATED = ("lstm", "lstm peepholes", "gru", "gru_before")
+NAMES = ("dWhh", "dbh", "dx", "dh0")
 
 
 def gated(cell, T, H, B, gain, readout="last", mask=False):
-    """A gated net whose recurrent matrices are made as those of ``made``."""
+    """A gated net whose recurrent matrices are made as those of ``case_of``."""
     cell, _, peepholes = cell.partition(" ")
     net = RecurrentNet(3, H, 5, cell=cell, readout=readout)
     rng = np.random.default_rng([T, H, B])
@@ -288,6 +300,8 @@ def gated(cell, T, H, B, gain, readout="last", mask=False):
 def members():
     """Orders of summation, in C and NumPy, each with one way to join the parts of a
     pre-activation, to add up over time and to write the formulas; and the compiled core."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler is installed")
     for order in range(5):
         for join in range(3):
             how = {
@@ -302,33 +316,13 @@ def members():
         yield name, IMPLEMENTATIONS[name]
 
 
-def gated_family(net, params, batch, runs=RUNS):
-    """The largest z of any member, with the member; planted bugs are found at that size."""
-    if shutil.which("cc") is None:
-        pytest.skip("no C compiler is installed")
-    case = certified_in_float64(net, params, batch)
-    sigma = spread(case, np.float32, runs=runs)
-    true = {name: value.value for name, value in case.named().items()}
-    worst = (0.0, ())
-    for member, program in members():
-        found = program(net, params, batch)
-        verdict = compare_values(found, true, sigma, np.float32, ())
-        worst = max(worst, (verdict.worst.z, (member, verdict.worst.name)), key=itemgetter(0))
-        assert verdict.verdict == EXPLAINED, (member, verdict.worst)
-    for name in ("dWhh", "dbh", "dx", "dh0"):
-        wrong = found[name] + np.float32(1e-3) * abs(found[name]).max()
-        verdict = compare_values({name: wrong}, true, sigma, np.float32, ())
-        assert verdict.verdict == NOT_ROUNDING, (name, verdict.worst)
-    return worst
-
-
 @pytest.mark.parametrize("cell", GATED)
 @pytest.mark.parametrize(
     "T, H, B, gain, readout, mask",
     [(5, 20, 3, -1.5, "every", False), (30, 16, 2, 1, "last", False), (6, 24, 3, -1, "last", True)],
 )
 def test_every_order_of_a_gated_cell_is_rounding(cell, T, H, B, gain, readout, mask):
-    gated_family(*gated(cell, T, H, B, gain, readout, mask))
+    family(members(), gated(cell, T, H, B, gain, readout, mask), names=NAMES)
 
 
 def functions(ulps, towards):
@@ -362,26 +356,18 @@ def test_elementary_functions_of_usual_accuracy_are_rounding(cell, T, B):
         rng = np.random.default_rng([seed, T, B])
         params = random_params(net, rng, np.float32)
         batch = random_batch(net, rng, np.float32, T, B)
-        case = certified_in_float64(net, params, batch)
-        sigma, true = (
-            spread(case, np.float32),
-            {name: value.value for name, value in case.named().items()},
-        )
+        verdict_of = judged(net, params, batch)
         backwards = Batch(batch.x[:, ::-1], batch.y[:, ::-1])
         weights = [f"d{name}" for name in params]
         for ulps, towards in [(0, "up"), *product((1, 2), ("any", "up", "away"))]:
             changed = functions(ulps, towards)
             for fused in (False, True):
-                found = run(net, params, batch, changed, fused=fused)
-                verdict = compare_values(found, true, sigma, np.float32, ())
+                verdict = verdict_of(run(net, params, batch, changed, fused=fused))
                 assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
             found = run(net, params, backwards, changed)
-            verdict = compare_values(
-                {name: found[name] for name in weights}, true, sigma, np.float32, ()
-            )
+            verdict = verdict_of({name: found[name] for name in weights})
             assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
-        wrong = {"dWhh": found["dWhh"] * np.float32(1.01)}
-        assert compare_values(wrong, true, sigma, np.float32, ()).verdict == NOT_ROUNDING
+        assert verdict_of({"dWhh": found["dWhh"] * np.float32(1.01)}).verdict == NOT_ROUNDING
 
 
 def test_a_sum_of_sums_is_a_sum_of_all_terms():
@@ -389,15 +375,10 @@ def test_a_sum_of_sums_is_a_sum_of_all_terms():
     rng = np.random.default_rng(0)
     for values in (rng.normal(size=(64, 64, 5)), np.full((64, 64, 5), 0.1)):
         terms = np.float32(values)
-        with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
-            twice, once = (
-                np.asarray(made)["v"]
-                for made in (noisy(terms).sum(axis=0).sum(axis=0), noisy(terms).sum(axis=(0, 1)))
-            )
         exact = terms.astype(float).sum(axis=(0, 1))
-        twice, once = (
-            np.sqrt(((made - exact[:, None]) ** 2).mean(axis=1)) for made in (twice, once)
-        )
+        with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+            twice = deviation(noisy(terms).sum(axis=0).sum(axis=0), exact)
+            once = deviation(noisy(terms).sum(axis=(0, 1)), exact)
         assert (twice > once / 2).all() and (twice < 3 * once).all()
         for theirs in plain_sums(terms.reshape(-1, 5)):
             assert (abs(theirs - exact) <= LIMITS[0] * twice).all()
@@ -410,7 +391,7 @@ def test_a_sum_of_sums_is_a_sum_of_all_terms():
     [(50, 128, 4, 1, 30), (10, 512, 2, 1, 20), (3, 512, 4, -0.5, 20), (200, 64, 2, -1, 30)],
 )
 def test_every_order_of_a_gated_cell_is_rounding_at_full_size(cell, T, H, B, gain, runs):
-    worst = gated_family(*gated(cell, T, H, B, gain, "every"), runs)
+    worst = family(members(), gated(cell, T, H, B, gain, "every"), runs, NAMES)
     print(f"{cell}, T = {T}, H = {H}: the largest z is {worst[0]:.2f}, of {worst[1]}")
 
 
@@ -426,15 +407,6 @@ def test_every_order_of_a_gated_cell_is_rounding_at_full_size(cell, T, H, B, gai
     ],
 )
 def test_every_order_of_summation_is_rounding_at_full_size(orders, T, H, B, gain, runs):
-    case = made(T, H, B, gain)
     joins = (0, 1, 2) if T * H < 10**5 else (0,)
-    worst = family(orders, *case, joins=joins, runs=runs)
+    worst = family(simple_members(orders, joins), case_of(T, H, B, gain), runs, NAMES[:3])
     print(f"T = {T}, H = {H}: the largest z is {worst[0]:.2f}, of {worst[1]}")
-    net, params, batch = case
-    true = {name: value.value for name, value in certified_in_float64(*case).named().items()}
-    sigma = spread(certified_in_float64(*case), np.float32, runs=runs)
-    right = orders(0, 0, 1, params, batch)
-    for name in ("dWhh", "dbh", "dx"):
-        wrong = right[name] + np.float32(1e-3) * abs(right[name]).max()
-        verdict = compare_values({name: wrong}, true, sigma, np.float32, ())
-        assert verdict.verdict == NOT_ROUNDING, (name, verdict.worst)

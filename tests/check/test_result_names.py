@@ -9,7 +9,7 @@ from refnet import cli, loss_and_gradients
 from refnet.check import assert_gradients, compare, judge, vectors
 from refnet.check.cases import random_batch, reference_results
 from refnet.check.given import constant
-from refnet.check.own import Described, example
+from refnet.check.userfunction import Described, example
 from refnet.check.verdict import NOT_ROUNDING, UNJUDGED
 from refnet.exact import certify
 from refnet.matrices.transitions import TRANSITIONS

@@ -4,9 +4,10 @@ make with PyTorch's layers, which share no code with the table."""
 import numpy as np
 import pytest
 
-from refnet.check.cases import random_batch, random_params
+from refnet.check.cases import random_batch, random_params, with_drawn
 from refnet.check.conventions import Readings
-from refnet.check.mistakes.stacked import Plan, of_the_stack, run
+from refnet.check.mistakes import mistakes
+from refnet.check.naive import run
 from refnet.check.noise import spread
 from refnet.check.verdict import NOT_ROUNDING, compare
 from refnet.exact import certify
@@ -28,27 +29,22 @@ def case(
     projection=0,
     **options,
 ):
-    alone = {"loss": "none", "reduction": "sum"} if readout == "none" else {}
-    width = (1 + both) * (projection or H)
+    if readout == "none":
+        options |= {"loss": "none", "reduction": "sum"}
     net = StackedNet(
         3,
         H,
-        width if readout == "none" else 5,
+        (1 + both) * (projection or H) if readout == "none" else 5,
         cell=cell,
         readout=readout,
         layers=layers,
         bidirectional=both,
         projection=projection,
-        **alone,
         **options,
     )
     rng = np.random.default_rng([layers, both, mask, len(cell), len(readout)])
     params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, T, B)
-    params |= {
-        name: rng.normal(size=[B if n == "B" else n for n in shapes[-1]]).astype(np.float32)
-        for name, shapes in net.shapes.items()
-        if name.startswith(added)
-    }
+    params = with_drawn(net, params, added, rng, B)
     if mask:
         batch = batch._replace(mask=np.arange(T)[:, None] < np.array([T, 2, 4]))
     return net, params, batch
@@ -77,7 +73,7 @@ def test_the_stack_without_a_mistake(name):
     y = batch.y if batch.y.dtype.kind == "i" else batch.y.astype(float)
     batch = batch._replace(x=batch.x.astype(float), y=y)
     true = run_on(net, params, batch, lambda array, name: array)
-    found = run(net, params, batch, Plan())
+    found = run(net, params, batch)
     assert set(found) == {key for key in true if key[0] not in "hc"}
     for key, value in found.items():
         assert abs(value - true[key]).max() <= 1e-13 * max(1, abs(true[key]).max()), key
@@ -88,12 +84,10 @@ def test_every_mistake_is_named(name):
     """By its own name, or by that of another that gives the same here."""
     certified = certify(*case(**CASES[name]))
     readings, sigma = Readings(certified, pairs=False), spread(certified, np.float32)
-    net, params, batch = readings.net, readings.params, readings.batch
-    known = [(one.name, one.run(net, params, batch)) for one in of_the_stack(net, params, batch)]
-    assert len(known) == len({label for label, _ in known}) >= 12
-    same = dict(known)
+    known = dict(readings.computed)
+    assert len(known) == len(readings.computed) >= 12
     planted = 0
-    for label, reading in known:
+    for label, reading in known.items():
         theirs = {key: np.asarray(value, np.float32) for key, value in reading.items()}
         verdict = compare(theirs, certified, readings=readings, sigma=sigma)
         if verdict.verdict != NOT_ROUNDING:  # nothing of it shows here
@@ -101,7 +95,7 @@ def test_every_mistake_is_named(name):
             continue
         planted += 1
         if verdict.convention != label:
-            other = same.get(verdict.convention)
+            other = known.get(verdict.convention)
             if other is None:  # an edit of what is given
                 assert verdict.convention.startswith("d") or "gates" in verdict.convention, label
                 continue
@@ -116,8 +110,7 @@ def test_a_name_explains_all_that_is_given():
     """One more wrong gradient, and it is none."""
     certified = certify(*case())
     readings = Readings(certified, pairs=False)
-    mistake = next(of_the_stack(readings.net, readings.params, readings.batch))
-    label, reading = mistake.name, mistake.run(readings.net, readings.params, readings.batch)
+    label, reading = readings.computed[0]
     theirs = {key: np.asarray(value, np.float32) for key, value in reading.items()}
     assert compare(theirs, certified, readings=readings).convention == label
     theirs["dWxh_l1"] = theirs["dWxh_l1"] * np.linspace(1, 2, theirs["dWxh_l1"].size).reshape(
@@ -129,11 +122,11 @@ def test_a_name_explains_all_that_is_given():
 def wrong_torch(mistake, net, params, batch):
     """PyTorch's layer, used in a way that programs do."""
     torch = pytest.importorskip("torch")
-    from refnet.check.adapters import torch_layers
+    from refnet.check.adapters import torch_nets
 
     p = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in params.items()}
     layer = torch.nn.LSTM(3, H, net.layers, bidirectional=True)
-    state = torch_layers.layer_state_dict(net, params)
+    state = torch_nets.layer_state_dict(net, params)
     if mistake == "gates":
         state = {
             name: torch.cat([value.chunk(4)[n] for n in (0, 2, 3, 1)])
@@ -195,7 +188,7 @@ def wrong_torch(mistake, net, params, batch):
             "seen one input",
         ),
         ("padding", "the lengths are ignored"),
-        ("gates", "the gates are read in the order i, o, f, g (as in ONNX)"),
+        ("gates", "the gates are read in the order i, o, f, g (as ONNX stacks them)"),
     ],
 )
 def test_mistakes_with_torch_are_named(mistake, name):
@@ -223,18 +216,11 @@ PAIRS = [
 def test_two_mistakes_at_once_are_named(name, pair):
     net, params, batch = case(**CASES[name])
     first, second = (
-        next(one for one in of_the_stack(net, params, batch) if text in one.name) for text in pair
+        next(each for each in mistakes(net, params, batch) if text in each.name) for text in pair
     )
-    theirs = first.run(net, params, batch, second)
+    theirs = first.run(net, params, batch, *second.passes)
     theirs = {key: np.asarray(value, np.float32) for key, value in theirs.items()}
     certified = certify(net, params, batch)
     verdict = compare(theirs, certified, readings=Readings(certified))
     assert set(verdict.convention.split("; ")) == {first.name, second.name}
     assert not compare(theirs, certified, readings=Readings(certified, pairs=False)).convention
-
-
-def test_two_plans_that_change_the_same_do_not_go_together():
-    net, params, batch = case()
-    first, second, *_ = of_the_stack(net, params, batch)
-    with pytest.raises(ValueError, match="change the same"):
-        first.run(net, params, batch, second)

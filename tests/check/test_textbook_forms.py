@@ -8,7 +8,7 @@ import pytest
 from refnet.batch import Batch
 from refnet.check import compare
 from refnet.check.cases import random_batch, random_params, reference_results
-from refnet.check.own import Described
+from refnet.check.userfunction import Described
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.exact import certify
 from refnet.maths.activations import ACTIVATIONS

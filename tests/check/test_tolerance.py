@@ -6,11 +6,11 @@ import pytest
 from refnet import RecurrentNet
 from refnet.check import judge, tolerances
 from refnet.check.cases import random_batch, random_params, reference_results
-from refnet.check.kept import case_of, certificate
+from refnet.check.certificates import case_of, certificate
 from refnet.check.mistakes import mistakes
 from refnet.check.naive import run
 from refnet.check.noise import spread
-from refnet.check.tolerance import Tolerance, _fitted
+from refnet.check.tolerance import Tolerance, _tolerance
 from refnet.exact.functions import certify_function
 
 pytestmark = pytest.mark.needs("flint")
@@ -83,7 +83,7 @@ def test_the_line_is_over_all_points_and_touches_some():
     for _ in range(50):
         size = abs(rng.normal(size=40)) * 10.0 ** rng.integers(-30, 30)
         need = size * rng.uniform(0, 1e-7, 40) + 1e-9 * size.mean() * rng.uniform(0, 1, 40)
-        rtol, atol = _fitted(size, need)
+        rtol, atol = _tolerance(size, need)
         line = atol + rtol * size
         assert (line >= need).all() and (line <= need * (1 + 1e-6)).any()
         # no line through two points is lower on average
@@ -110,9 +110,9 @@ def test_they_allow_what_they_say():
 
 
 def test_edges():
-    assert _fitted(np.zeros(3), np.array([1.0, 2, 1])) == Tolerance(0, 2)
-    assert _fitted(np.zeros(0), np.zeros(0)) == (0, 0)
-    assert _fitted(np.ones(2), np.array([1, np.inf])).atol == np.inf
+    assert _tolerance(np.zeros(3), np.array([1.0, 2, 1])) == Tolerance(0, 2)
+    assert _tolerance(np.zeros(0), np.zeros(0)) == (0, 0)
+    assert _tolerance(np.ones(2), np.array([1, np.inf])).atol == np.inf
 
 
 def test_of_a_function():

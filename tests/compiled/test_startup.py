@@ -73,7 +73,7 @@ if __name__ == "__main__":
 
 SAVED = """
 import os
-from refnet import forked
+from refnet import process
 from refnet.compiled import _jit, numba_private
 keep = numba_private.KernelCache.save_overload
 def save(self, signature, data):
@@ -117,14 +117,14 @@ def gradient():
                 ("", True),
                 ("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)", True),
                 ("_jit.may_fork = lambda: False", False),
-                ("_jit.Forked = lambda work: forked.Forked(lambda: 1 / 0)", False),
+                ("_jit.Forked = lambda work: process.Forked(lambda: 1 / 0)", False),
                 (
-                    "_jit.Forked = lambda work: forked.Forked(lambda: os.kill(os.getpid(), 9))",
+                    "_jit.Forked = lambda work: process.Forked(lambda: os.kill(os.getpid(), 9))",
                     False,
                 ),
                 (
                     "import time; _jit.PATIENCE = 0\n"
-                    "_jit.Forked = lambda work: forked.Forked(lambda: time.sleep(100))",
+                    "_jit.Forked = lambda work: process.Forked(lambda: time.sleep(100))",
                     False,
                 ),
                 ("def refuse(work): raise BlockingIOError()\n_jit.Forked = refuse", False),

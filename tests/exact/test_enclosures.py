@@ -91,14 +91,14 @@ def test_mpmath_reference_against_differences():
         name = max(params, key=lambda key: params[key].size * ("." not in key or key[-1] in "AP"))
         index = (1,) + (0,) * (params[name].ndim - 1)
 
-        def moved(step):
+        def shifted(step):
             entry = np.array(params[name], object)
             entry[index] = mpmath.mpf(float(entry[index])) + step
             return evaluate(net, {**params, name: entry}, batch)["loss"].item()
 
         with mpmath.workdps(DIGITS):
             h = mpmath.mpf(10) ** -30
-            assert abs((moved(h) - moved(-h)) / (2 * h) - true[f"d{name}"][index]) < 1e-50
+            assert abs((shifted(h) - shifted(-h)) / (2 * h) - true[f"d{name}"][index]) < 1e-50
 
 
 def rotation(angle):
@@ -116,8 +116,8 @@ def outside_rotations(exponential=expm):
     with mpmath.workdps(DIGITS), balls.precision(200):
         for angle in map(float, ANGLES):
             c, s = mpmath.cos(angle), mpmath.sin(angle)
-            found = exponential(rotation(angle)).value
-            wrong += sum(miss(ball, true) != 0 for ball, true in zip(found.flat, (c, -s, s, c)))
+            enclosed = exponential(rotation(angle)).value
+            wrong += sum(miss(ball, true) != 0 for ball, true in zip(enclosed.flat, (c, -s, s, c)))
     return wrong
 
 
@@ -149,12 +149,12 @@ def test_a_net_that_rotates():
                 "Why": np.array([[1.0, 0.0]]),
                 "h0": np.array([1.0, 0.0]),
             }
-            found = certify(net, params, Batch(np.zeros((1, 1, 1)), np.zeros((1, 1))))
+            enclosed = certify(net, params, Batch(np.zeros((1, 1, 1)), np.zeros((1, 1))))
             c, s = mpmath.cos(angle), mpmath.sin(angle)  # the loss is cos^2
-            for enclosure, true in ((found.outputs, c), (found.loss, c * c)):
+            for enclosure, true in ((enclosed.outputs, c), (enclosed.loss, c * c)):
                 assert not miss(enclosure.exact.item(), true)
                 assert enclosure.value.item() == float(exactly(true))
-            slope = found.gradients["Whh.A"]
+            slope = enclosed.gradients["Whh.A"]
             assert not miss(slope.exact[1, 0], -2 * c * s)
             assert slope.value[1, 0] == float(exactly(-2 * c * s))
 

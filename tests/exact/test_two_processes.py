@@ -49,11 +49,11 @@ def test_halves_give_what_the_whole_gives(net, given, monkeypatch):
     with balls.precision(300):
         whole = enclose._balls(net, params, batch)
         monkeypatch.setattr(enclose, "WORK", 0)
-        found = enclose._balls(net, params, batch)
-    assert list(found) == list(whole)
+        results = enclose._balls(net, params, batch)
+    assert list(results) == list(whole)
     for name, value in whole.items():
-        assert found[name].shape == value.shape
-        for a, b in zip(map(balls.arb, value.ravel()), map(balls.arb, found[name].ravel())):
+        assert results[name].shape == value.shape
+        for a, b in zip(map(balls.arb, value.ravel()), map(balls.arb, results[name].ravel())):
             assert abs(a - b) < 1e-60, name
 
 
@@ -66,7 +66,7 @@ def test_one_core_and_two_give_the_same_bits(monkeypatch):
     def both():
         certified = enclose.certify(net, params, batch)
         return {
-            **{name: one.radius for name, one in certified.named().items()},
+            **{name: enclosure.radius for name, enclosure in certified.named().items()},
             **{
                 f"{name}, sigma": value
                 for name, value in noise.spread(certified, np.float32).items()
@@ -75,17 +75,17 @@ def test_one_core_and_two_give_the_same_bits(monkeypatch):
 
     two = both()
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    one = both()
-    assert list(one) == list(two) and all((one[name] == two[name]).all() for name in one)
+    single = both()
+    assert list(single) == list(two) and all((single[name] == two[name]).all() for name in single)
 
 
 def test_runs_in_halves_are_those_of_the_whole(monkeypatch):
     certified = enclose.certify(NETS["lstm"], *case(NETS["lstm"]))
     whole = noise._all_passes(certified, np.float32, 9, 0, parts.Clock(24, None))
     monkeypatch.setattr(noise, "LARGE", 0)
-    found = noise._all_passes(certified, np.float32, 9, 0, parts.Clock(24, None))
+    results = noise._all_passes(certified, np.float32, 9, 0, parts.Clock(24, None))
     for name, value in whole.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(results[name], value, rtol=1e-9, atol=1e-12)
 
 
 def test_balls_travel_as_they_are():
@@ -97,10 +97,10 @@ def test_balls_travel_as_they_are():
     with balls.precision(700):
         arrays["thirds"] = lift(np.arange(-4, 5), "ball") / 3
     with balls.precision(20):
-        found = parts.unpacked_balls(parts.packed_balls(arrays))
+        results = parts.unpacked_balls(parts.packed_balls(arrays))
     for name, value in arrays.items():
-        assert found[name].shape == value.shape
-        for a, b in zip(value.ravel(), found[name].ravel()):
+        assert results[name].shape == value.shape
+        for a, b in zip(value.ravel(), results[name].ravel()):
             assert a.mid() == b.mid() and a.rad() <= b.rad() and b.rad() * (1 - 1e-6) <= a.rad()
 
 
@@ -111,34 +111,32 @@ def test_a_ball_without_bounds_does_not_travel():
 
 def test_floats_travel_as_they_are():
     arrays = {"x": np.array([[1.5, np.nan], [-0.0, np.inf]]), "y": np.array(3.0), "z": np.ones(0)}
-    found = parts.unpacked_floats(parts.packed_floats(arrays))
-    assert list(found) == list(arrays)
-    assert all(found[name].tobytes() == arrays[name].tobytes() for name in arrays)
+    results = parts.unpacked_floats(parts.packed_floats(arrays))
+    assert list(results) == list(arrays)
+    assert all(results[name].tobytes() == arrays[name].tobytes() for name in arrays)
 
 
-def work(value):
+def result(value):
     return lambda: {"x": np.full(3, float(value))}
 
 
-def run(first, second):
-    return parts.side_by_side(first, second, parts.packed_floats, parts.unpacked_floats)
+def run(*work):
+    first, second, *waiting = work
+    return parts.side_by_side(first, second, parts.packed_floats, parts.unpacked_floats, *waiting)
 
 
-def test_the_second_part_runs_in_another_process(monkeypatch):
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_the_second_part_runs_in_another_process_on_linux(platform, monkeypatch):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core")
-    first, second = run(
-        lambda: {"pid": np.array(float(os.getpid()))}, lambda: {"pid": np.array(float(os.getpid()))}
-    )
-    assert first["pid"] == os.getpid() != second["pid"]
+    monkeypatch.setattr(sys, "platform", platform)
 
+    def process():
+        return {"pid": np.array(float(os.getpid()))}
 
-def test_no_other_process_but_on_linux(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    first, second = run(
-        lambda: {"pid": np.array(float(os.getpid()))}, lambda: {"pid": np.array(float(os.getpid()))}
-    )
-    assert first["pid"] == second["pid"] == os.getpid()
+    first, second = run(process, process)
+    assert first["pid"] == os.getpid()
+    assert (second["pid"] == os.getpid()) == (platform == "darwin")
 
 
 def test_what_fails_there_is_done_here(capfd, monkeypatch):
@@ -157,11 +155,11 @@ def test_what_fails_there_is_done_here(capfd, monkeypatch):
 
     monkeypatch.setattr(os, "fork", noted)
     for end in (lambda: os._exit(3), lambda: 1 / 0, lambda: os.kill(os.getpid(), 9)):
-        assert run(work(2), lambda: second(end))[1]["x"].sum() == 3
+        assert run(result(2), lambda: second(end))[1]["x"].sum() == 3
     with pytest.raises(ZeroDivisionError):
-        run(work(1), lambda: 1 / 0)
+        run(result(1), lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        run(lambda: 1 / 0, work(1))
+        run(lambda: 1 / 0, result(1))
     assert capfd.readouterr() == ("", "")
     assert children
     for pid in children:  # none is left over
@@ -176,9 +174,9 @@ def test_the_first_precision_is_enough(monkeypatch):
 
     def counted(run, name, bits, *rest):
         tried.append(bits)
-        found = search(run, name, bits, *rest)
-        assert found[1] == bits
-        return found
+        results = search(run, name, bits, *rest)
+        assert results[1] == bits
+        return results
 
     monkeypatch.setattr(enclose, "search", counted)
     for cell, scale in (("rnn", 0.1), ("rnn", 1.0), ("gru", 2.0), ("lstm", 1.0)):
@@ -197,8 +195,8 @@ def test_the_first_precision_is_enough(monkeypatch):
 
 def test_clock_counts_both_parts_and_goes_on_while_one_is_waited_for(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    told = []
-    clock = parts.Clock(24, lambda *said: told.append(said))
+    calls = []
+    clock = parts.Clock(24, lambda *call: calls.append(call))
     go_on = np.frombuffer(mmap(-1, 8), np.int64)  # the second part waits for what the first sets
 
     def second():
@@ -218,38 +216,38 @@ def test_clock_counts_both_parts_and_goes_on_while_one_is_waited_for(monkeypatch
         clock.tick(2)
         return {}
 
-    _, found = parts.side_by_side(
-        first, second, parts.packed_floats, parts.unpacked_floats, waiting
-    )
-    assert found["go on"].tolist() == [1] and clock.done.sum() == 7
-    assert told and told[0][:2] in ((24, 2), (24, 7))
+    _, results = run(first, second, waiting)
+    assert results["go on"].tolist() == [1] and clock.done.sum() == 7
+    assert calls and calls[0][:2] in ((24, 2), (24, 7))
 
 
 def test_certificate_and_sigma_report_their_products(monkeypatch):
     for module in (parts, enclose):
         monkeypatch.setattr(module, "perf_counter", count().__next__)
-    told = []
+    calls = []
     certified = enclose.certify(
-        NETS["lstm"], *case(NETS["lstm"]), progress=lambda *said: told.append(said)
+        NETS["lstm"], *case(NETS["lstm"]), progress=lambda *call: calls.append(call)
     )
-    assert [bits for bits, *_ in told] == [certified.bits] * len(told) and len(told) > 10
-    told.clear()
-    noise.spread(certified, np.float32, progress=lambda *said: told.append(said))
-    assert told and {bits for bits, *_ in told} == {24}
-    assert [done for _, done, _ in told] == list(range(1, len(told) + 1))
+    assert [bits for bits, *_ in calls] == [certified.bits] * len(calls) and len(calls) > 10
+    calls.clear()
+    noise.spread(certified, np.float32, progress=lambda *call: calls.append(call))
+    assert calls and {bits for bits, *_ in calls} == {24}
+    assert [done for _, done, _ in calls] == list(range(1, len(calls) + 1))
 
 
 @pytest.mark.parametrize("bits", [70, 300])  # of which the first decides some entries only
 def test_rounding_in_halves_is_that_of_the_whole(bits, monkeypatch):
     net = NETS["lstm"]
     with balls.precision(bits):
-        found = enclose._run(net, *case(net), "ball")
-        whole, doubt = enclose._enclosures(found, None)
+        results = enclose._run(net, *case(net), "ball")
+        whole, doubt = enclose._enclosures(results, None)
         monkeypatch.setattr(enclose, "LARGE", 0)
-        parted, same = enclose._enclosures(found, None)
+        parted, same = enclose._enclosures(results, None)
     assert doubt == same and (doubt is None) == (bits == 300)
-    assert list(whole) == list(parted) == list(found)
-    for name, one in whole.items():
-        assert one.exact is parted[name].exact and one.value.shape == found[name].shape
+    assert list(whole) == list(parted) == list(results)
+    for name, enclosure in whole.items():
+        assert (
+            enclosure.exact is parted[name].exact and enclosure.value.shape == results[name].shape
+        )
         for part in ("value", "radius"):
-            assert getattr(one, part).tobytes() == getattr(parted[name], part).tobytes(), name
+            assert getattr(enclosure, part).tobytes() == getattr(parted[name], part).tobytes(), name

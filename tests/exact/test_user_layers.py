@@ -1,5 +1,4 @@
-"""Layers as users write them in NumPy: certified, the self-check included, and true in rationals
-or beside PyTorch; what is not recorded is refused with what to write instead."""
+"""Layers as users write them in NumPy: certified, the self-check included."""
 
 import numpy as np
 import pytest
@@ -103,36 +102,20 @@ CASES = {
 @pytest.mark.parametrize("f", CASES, ids=lambda f: f.__name__)
 def test_gradients_are_those_of_differences(f):
     """Besides the certificate's own check in balls: a central difference of the plain function."""
-    arrays = [np.asarray(one, float) for one in CASES[f]]
+    arrays = [np.array(array, float) for array in CASES[f]]
     certified = certify_function(f, *CASES[f])
     assert certified.value.value == pytest.approx(f(*arrays), rel=1e-12)
     step = 1e-6
-    for n, found in enumerate(certified.gradients.values()):
-        for index in np.ndindex(arrays[n].shape):
-            ends = []
-            for side in (step, -step):
-                moved = [one.copy() for one in arrays]
-                moved[n][index] += side
-                ends.append(f(*moved))
+    for array, gradient in zip(arrays, certified.gradients.values()):
+        for index in np.ndindex(array.shape):
+            ends, value = [], array[index]
+            for array[index] in (value + step, value - step):
+                ends.append(f(*(a.copy() for a in arrays)))
+            array[index] = value
             slope = (ends[0] - ends[1]) / (2 * step)
-            assert found.value[index] == pytest.approx(slope, rel=1e-5, abs=1e-6), (n, index)
+            assert gradient.value[index] == pytest.approx(slope, rel=1e-5, abs=1e-6), index
 
 
 def test_a_mask_of_infinities_is_refused_with_what_to_write():
     with pytest.raises(ValueError, match=r"meets -inf.* write np.where\(mask, np.exp\(s\), 0\)"):
         certify_function(lambda s: np.exp(np.where(MASK, s, -np.inf)).sum(), draw(2, 3, 5))
-
-
-@pytest.mark.parametrize(
-    "f, says",
-    [
-        (lambda x: np.linalg.inv(x).sum(), "np.linalg.inv is not recorded; known: "),
-        (lambda x: np.sort(x).sum(), "np.sort is not recorded"),
-        (lambda x: np.einsum("ii->", x), r"np.einsum 'ii->' of the shapes .* is not recorded"),
-        (lambda x: sum(float(one) for one in x[0]), "use np.sqrt and the like for those of math"),
-        (lambda x: np.array([x[0, 0], x[1, 1]]).sum(), r"np.stack\(\[...\]\) for np.array"),
-    ],
-)
-def test_what_is_not_recorded_is_named(f, says):
-    with pytest.raises(TypeError, match=says):
-        certify_function(f, draw(3, 3))

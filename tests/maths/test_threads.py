@@ -12,7 +12,7 @@ import pytest
 
 from refnet.maths import threads
 from refnet.maths.numeric import matmul
-from refnet.maths.threads import LARGE, in_threads, split_product
+from refnet.maths.threads import in_threads, split_product
 from refnet.process import BLAS_THREADS
 
 
@@ -47,20 +47,6 @@ def test_split_product(shape, dtype, two, monkeypatch):
     for count in (1, 3, 4):
         monkeypatch.setattr(threads, "_threads", lambda: 1 if threads._INSIDE.get() else count)
         assert np.array_equal(split_product(a, b), found)
-
-
-def test_which_products_are_split(monkeypatch):
-    calls = []
-    monkeypatch.setattr("refnet.maths.numeric.split_product", lambda a, b: calls.append(a) or a)
-    side = round(LARGE ** (1 / 3))
-    wide = np.ones((side, side), np.float32)
-    for dtype in (np.float32, np.float64, np.longdouble, np.complex64, np.int64):
-        small = wide[:, 1:].astype(dtype)
-        matmul(small, np.ones((side - 1, 1), dtype))
-        if dtype in (np.float32, np.float64):
-            matmul(wide.astype(dtype), wide.astype(dtype))
-            assert calls.pop().dtype == dtype
-        assert not calls
 
 
 def test_parts_run_at_once_and_inner_parts_alone(two):
@@ -161,7 +147,7 @@ settle()
 from refnet.maths import threads
 from refnet.training.config import Config
 from refnet.training.experiment import build
-from refnet.training.loop import Run, step
+from refnet.training.steps import Run, step
 threads.set_threads(int(sys.argv[1]))
 e = build(Config("copy", length=3, hidden=260, batch=4, transition={transition!r},
                  recurrent="orthogonal"))
@@ -188,3 +174,16 @@ print(threads._pool.cache_info().currsize, *(value.tobytes().hex() for value in
     assert pools == "0"
     if threads.usual_threads() > 1:
         assert run(2) == ["1", *bits]
+
+
+def test_where_no_thread_starts_the_caller_does_all_parts(two, monkeypatch):
+    """As in an address space that has no room for another stack."""
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(threads, "_pool", threads._pool.__wrapped__)
+    callers = [None] * 5
+    in_threads(lambda n: callers.__setitem__(n, threading.current_thread()), 5)
+    assert callers == [threading.current_thread()] * 5

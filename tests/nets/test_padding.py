@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from refnet.batch import Batch, last_steps
 from refnet.cells import CELLS
 from refnet.maths.activations import ACTIVATIONS
-from refnet.nets import layer, padding, recurrent
+from refnet.nets import base, layer, padding, recurrent
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_gradients
@@ -198,7 +198,7 @@ def test_planted_bugs_are_rejected(bug, monkeypatch):
         for checkpoint in ("none", "sqrt")
     ]
     if bug == "NaN within x":
-        monkeypatch.setattr(recurrent, "finite_input", lambda x, mask: x)
+        monkeypatch.setattr(base, "finite_input", lambda x, mask: x)
         monkeypatch.setattr(recurrent, "has_nan", lambda gradients: False)
     elif bug == "never again":
         monkeypatch.setattr(recurrent, "has_nan", lambda gradients: False)

@@ -1,7 +1,6 @@
 """What a cell, a transition or a task gets for its entry in a table, without a test of its own."""
 
 from dataclasses import dataclass
-from fractions import Fraction
 from importlib import import_module
 
 import numpy as np
@@ -13,7 +12,6 @@ from refnet.cli import main
 from refnet.compiled.activations import settings
 from refnet.maths.activations import Activation
 from refnet.maths.dual import dual_array, parts
-from refnet.matrices import transitions
 from refnet.matrices.initializers import initialize
 from refnet.matrices.transitions import TRANSITIONS
 from refnet.runs.rows import read_rows
@@ -22,18 +20,10 @@ from refnet.tasks.base import Task, stream
 from refnet.tasks.files import folders
 from refnet.training.config import of_run
 from refnet.training.protocols import preset
-from support.rational import RATIONAL_GATE, SOFTSIGN
-from support.transitions import CONSTANT, Sinh, complex_step_error, push_minus_pull
+from support.rational import RATIONAL_GATE, SOFTSIGN, generic
+from support.transitions import CONSTANT, complex_step_error, push_minus_pull
 
 T, B, D, H = 2, 1, 2, 2
-
-
-def draw(rng, shape):
-    """Fractions without zeros, ties or repeats, so that every wrong term shows."""
-    values = rng.choice(np.arange(1, 100), size=shape, replace=False)
-    return np.vectorize(lambda v: Fraction(int(v), 64), otypes=[object])(
-        values * rng.choice([-1, 1], size=shape)
-    )
 
 
 @pytest.mark.parametrize("name", sorted(CELLS))
@@ -50,8 +40,8 @@ def test_a_cell_is_exact_on_fractions(name):
         "x": (T, B, D),
         "h0": (B, H) if cell.STATES == 1 else (cell.STATES, B, H),
     }
-    at, v = ({key: draw(rng, shape) for key, shape in shapes.items()} for _ in range(2))
-    dh = draw(rng, (2, B, H))
+    at, v = ({key: generic(rng, shape) for key, shape in shapes.items()} for _ in range(2))
+    dh = generic(rng, (2, B, H))
     lifted = {key: dual_array(value, v[key]) for key, value in at.items()}
     pushed = parts(cell.forward(lifted, lifted["x"], lifted["h0"], SOFTSIGN, **gate).h)[1]
     tape = cell.forward(at, at["x"], at["h0"], SOFTSIGN, **gate)
@@ -69,9 +59,9 @@ def test_a_transition_is_pulled_back_exactly(name):
     shapes = {part: np.shape(value) for part, value in start.items()}
     assert shapes == made.shapes(4, 4)
     if made.rational:
-        at = {part: draw(rng, shape) for part, shape in shapes.items()}
-        v = {part: draw(rng, shape) * (part not in CONSTANT) for part, shape in shapes.items()}
-        assert push_minus_pull(made, at, v, draw(rng, (4, 4))) == 0
+        at = {part: generic(rng, shape) for part, shape in shapes.items()}
+        v = {part: generic(rng, shape) * (part not in CONSTANT) for part, shape in shapes.items()}
+        assert push_minus_pull(made, at, v, generic(rng, (4, 4))) == 0
         return
     at = {
         part: value if part in CONSTANT else value + 0.3 * rng.normal(size=np.shape(value))
@@ -157,13 +147,6 @@ def test_a_task_without_a_protocol_trains(readout, tmp_path, monkeypatch, capsys
     assert preset("copy", protocol="refnet/default").optimizer == "adam"
     with pytest.raises(ValueError, match="has no task signs.*; for signs choose refnet/default"):
         preset("signs", protocol="vorontsov/text")
-
-
-def test_a_transition_that_is_not_rational(monkeypatch):
-    """The complex step judges it."""
-    monkeypatch.setitem(TRANSITIONS, "sinh", Sinh)
-    monkeypatch.setattr(transitions, "SPEC", transitions.SPEC._replace(names=[*TRANSITIONS]))
-    test_a_transition_is_pulled_back_exactly("sinh")
 
 
 def test_every_cell_says_what_it_is():

@@ -16,7 +16,6 @@ from refnet.cells import CELLS
 from refnet.compiled import elementwise, losses, orthogonality, products, walk
 from refnet.compiled._jit import JIT
 from refnet.maths.activations import ACTIVATIONS
-from refnet.nets import feedforward, recurrent
 from refnet.nets.stacked import StackedNet
 
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
@@ -121,7 +120,7 @@ def unchecked(*arguments):
 
 
 def test_a_net_that_takes_any_tape_is_seen(monkeypatch):
-    monkeypatch.setattr(recurrent, "admit_tape", unchecked)
+    monkeypatch.setattr("refnet.nets.base.admit_tape", unchecked)
     with pytest.raises(AssertionError):
         refused_or_right(BASES["rnn"], replace(BASES["rnn"], gain=2))
 
@@ -135,8 +134,7 @@ def test_kernels_check_for_themselves(base, monkeypatch):
     params, x = drawn(net)
     outputs, tape = net.forward(params, x)
     other = replace(net, activation="elu")  # whose slope needs what the tape has not kept
-    monkeypatch.setattr(recurrent, "admit_tape", unchecked)
-    monkeypatch.setattr(feedforward, "admit_tape", unchecked)
+    monkeypatch.setattr("refnet.nets.base.admit_tape", unchecked)
     with pytest.raises(ValueError, match="backward: a kernel's arrays hold"):
         other.backward(params, tape, outputs)
     if CHECKED and base != "feedforward":

@@ -29,8 +29,7 @@ from support.cluster import scheduler_and_workers
 from support.public import PUBLIC
 from support.realdata import real_data
 
-for package, extra in (("flint", "certify"), ("matplotlib", "cli"), ("rich", "cli")):
-    pytest.importorskip(package, reason=f"{package} (extra {extra}) is not installed")
+pytestmark = pytest.mark.needs("flint", "matplotlib", "rich")
 
 ROOT = Path(refnet.__file__).parent.parent
 PAGES = [
@@ -74,17 +73,17 @@ def texts():
 def subcommands():
     """The names of the commands, as the program knows them."""
 
-    class Found(BaseException):  # main makes a line of an Exception
+    class Parser(BaseException):  # main makes a line of an Exception
         pass
 
     def stop(parser, words):
-        raise Found(parser)
+        raise Parser(parser)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ArgumentParser, "parse_known_args", stop)
-        with pytest.raises(Found) as found:
+        with pytest.raises(Parser) as stopped:
             cli.main([])
-    return list(found.value.args[0]._subparsers._group_actions[0].choices)
+    return list(stopped.value.args[0]._subparsers._group_actions[0].choices)
 
 
 def commands():
@@ -96,7 +95,7 @@ def commands():
         re.M,
     )
     return sorted(
-        {found.strip().rstrip(".,") for text in texts() for found in pattern.findall(text)}
+        {command.strip().rstrip(".,") for text in texts() for command in pattern.findall(text)}
     )
 
 
@@ -121,7 +120,6 @@ SMALLER = {
     "train": "--iterations 2 --evaluate-every 1",
     "orthogonalize": "--runs 20 --size 5",
     "explain ": "--size 8",
-    "check rates": "--nets 2 --longest 5",
     "study table-iii --quick": "--seeds 1",
     "study figure-1 --workers": "--quick --seeds 1",
     "study table-2 --cluster": "--quick --seeds 1",
@@ -131,11 +129,11 @@ SMALLER = {
 """Options that make an example short without changing what it does, by its beginning."""
 MINUTES = re.compile(
     "refnet (errata --.*|vectors write.*|train .*(mnist|ptb).*|"
-    "check (rates.*|torch( --dtypes.*)?|jax|checkers.*)|"
+    "check (torch( --dtypes.*)?|jax)|"
     "study (.*--measure|.*--quick|.*--search.*|.*--workers.*|.*--cluster.*))"
 )
 NEEDS = {
-    "check": ("flint", "torch", "jax", "onnx", "onnxruntime", "autograd"),
+    "check": ("flint", "torch", "jax", "onnx", "onnxruntime"),
     "vectors": ("flint",),
     "explain": ("matplotlib",),
     "analyse": ("matplotlib",),
@@ -161,8 +159,8 @@ def gradients(p, x, y, mask=None):
     else:
         net = StackedNet(x.shape[2], hidden, len(p["by"]), cell="lstm", layers=2,
                          bidirectional="Whh_l0_reverse" in p)
-    found = refnet.loss_and_gradients(net, p, refnet.Batch(x, y, mask))
-    return {"loss": found.loss, **{f"d{name}": g for name, g in found.gradients.items()}}
+    results = refnet.loss_and_gradients(net, p, refnet.Batch(x, y, mask))
+    return {"loss": results.loss, **{f"d{name}": g for name, g in results.gradients.items()}}
 """
 
 
@@ -203,9 +201,9 @@ def write_vectors(folder):
         vectors.write(folder / golden, few)
         (folder / answers).mkdir()
         for name, case in vectors.load(folder / golden).items():
-            found = reference_results(case.net, case.params, case.batch)
+            results = reference_results(case.net, case.params, case.batch)
             (folder / answers / f"{name}.npz").write_bytes(
-                encode(found, "npz", {"dtype": "float32"})
+                encode(results, "npz", {"dtype": "float32"})
             )
 
 
@@ -290,7 +288,7 @@ def test_every_command_in_a_text_runs_to_its_end(
 SPEC = re.compile(r"(?<![\w.`:-])[a-z_][a-z_0-9-]*:[a-z_]+=[\w.-]+(?:,[a-z_]+=[\w.-]+)*")
 GENERIC = {"name:key=value", "name:key=value,key=value"}
 """The form itself, not an example of it."""
-SPECS = sorted({found.rstrip(".") for text in texts() for found in SPEC.findall(text)} - GENERIC)
+SPECS = sorted({spec.rstrip(".") for text in texts() for spec in SPEC.findall(text)} - GENERIC)
 RUNNABLE = {"hidden": 4, "batch": 2, "length": 10, "iterations": 2, "evaluate_every": 2}
 
 
@@ -336,8 +334,6 @@ DOCTESTS = [
 
 @pytest.mark.parametrize("example", DOCTESTS, ids=lambda example: example.name)
 def test_every_example_of_a_docstring_runs(example, tmp_path, monkeypatch):
-    if example.name.split(".")[1] in ("check", "exact"):
-        pytest.importorskip("flint", reason="python-flint is not installed")
     monkeypatch.chdir(tmp_path)
     assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example).failed == 0
 

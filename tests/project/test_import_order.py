@@ -15,7 +15,6 @@ ORDER = (
     "face",
     "batch",
     "process",
-    "forked",
     "arguments",
     "specs",
     "maths",
@@ -46,17 +45,11 @@ def part(path):
 def home(name):
     """The file of a module, or of what is imported from one; None outside of the package."""
     place = PACKAGE.parent.joinpath(*name.split("."))
-    found = [
-        path
-        for path in (
-            place.with_suffix(".py"),
-            place / "__init__.py",
-            place.parent.with_suffix(".py"),
-            place.parent / "__init__.py",
-        )
-        if path.exists() and PACKAGE in path.parents
-    ]
-    return found[0] if found else None
+    for folder in (place, place.parent):
+        for path in (folder.with_suffix(".py"), folder / "__init__.py"):
+            if path.exists() and PACKAGE in path.parents:
+                return path
+    return None
 
 
 def imports(source):
@@ -77,8 +70,8 @@ GRAPH = {path: imports(path.read_text(encoding="utf-8")) for path in FILES}
 def wrong_ways(graph):
     return [
         f"{path.relative_to(PACKAGE)} imports {other.relative_to(PACKAGE)}"
-        for path, found in graph.items()
-        for other in found
+        for path, imported in graph.items()
+        for other in imported
         if ORDER.index(part(other)) > ORDER.index(part(path))
     ]
 

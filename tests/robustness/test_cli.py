@@ -14,7 +14,7 @@ import pytest
 
 import refnet
 from refnet import cli
-from refnet.check import loader, tables
+from refnet.check import tables, userfunction
 from refnet.runs import progress
 from refnet.training.config import Config
 
@@ -33,19 +33,19 @@ def test_version(capsys):
     [
         [],
         ["trian"],
-        ["train", "temporal-order", "--hidden", "x"],
+        "train temporal-order --hidden x".split(),
         ["train"],
-        ["train", "temporal-order", "--hidden", "0", "--out", "nowhere"],
+        "train temporal-order --hidden 0 --out nowhere".split(),
         ["train", "temporal-order", "--cell=--"],
         ["explain", "powers", "--figure=--"],
-        ["check", "rates", "--json", "9" * 5000],
-        ["check", "torch", "--sizes", "0,1,1"],
-        ["check", "jax", "--cell", "rnm"],
-        ["check", "rates", "--json", "no/such/folder/x.json"],
-        ["check", "rates", "--json", "."],
+        ["check", "torch", "--json", "9" * 5000],
+        "check torch --sizes 0,1,1".split(),
+        "check jax --cell rnm".split(),
+        "check torch --json no/such/folder/x.json".split(),
+        "check torch --json .".split(),
         ["orthogonalize", "--runs", "0"],
         ["vectors", "judge", "nowhere", "nowhere"],
-        ["check", "torch", "--function", "nowhere.py:loss"],
+        "check torch --function nowhere.py:loss".split(),
         ["check", "onnx", "nowhere.onnx"],
     ],
 )
@@ -70,15 +70,12 @@ def test_errors_and_bad_arguments_end_with_2(arguments, capsys):
                 ["orthogonalize"],
                 ["explain", "powers"],
                 ["errata", "3"],
-                ["check", "rates"],
+                ["check", "torch"],
                 ["check", "function"],
             )
         ],
-        (["train", "adding", "--threads", "999"], "--threads is 999; need 1 to "),
-        (
-            ["explain", "spectra", "--matrix", "nothing"],
-            "matrix 'nothing' is unknown; choose one of ",
-        ),
+        ("train adding --threads 999".split(), "--threads is 999; need 1 to "),
+        ("explain spectra --matrix nothing".split(), "matrix 'nothing' is unknown; choose one of "),
         *[
             (
                 [*words, "nowhere"],
@@ -120,8 +117,8 @@ def test_debug_shows_the_traceback(capsys):
     assert cli.main(["train", "--resume", "nowhere"]) == 2
     assert "Traceback" not in capsys.readouterr().err
     for arguments in (
-        ["--debug", "train", "--resume", "nowhere"],
-        ["train", "--resume", "nowhere", "--debug"],
+        "--debug train --resume nowhere".split(),
+        "train --resume nowhere --debug".split(),
     ):
         assert cli.main(arguments) == 2
         assert "Traceback" in capsys.readouterr().err
@@ -174,7 +171,7 @@ def test_a_users_function_fails_with_its_own_line(tmp_path, body, message):
     file = tmp_path / "mine.py"
     file.write_text(f"x = 1\ndef loss(p, x, y):\n{body}\n")
     with pytest.raises(ValueError) as found:
-        loader.loaded(f"{file}:loss", loader.one_number)(1, 2, 3)
+        userfunction.loaded(f"{file}:loss", userfunction.loss_of)(1, 2, 3)
     assert message.format(file=file) in str(found.value) and "\n" not in str(found.value)
 
 
@@ -192,7 +189,7 @@ def test_a_users_file_fails_with_its_own_line(tmp_path, content, message):
     file = tmp_path / "mine.py"
     file.write_text(content)
     with pytest.raises(ValueError) as found:
-        loader.loaded(f"{file}:loss", loader.one_number)
+        userfunction.loaded(f"{file}:loss", userfunction.loss_of)
     assert message in str(found.value) and str(file) in str(found.value)
 
 
@@ -223,17 +220,26 @@ def broken(p, x, y):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "words", ["check", "check torch", "check jax", "check onnx", "vectors write", "vectors judge"]
+)
+def test_help_teaches_with_an_example(words, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([*words.split(), "--help"])
+    assert "example" in capsys.readouterr().out
+
+
 def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
     pytest.importorskip("torch")
     pytest.importorskip("flint")
     from refnet.check import layers
 
     monkeypatch.setattr(layers, "TABLES", ())
-    flags = ["--device", "cpu", "--sizes", "2,3,1", "3,2,2", "--dtypes", "tf32"]
+    flags = "--device cpu --sizes 2,3,1 3,2,2 --dtypes tf32".split()
     assert cli.main(["check", "torch", *flags]) == 0
     *lines, last = capsys.readouterr().out.splitlines()[1:]
-    assert last == "26 of 26 are explained by rounding"
-    assert len(lines) == 2 * 13 and all(" tf32 " in line for line in lines)
+    assert last == "36 of 36 are explained by rounding"
+    assert len(lines) == 2 * 13 + 10 and all(" tf32 " in line for line in lines)
     for judge, *more, said in (
         ("torch", "--cell", "lstm", "--cell is about a --function"),
         ("torch", "--mask", "--mask is about a --function"),
@@ -282,8 +288,6 @@ def without(monkeypatch):
         (["check", "torch"], "python-flint", "torch"),
         (["check", "jax"], "python-flint", "jax"),
         (["check", "onnx"], "python-flint", "onnx"),
-        (["check", "rates"], "python-flint", "all,test"),
-        (["check", "checkers"], "python-flint", "torch,jax"),
         (["vectors", "write", "golden"], "python-flint", "certify"),
     ],
 )
@@ -297,28 +301,11 @@ def test_what_is_missing_is_said_before_anything_else(without, capsys, arguments
 def test_training_and_orthogonalising_need_no_extra(without, capsys, tmp_path, monkeypatch):
     without("rich", "matplotlib")
     monkeypatch.delitem(sys.modules, "refnet.runs.plots", raising=False)  # of an earlier test
-    assert (
-        cli.main(
-            [
-                "train",
-                "temporal-order",
-                "--length",
-                "10",
-                "--hidden",
-                "4",
-                "--iterations",
-                "2",
-                "--evaluate-every",
-                "1",
-                "--out",
-                str(tmp_path / "run"),
-            ]
-        )
-        == 0
-    )
+    words = "train temporal-order --length 10 --hidden 4 --iterations 2 --evaluate-every 1 --out"
+    assert cli.main([*words.split(), str(tmp_path / "run")]) == 0
     out, err = capsys.readouterr()
     assert "run folder" in out and re.search(r"^ +2  .*accuracy", err, re.M)
-    assert cli.main(["orthogonalize", "--runs", "100", "--size", "4"]) == 0
+    assert cli.main("orthogonalize --runs 100 --size 4".split()) == 0
     assert "gaussian: 100 of 100" in capsys.readouterr().err
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from refnet.training import loop
+from refnet.training import loop, steps
 from refnet.training.config import Config
 
 NOT_NEEDED = [  # and the lines that are said of them
@@ -56,25 +56,10 @@ def train(folder, variables):
         "import sys; sys.modules['matplotlib'] = None\n"
         "from refnet.__main__ import main; sys.exit(main())"
     )
+    words = "train temporal-order:samples=20 --length 10 --hidden 4 --iterations 2 --quiet".split()
+    backend = variables.get("BACKEND", "compiled")
     return subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            code,
-            "train",
-            "temporal-order:samples=20",
-            "--length",
-            "10",
-            "--hidden",
-            "4",
-            "--iterations",
-            "2",
-            "--quiet",
-            "--out",
-            str(folder),
-            "--backend",
-            variables.get("BACKEND", "compiled"),
-        ],
+        [sys.executable, "-c", code, *words, "--out", str(folder), "--backend", backend],
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
@@ -125,7 +110,7 @@ def test_what_refuses_the_first_step_leaves_no_folder(tmp_path, monkeypatch, pla
 
     home, _, name = place.rpartition(".")
     classes = {"Optimizer": Optimizer, "Experiment": Experiment, "TemporalOrder": TemporalOrder}
-    monkeypatch.setattr(classes[home] if home else loop, name, refuse)
+    monkeypatch.setattr(classes[home] if home else steps, name, refuse)
     config = Config("temporal-order:samples=20", length=10, hidden=4, backend=backend)
     with pytest.raises(error, match="refused"):
         loop.train(config, tmp_path / "deep" / "run")

@@ -43,7 +43,7 @@ def test_a_folder_that_cannot_be_synced_is_used_all_the_same(tmp_path, monkeypat
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_a_run_folder_that_cannot_be_made_is_named_as_it_was_given(capsys):
-    assert main(["train", "adding", "--length", "10", "--out", "/proc/x"]) == 2
+    assert main("train adding --length 10 --out /proc/x".split()) == 2
     assert "No such file or directory: '/proc/x'; check the name" in capsys.readouterr().err
 
 
@@ -51,7 +51,7 @@ def test_a_file_where_folders_are_to_be_made_is_named(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     for name in ("runs", "studies"):
         Path(name).touch()
-    train_one = ["train", "adding", "--length", "10", "--hidden", "2", "--iterations", "1"]
+    train_one = "train adding --length 10 --hidden 2 --iterations 1".split()
     for words in (
         train_one,
         [*train_one, "--out", "runs/a"],

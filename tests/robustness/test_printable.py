@@ -39,18 +39,8 @@ def test_every_command_prints_names_that_a_terminal_shows(tmp_path, monkeypatch,
     seen = []
     for name in ("plain", "a\x1b[31m\nb\udcff'\u202e"):
         folder = Path("runs of " + name) / name
-        run = [
-            "train",
-            "temporal-order:samples=20",
-            "--length",
-            "10",
-            "--hidden",
-            "4",
-            "--backend",
-            "reference",
-            "--iterations",
-            "1",
-        ]
+        run = "train temporal-order:samples=20 --length 10 --hidden 4 --iterations 1".split()
+        run += ["--backend", "reference"]
         lines = []
         for status, words in (
             (0, [*run, "--out", f"{folder}"]),
@@ -64,12 +54,7 @@ def test_every_command_prints_names_that_a_terminal_shows(tmp_path, monkeypatch,
                     *run,
                     "--out",
                     f"{folder} 2",
-                    "--rate",
-                    "1e38",
-                    "--activation",
-                    "relu",
-                    "--iterations",
-                    "9",
+                    *"--rate 1e38 --activation relu --iterations 9".split(),
                 ],
             ),
             (2, ["runs", f"{folder}/config.toml"]),

@@ -11,6 +11,8 @@ from importlib.util import find_spec
 import pytest
 
 from benchmarks.stopped import COMMANDS, interrupted
+from support.runs import SHORT
+from support.subprocesses import run_refnet
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux")
 NEEDED = {
@@ -54,20 +56,7 @@ def test_one_line_and_128_plus_the_number(tmp_path, name, delay, number):
 
 
 def test_under_nohup_the_end_of_the_terminal_ends_nothing(tmp_path):
-    words = [
-        "train",
-        "adding:samples=9",
-        "--length",
-        "10",
-        "--hidden",
-        "2",
-        "--iterations",
-        "300",
-        "--backend",
-        "reference",
-        "--out",
-        str(tmp_path / "run"),
-    ]
+    words = [*SHORT, "--iterations", "300", "--out", str(tmp_path / "run")]
     run = subprocess.Popen(
         ["nohup", sys.executable, "-m", "refnet", *words],
         stdout=subprocess.DEVNULL,
@@ -116,28 +105,7 @@ def test_a_full_standard_output_is_named(words, said):
 
 
 def test_a_name_that_the_output_cannot_encode_is_written_all_the_same(tmp_path):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "refnet",
-            "train",
-            "adding:samples=9",
-            "--length",
-            "10",
-            "--hidden",
-            "2",
-            "--iterations",
-            "1",
-            "--backend",
-            "reference",
-            "--out",
-            str(tmp_path / "rün"),
-        ],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONIOENCODING": "ascii"},
-    )
+    done = run_refnet(*SHORT, "--out", tmp_path / "rün", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("r\\xfcn\n") and (tmp_path / "rün" / "summary.md").is_file()
 

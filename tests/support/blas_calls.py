@@ -142,7 +142,9 @@ def calls():
     yield "total_memory", partial(analysis.total_memory, W, v)
     yield (
         "retraction_errors",
-        lambda: analysis.retraction_errors(N, np.array([0.01, 0.02]), np.random.default_rng(0)),
+        lambda: analysis.retraction_errors(
+            (N, N), np.array([0.01, 0.02]), np.random.default_rng(0)
+        ),
     )
 
 

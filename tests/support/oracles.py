@@ -2,6 +2,7 @@
 ``planted``, which makes a wrong one of it."""
 
 import inspect
+import re
 from dataclasses import replace
 from textwrap import dedent
 
@@ -13,11 +14,17 @@ from refnet.nets.gradients import jvp, loss_and_gradients
 
 
 def planted(function, old, new):
-    """The function with a bug: with one piece of its source replaced."""
-    text = dedent(inspect.getsource(function))
-    assert text.count(old) == 1, old
+    """The function with a bug: with one piece of its source, however it is laid out, replaced."""
+    function = inspect.unwrap(function)
+    words = re.findall(r"\w+|[^\w\s]", old)
+    pattern = r"\s*".join(rf",?\s*\{word}" if word in ")]}" else re.escape(word) for word in words)
+    lead, trail = (re.match(r"\s*", side)[0] for side in (old, old[::-1]))
+    text, count = re.subn(
+        lead + pattern + trail, lambda _: new, dedent(inspect.getsource(function))
+    )
+    assert count == 1, old
     scope = dict(function.__globals__)
-    exec(text.replace(old, new), scope)
+    exec(text, scope)
     return scope[function.__name__]
 
 

@@ -22,9 +22,9 @@ MODULES = [
     for found in walk_packages(import_module(f"refnet.{room}").__path__, f"refnet.{room}.")
 ]
 PUBLIC = {
-    f"{made.__module__}.{name}": made
+    f"{value.__module__}.{name}": value
     for module in ("refnet.batch", *FACES, *MODULES)
     for name in getattr(import_module(module), "__all__", ())
-    for made in [getattr(import_module(module), name)]
-    if inspect.isfunction(made) or name in MADE_BY_CLIENTS
+    for value in [getattr(import_module(module), name)]
+    if inspect.isfunction(value) or name in MADE_BY_CLIENTS
 }

@@ -31,38 +31,36 @@ def shapes(name, T, B, D, H, act, peepholes=()):
     return cell, need, (T, B, D), h0
 
 
-def generic_case(net, seed, learn_h0=True):
-    """A case without zeros, ties or repeated entries, so that every planted bug shows."""
+def generic(rng, shape, under=97):
+    """Fractions without zeros, ties or repeated entries, so that every planted bug shows."""
+    values = rng.choice(np.arange(1, 400), size=shape, replace=False)
+    signs = rng.choice([-1, 1], size=shape)
+    return np.vectorize(lambda v: Fraction(int(v), under), otypes=[object])(values * signs)
+
+
+def net_shapes(net, B, h0=None):
+    """The shapes of the parameters, with initial states if ``h0`` is 0 (shared) or 1."""
+    start = net.init(np.random.default_rng(0), np.float64)
+    states = {
+        name: tuple(B if n == "B" else n for n in options[h0])
+        for name, options in net.shapes.items()
+        if name.startswith("h0") and h0 is not None
+    }
+    return {**{name: value.shape for name, value in start.items()}, **states}
+
+
+def generic_case(net, seed, T=3, B=2, mask=False, h0=1):
+    """A case of ``generic`` numbers, for any net; with ``mask``, of sequences of 3, 2 and 0
+    steps."""
     rng = np.random.default_rng(seed)
-
-    def draw(shape):
-        values = rng.choice(np.arange(1, 400), size=shape, replace=False)
-        signs = rng.choice([-1, 1], size=shape)
-        return np.vectorize(lambda v: Fraction(int(v), 97), otypes=[object])(values * signs)
-
-    T, B = 3, 2
-    if isinstance(net, RecurrentNet):
-        H = net.hidden
-        shapes = {
-            "Whh": (H, H),
-            "Wxh": (H, net.inputs),
-            "bh": (H,),
-            "Why": (net.outputs, H),
-            "by": (net.outputs,),
-            "h0": (B, H),
-            **{name: shape(H) for name, shape, _ in net.activation.start},
-        }
-        steps = (T, B) if net.readout == "every" else (B,)
-        x, y = draw((T, B, net.inputs)), draw((*steps, net.outputs))
-    else:
-        shapes = {}
-        for layer in range(1, net.depth + 2):
-            shapes[f"W{layer}"] = (net.widths[layer], net.widths[layer - 1])
-            shapes[f"b{layer}"] = (net.widths[layer],)
-        x, y = draw((B, net.widths[0])), draw((B, net.widths[-1]))
-    params = {name: draw(shape) for name, shape in shapes.items()}
-    direction = {name: draw(value.shape) for name, value in {**params, "x": x}.items()}
-    return Case(net, params, Batch(x, y), direction, draw(y.shape))
+    recurrent = isinstance(net, RecurrentNet)
+    params = {name: generic(rng, shape) for name, shape in net_shapes(net, B, h0).items()}
+    x = generic(rng, (T, B, net.inputs) if recurrent else (B, net.widths[0]))
+    lead = (T, B) if recurrent and net.readout != "last" else (B,)
+    y = generic(rng, (*lead, net.outputs if recurrent else net.widths[-1]))
+    direction = {name: generic(rng, value.shape) for name, value in {**params, "x": x}.items()}
+    counted = np.arange(T)[:, None] < np.array([3, 2, 0])[:B] if mask else None
+    return Case(net, params, Batch(x, y, counted), direction, generic(rng, y.shape))
 
 
 RNN_BUGS = {

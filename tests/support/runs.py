@@ -19,7 +19,24 @@ TINY = Config(
     rate=0.01,
     backend="reference",
 )
+SHORT = "train adding:samples=9 --length 10 --hidden 2 --iterations 1 --backend reference".split()
+"""A command that trains for one step."""
 train, resume = (partial(work, draw=False) for work in (loop.train, loop.resume))
+
+
+def same(folder, other):
+    """Whether two runs have the same bits and rows."""
+    return arrays(folder) == arrays(other) and rows(folder) == rows(other)
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def train_for(steps, config, folder):
+    """A run that is interrupted after so many steps."""
+    count = iter(range(steps))
+    return train(config, folder, stop=lambda: next(count, None) is None)
 
 
 def arrays(folder):

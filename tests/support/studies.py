@@ -1,11 +1,12 @@
 """Tiny studies, slow ones, and executors that lose calls."""
 
 import time
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from refnet.maths.threads import get_threads
 from refnet.studies.jobs import Job
+from refnet.studies.runner import run
 from refnet.studies.study import Study
 from refnet.training.config import Config
 
@@ -30,13 +31,19 @@ def tiny_jobs(iterations=40, number=3):
     ]
 
 
+def study_of(jobs, name="study", **options):
+    """A study of these runs, without a table."""
+    return Study(name, "", lambda *ask: jobs, lambda *ask: "", **options)
+
+
 def tiny_study(**options):
-    return Study(
-        "tiny",
-        "A tiny study",
-        lambda found, seeds, quick: tiny_jobs(**options),
-        lambda found, seeds, quick: "",
-    )
+    return study_of(tiny_jobs(**options), "tiny")
+
+
+def make(study, store, **options):
+    """Make the runs of a study in this process."""
+    with ThreadPoolExecutor(1) as pool:
+        return run(study, store, executor=pool, **options)
 
 
 def without_times(row):
@@ -70,7 +77,7 @@ def slow_study(number=4):
         Job(f"slow {n}", function="support.studies:slow", arguments={"number": n})
         for n in range(number)
     ]
-    return Study("slow", "", lambda found, seeds, quick: jobs, lambda *ask: "")
+    return study_of(jobs, "slow")
 
 
 class Distant(Executor):

@@ -15,6 +15,17 @@ def run_python(code, **environment):
     )
 
 
+def run_refnet(*words, **environment):
+    """The command line in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "refnet", *map(str, words)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=600,
+    )
+
+
 DRAW = """
 from fractions import Fraction
 import numpy as np

@@ -133,7 +133,7 @@ def test_specs_that_do_not_read_are_refused(text, message):
 )
 def test_bad_flags_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys, flags, message):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "temporal-order", "--length", "10", "--quiet", *flags.split()]) == 2
+    assert main([*"train temporal-order --length 10 --quiet".split(), *flags.split()]) == 2
     text = capsys.readouterr().err
     assert re.search(message, text) and text.count("\n") == 1
     assert not list(tmp_path.iterdir())

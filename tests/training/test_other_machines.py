@@ -16,7 +16,8 @@ from refnet.runs import checkpoint
 from refnet.runs.rows import environment, machine
 from refnet.training.config import Config
 from refnet.training.experiment import build
-from refnet.training.loop import ROOM, STEPS, Run, identity, resume, rounding, train
+from refnet.training.loop import identity, resume, train
+from refnet.training.steps import ROOM, STEPS, Run, rounding
 from support.runs import arrays, rows
 
 OLD = {

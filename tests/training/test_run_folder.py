@@ -23,7 +23,7 @@ from refnet.runs.read import FileError
 from refnet.training.config import Config, from_toml, to_toml
 from refnet.training.listing import describe, runs
 from refnet.training.loop import NotFiniteError
-from support.runs import TINY, arrays, resume, rows, train
+from support.runs import TINY, arrays, files, resume, rows, same, train, train_for
 
 HOLD = """
 import sys, time
@@ -45,10 +45,6 @@ def finished(tmp_path_factory):
 @pytest.fixture
 def run(finished, tmp_path):
     return shutil.copytree(finished, tmp_path / "run")
-
-
-def files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_the_second_process_learns_who_has_the_folder_and_a_kill_frees_it(run):
@@ -172,17 +168,10 @@ def test_a_limit_below_the_iterations_done_is_refused(run, capsys):
 
 def test_a_limit_where_the_run_was_interrupted_between_evaluations_is_refused(tmp_path):
     """It would end without a row there, which a run that was not interrupted has."""
-    steps = []
-    config = replace(TINY, evaluate_every=10)
-    train(
-        config,
-        tmp_path / "run",
-        lambda kind, facts: steps.append(kind),
-        lambda: steps.count("step") == 15,
-    )
+    train_for(15, TINY, tmp_path / "run")
     with pytest.raises(ValueError, match="is 15, where the run in .* last evaluation at 10"):
-        resume(replace(config, iterations=15), tmp_path / "run")
-    assert resume(replace(config, iterations=16), tmp_path / "run").final["iteration"] == 16
+        resume(replace(TINY, iterations=15), tmp_path / "run")
+    assert resume(replace(TINY, iterations=16), tmp_path / "run").final["iteration"] == 16
 
 
 def test_a_run_can_be_resumed_from_its_first_moment(tmp_path):
@@ -192,8 +181,7 @@ def test_a_run_can_be_resumed_from_its_first_moment(tmp_path):
     )
     resume(TINY, tmp_path / "run")
     train(TINY, tmp_path / "whole")
-    assert arrays(tmp_path / "run") == arrays(tmp_path / "whole")
-    assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+    assert same(tmp_path / "run", tmp_path / "whole")
 
 
 def test_a_file_is_no_run_folder(tmp_path, capsys):
@@ -310,14 +298,12 @@ def test_another_kind_of_machine_is_said_in_every_later_row(run, monkeypatch, ca
 
 
 def test_a_copied_run_goes_on_to_the_same_bits(tmp_path):
-    asked = iter(range(1000))
-    train(TINY, tmp_path / "parts", stop=lambda: next(asked) >= 17)
-    moved = shutil.copytree(tmp_path / "parts", tmp_path / "elsewhere" / "run")
+    train_for(17, TINY, tmp_path / "parts")
+    copied = shutil.copytree(tmp_path / "parts", tmp_path / "elsewhere" / "run")
     shutil.rmtree(tmp_path / "parts")
-    resume(TINY, moved)
+    resume(TINY, copied)
     train(TINY, tmp_path / "whole")
-    assert arrays(moved) == arrays(tmp_path / "whole")
-    assert rows(moved) == rows(tmp_path / "whole")
+    assert same(copied, tmp_path / "whole")
 
 
 def test_a_copy_of_links_keeps_its_rows(tmp_path):
@@ -365,8 +351,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(run):
     assert (run / "checkpoint.npz").read_bytes() == before
     resume(replace(TINY, iterations=50), run)
     train(replace(TINY, iterations=50), run.parent / "whole")
-    assert arrays(run) == arrays(run.parent / "whole")
-    assert rows(run) == rows(run.parent / "whole")
+    assert same(run, run.parent / "whole")
 
 
 def test_runs_are_listed_with_state_progress_and_how_to_go_on(run, capsys):
@@ -476,31 +461,18 @@ def test_a_run_whose_folder_was_replaced_writes_nothing_into_the_new_one(tmp_pat
 
 def test_runs_that_start_at_once_take_names_of_their_own(tmp_path):
     """A sweep in a shell's background, without --out."""
-    command = [
-        sys.executable,
-        "-m",
-        "refnet",
-        "train",
-        "temporal-order:samples=20",
-        "--quiet",
-        "--length",
-        "10",
-        "--hidden",
-        "4",
-        "--iterations",
-        "2",
-    ]
-    made = [
+    words = "train temporal-order:samples=20 --quiet --length 10 --hidden 4 --iterations 2".split()
+    processes = [
         subprocess.Popen(
-            [*command, "--rate", rate],
+            [sys.executable, "-m", "refnet", *words, "--rate", rate],
             cwd=tmp_path,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
         for rate in ("1e-3", "1e-4", "1e-5")
     ]
-    said = [one.communicate()[1] for one in made]
-    assert [one.returncode for one in made] == [0] * 3 and said == [b""] * 3
+    errors = [process.communicate()[1] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 3 and errors == [b""] * 3
     assert len(list((tmp_path / "runs").iterdir())) == 3
 
 

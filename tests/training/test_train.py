@@ -17,13 +17,13 @@ from refnet.cli import main
 from refnet.nets.gradients import loss_and_gradients
 from refnet.runs import checkpoint
 from refnet.specs import parse_spec
-from refnet.training import loop
+from refnet.training import loop, steps
 from refnet.training.config import Config, from_toml, to_toml
 from refnet.training.experiment import build
 from refnet.training.loop import NotFiniteError
 from refnet.training.protocols import preset
 from support.realdata import real_data
-from support.runs import TINY, arrays, resume, rows, train
+from support.runs import SHORT, TINY, arrays, files, resume, rows, same, train, train_for
 
 
 def test_a_run_folder_holds_everything(tmp_path):
@@ -53,8 +53,7 @@ def test_a_run_folder_holds_everything(tmp_path):
 def test_same_seed_same_bits_and_other_seed_other_bits(tmp_path):
     for name, config in (("a", TINY), ("b", TINY), ("c", replace(TINY, seed=1))):
         train(config, tmp_path / name)
-    assert arrays(tmp_path / "a") == arrays(tmp_path / "b")
-    assert rows(tmp_path / "a") == rows(tmp_path / "b")
+    assert same(tmp_path / "a", tmp_path / "b")
     assert arrays(tmp_path / "a")[0] != arrays(tmp_path / "c")[0]
 
 
@@ -95,12 +94,10 @@ def test_resuming_gives_the_same_bits(tmp_path, method, cut):
     """Stopped before step ``cut`` + 1 and continued: as if it had never stopped."""
     config = replace(TINY, method=method)
     train(config, tmp_path / "whole")
-    asked = iter(range(1000))
-    summary = train(config, tmp_path / "parts", stop=lambda: next(asked) >= cut)
+    summary = train_for(cut, config, tmp_path / "parts")
     assert summary.state == "interrupted" and summary.iteration == cut
     assert resume(config, tmp_path / "parts").state == "finished"
-    assert arrays(tmp_path / "parts") == arrays(tmp_path / "whole")
-    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+    assert same(tmp_path / "parts", tmp_path / "whole")
 
 
 COPY = replace(
@@ -129,17 +126,15 @@ COPY = replace(
 )
 def test_resuming_gives_the_same_bits_with_every_kind_of_part(tmp_path, config):
     train(config, tmp_path / "whole")
-    asked = iter(range(1000))
-    train(config, tmp_path / "parts", stop=lambda: next(asked) >= 13)
+    train_for(13, config, tmp_path / "parts")
     resume(config, tmp_path / "parts")
-    assert arrays(tmp_path / "parts") == arrays(tmp_path / "whole")
+    assert same(tmp_path / "parts", tmp_path / "whole")
 
 
 def test_resume_oracle_rejects_a_lost_accumulator(tmp_path, monkeypatch):
     """If the optimiser's state did not come back, the comparison above would see it."""
     train(TINY, tmp_path / "whole")
-    asked = iter(range(1000))
-    train(TINY, tmp_path / "parts", stop=lambda: next(asked) >= 15)
+    train_for(15, TINY, tmp_path / "parts")
     load = checkpoint.load
 
     def forgetful(path, config):
@@ -153,39 +148,14 @@ def test_resume_oracle_rejects_a_lost_accumulator(tmp_path, monkeypatch):
     assert arrays(tmp_path / "parts") != arrays(tmp_path / "whole")
 
 
-def test_more_iterations_may_be_asked_for_on_resuming(tmp_path):
-    train(TINY, tmp_path / "parts")
-    resume(replace(TINY, iterations=50), tmp_path / "parts")
-    train(replace(TINY, iterations=50), tmp_path / "whole")
-    assert arrays(tmp_path / "parts") == arrays(tmp_path / "whole")
-
-
-def test_a_row_written_after_the_last_checkpoint_is_dropped_and_redone(tmp_path):
-    train(TINY, tmp_path / "run")
-    before = rows(tmp_path / "run")
-    with open(tmp_path / "run" / "rows.jsonl", "a") as file:
-        file.write(json.dumps({"iteration": 40, "accuracy": 0.5}) + "\n" + '{"iteration": 5')
-    resume(TINY, tmp_path / "run")
-    assert rows(tmp_path / "run") == before
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_signals_lose_nothing_past_the_last_checkpoint(tmp_path, number):
     config = replace(TINY, iterations=100_000)
     folder = tmp_path / "run"
     (tmp_path / "config.toml").write_text(to_toml(config))
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "refnet",
-            "train",
-            "--config",
-            str(tmp_path / "config.toml"),
-            "--out",
-            str(folder),
-            "--quiet",
-        ],
+        [sys.executable, "-m", "refnet", "train", "--quiet", "--out", str(folder)]
+        + ["--config", str(tmp_path / "config.toml")],
         env=os.environ | {"PYTHONPATH": os.getcwd()},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -203,18 +173,17 @@ def test_signals_lose_nothing_past_the_last_checkpoint(tmp_path, number):
     end = replace(config, iterations=reached + 20)
     resume(end, folder)
     train(end, tmp_path / "whole")
-    assert arrays(folder) == arrays(tmp_path / "whole")
-    assert rows(folder) == rows(tmp_path / "whole")
+    assert same(folder, tmp_path / "whole")
 
 
 def test_an_unusable_checkpoint_leaves_the_folder_as_it_was(tmp_path):
     folder = tmp_path / "run"
     train(TINY, folder)
     (folder / "checkpoint.npz").write_bytes((folder / "checkpoint.npz").read_bytes()[:-99])
-    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    before = files(folder)
     with pytest.raises(checkpoint.CheckpointError):
         resume(TINY, folder)
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert files(folder) == before
 
 
 def test_a_signal_after_the_last_step_does_not_make_the_run_an_interrupted_one(
@@ -227,34 +196,9 @@ def test_a_signal_after_the_last_step_does_not_make_the_run_an_interrupted_one(
         write(*arguments)
 
     monkeypatch.setattr(loop, "write_reports", late)
-    assert (
-        main(
-            [
-                "train",
-                "adding:samples=9",
-                "--length",
-                "10",
-                "--hidden",
-                "2",
-                "--iterations",
-                "1",
-                "--backend",
-                "reference",
-                "--out",
-                str(tmp_path / "run"),
-            ]
-        )
-        == 143
-    )
+    assert main([*SHORT, "--out", str(tmp_path / "run")]) == 143
     said = capsys.readouterr().out
     assert "| finished" in said and "go on with" not in said
-
-
-def test_a_used_folder_is_not_overwritten(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match="--resume"):
-        train(TINY, tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
@@ -400,7 +344,7 @@ def test_an_evaluation_makes_its_matrices_once(config, monkeypatch):
     monkeypatch.setattr(
         kind, "matrix", lambda self, parts: called.append(0) or original(self, parts)
     )
-    loop._outputs(e, params, iter(batches * 3))
+    steps.outputs(e, params, iter(batches * 3))
     assert len(called) == len(e.hidden)
 
 

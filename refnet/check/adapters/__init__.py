@@ -1,12 +1,23 @@
 """Other frameworks: their results by refnet's names, their state dicts, refnet inside them."""
 
+from dataclasses import fields
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array
+from refnet.batch import Array, Params
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import HEAD, StackedNet, named
 
-__all__ = ["exact_sum", "reorder"]
+__all__ = [
+    "as_stack",
+    "exact_sum",
+    "initial_states",
+    "reorder",
+    "summed_over_sequences",
+    "two_biases",
+]
 
 
 def exact_sum(a: Array, b: Array) -> Array:
@@ -22,5 +33,40 @@ def exact_sum(a: Array, b: Array) -> Array:
 
 def reorder(stacked: Array, order: tuple[int, ...]) -> Array:
     """The gates' blocks along the first axis in another order: block n is old block order[n]."""
-    blocks = np.split(stacked, len(order))
+    blocks = np.split(stacked, len({*order}))
     return np.concatenate([blocks[n] for n in order])
+
+
+def as_stack(net: RecurrentNet, params: Params) -> tuple[StackedNet, Params]:
+    """The net as a stack of one layer, and its parameters by the stack's names."""
+    if isinstance(net, StackedNet):
+        return net, params
+    options: dict[str, Any] = {entry.name: getattr(net, entry.name) for entry in fields(net)}
+    return StackedNet(**options), {
+        name if name in HEAD else named(name, "_l0"): value for name, value in params.items()
+    }
+
+
+def two_biases(net: StackedNet, p: Params) -> tuple[Array, Array]:
+    """The biases of the input's and of the state's product, for one cell's parameters."""
+    bh = p["bh"]
+    second = p.get("bhh", np.zeros_like(bh[: 2 * net.hidden] if net.cell == "gru" else bh))
+    return bh, np.concatenate([second, p["bhn"]]) if net.cell == "gru" else second
+
+
+def initial_states(net: StackedNet, params: Params, x: Array) -> Params:
+    """h0 of every cell for every sequence, zero where it is not given."""
+    return {
+        f"h0{suffix}": cell.initial_state(net.of(params, suffix), x)
+        for suffix, cell in net.every_cell.items()
+    }
+
+
+def summed_over_sequences(gradients: Params, params: Params) -> Params:
+    """The gradients, with the sum of those of all sequences for an h0 that they share."""
+    return {
+        name: value.sum(axis=-2)
+        if name.startswith("dh0") and value.ndim > np.ndim(params.get(name[1:], value))
+        else value
+        for name, value in gradients.items()
+    }

@@ -1,35 +1,59 @@
-"""ONNX (extra ``onnx``): RNN, LSTM and GRU models judged forward, and their weight layout.
+"""ONNX (extra ``onnx``): RNN, LSTM and GRU judged forward, with all their inputs and attributes
+(directions, layouts, lengths, initial states, peepholes, clipping), and their weight layout.
 
 ONNX stacks the LSTM's gates i, o, f, c and the GRU's z, r, h; W is (1, G H, D), R is
 (1, G H, H), and B (1, 2 G H) holds the input's biases, then the state's.
 Source: ONNX operators RNN-22, LSTM-22, GRU-22.
-Checked by: tests/check/test_adapters.py.
+Checked by: tests/check/test_adapters.py, tests/check/test_onnx_layers.py.
 """
 
+from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from refnet.arguments import choice
-from refnet.batch import Array, Params
-from refnet.check.adapters import exact_sum, reorder
+from refnet.batch import Array, Batch, Params, last_steps
+from refnet.check.adapters import as_stack, exact_sum, reorder, two_biases
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet, kept, turned
 from refnet.runs.read import contents, reading
 
-__all__ = ["RUNTIMES", "from_onnx", "load", "model", "read", "results", "session_run", "to_onnx"]
+__all__ = [
+    "CONSTANTS",
+    "RUNTIMES",
+    "LayerCase",
+    "from_onnx",
+    "layer_model",
+    "layer_results",
+    "load",
+    "model",
+    "read",
+    "results",
+    "to_onnx",
+    "views",
+]
 
 ORDER = {"rnn": (0,), "lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "gru_before": (1, 0, 2)}
-OPERATORS = {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU", "gru_before": "GRU"}
-ACTIVATIONS = {
-    "tanh": "Tanh",
-    "relu": "Relu",
-    "sigmoid": "Sigmoid",
-    "softsign": "Softsign",
-    "identity": "Affine",
+"""The gates as ONNX stacks them."""
+INPUT_FORGET = (0, 2, 0, 1)
+"""Of a cifg: with input_forget ONNX reads no forget gate, and that of i stands there."""
+OPERATORS = {"rnn": "RNN", "lstm": "LSTM", "cifg": "LSTM", "gru": "GRU", "gru_before": "GRU"}
+PLAIN = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid", "softsign": "Softsign"}
+ACTIVATIONS = {**PLAIN, "identity": "Affine", "leaky_relu": "LeakyRelu", "elu": "Elu"}
+CONSTANTS: dict[str, tuple[float, ...]] = {
+    "identity": (1.0, 0.0),
+    "Affine": (0.75, 0.125),
+    "ScaledTanh": (0.875, 0.75),
+    "HardSigmoid": (0.25, 0.5),
 }
+"""alpha and beta; those of ONNX's activations are not the defaults, and exact in float32."""
 RUNTIMES = ("onnxruntime", "onnx reference")
+INPUTS = ("W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
+Act = TypeVar("Act")
 LIMIT = 2**31 - 1
 """Bytes of a model; no protocol buffer is larger."""
 
@@ -49,17 +73,27 @@ def _back(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(order.index(n) for n in range(len(order)))
 
 
-def to_onnx(net: RecurrentNet, params: Params) -> Params:
-    """W, R and B in ONNX's layout. bh goes to the input's biases, the GRU's bhn to the state's."""
-    order, H = ORDER[net.cell], net.hidden
-    second = np.zeros_like(params["bh"])
-    if net.cell == "gru":
-        second[2 * H :] = params["bhn"]
-    return {
-        "W": reorder(params["Wxh"], order)[None],
-        "R": reorder(params["Whh"], order)[None],
-        "B": np.concatenate([reorder(params["bh"], order), second])[None],
-    }
+def to_onnx(net: RecurrentNet, params: Params, batch: Batch | None = None) -> Params:
+    """W, R, B and P in ONNX's layout, and of a ``batch`` the lengths and the initial states. bh
+    goes to the input's biases, the GRU's bhn to the state's."""
+    net, params = as_stack(net, params)
+    order, weights = ORDER.get(net.cell, INPUT_FORGET), defaultdict(list)
+    for suffix, cell in net.every_cell.items():
+        p = net.of(params, suffix)
+        weights["W"].append(reorder(p["Wxh"], order))
+        weights["R"].append(reorder(p["Whh"], order))
+        biases = [reorder(bias, order) for bias in two_biases(net, p)]
+        weights["B"].append(np.concatenate(biases))
+        if "Wpo" in p:
+            weights["P"].append(np.concatenate([p["Wpi"], p["Wpo"], p.get("Wpf", p["Wpi"])]))
+        if batch is not None and "h0" in p:
+            h0 = cell.initial_state(p, batch.x)
+            for name, state in zip(("initial_h", "initial_c"), h0 if h0.ndim == 3 else [h0]):
+                weights[name].append(state)
+    arrays = {name: np.stack(values) for name, values in weights.items()}
+    if batch is not None and batch.mask is not None:
+        arrays["sequence_lens"] = last_steps(batch.mask).astype(np.int32)
+    return arrays
 
 
 def from_onnx(net: RecurrentNet, weights: Params) -> Params:
@@ -87,43 +121,57 @@ def from_onnx(net: RecurrentNet, weights: Params) -> Params:
 def model(net: RecurrentNet, params: Params, dtype: Any = np.float32) -> Any:
     """A one-node ONNX model: X (T, B, D) to Y (T, 1, B, H).
 
-    Raises ValueError for an activation or a peephole that it would not express.
+    Raises ValueError for a net that it would not express.
     """
+    weights = {name: value.astype(dtype) for name, value in to_onnx(net, params).items()}
+    return node_model(net, weights, ["Y"], {})
+
+
+def node_model(
+    net: RecurrentNet, weights: Params, outputs: list[str], options: dict[str, Any]
+) -> Any:
+    """The ONNX model of one node, of whose inputs all but X are constant."""
     onnx = _onnx()
-    if net.transition is not None or net.gain != 1 or any(n.startswith("Wp") for n in params):
-        raise ValueError("model: ONNX's operator has no transition, gain or refnet's peepholes")
-    if net.activation.name not in ACTIVATIONS:
+    if net.transition is not None or net.gain != 1:
+        raise ValueError("model: ONNX's operator has no transition or gain")
+    acts = _activations(net.cell, net.activation, net.gate) * len(weights["W"])
+    constants = [(act.alpha,) if act.alpha else CONSTANTS.get(act.name, ()) for act in acts]
+    names = [ACTIVATIONS.get(act.name, act.name) for act in acts]
+    if unknown := {*names} - {*ACTIVATIONS.values(), *CONSTANTS}:
         raise ValueError(
-            f"model: ONNX's operator has no activation {net.activation.name}; it has "
+            f"model: ONNX's operator has no activation {', '.join(unknown)}; it has "
             f"{', '.join(ACTIVATIONS)}"
         )
-    act = ACTIVATIONS[net.activation.name]
-    options: dict[str, Any] = {
-        "hidden_size": net.hidden,
-        "activations": _activations(net.cell, act),
-    }
-    if act == "Affine":
-        options |= {"activation_alpha": [1.0], "activation_beta": [0.0]}
+    options = {"hidden_size": net.hidden, "activations": names, **options}
+    for n, name in enumerate(("activation_alpha", "activation_beta")):
+        if values := [each[n] for each in constants if len(each) > n]:
+            options[name] = values
+    if net.clip_forward is not None:
+        options["clip"] = float(net.clip_forward)
+    if net.cell == "cifg":
+        options["input_forget"] = 1
     if net.cell in ("gru", "gru_before"):
         options["linear_before_reset"] = int(net.cell == "gru")
-    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    node = onnx.helper.make_node(OPERATORS[net.cell], ["X", "W", "R", "B"], ["Y"], **options)
-    weights = [
-        onnx.numpy_helper.from_array(np.ascontiguousarray(value.astype(dtype)), name)
-        for name, value in to_onnx(net, params).items()
-    ]
+    inputs = ["X", *(name if name in weights else "" for name in INPUTS)]
+    while not inputs[-1]:
+        inputs.pop()
+    kind = onnx.helper.np_dtype_to_tensor_dtype(weights["W"].dtype)
+    info = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
-        [node],
+        [onnx.helper.make_node(OPERATORS[net.cell], inputs, outputs, **options)],
         net.cell,
-        [onnx.helper.make_tensor_value_info("X", kind, ["T", "B", net.inputs])],
-        [onnx.helper.make_tensor_value_info("Y", kind, ["T", 1, "B", net.hidden])],
-        weights,
+        [info("X", kind, [None, None, net.inputs])],
+        [info(name, kind, [None] * (4 if name == "Y" else 3)) for name in outputs],
+        [
+            onnx.numpy_helper.from_array(np.ascontiguousarray(value), name)
+            for name, value in weights.items()
+        ],
     )
-    made = onnx.helper.make_model(
+    proto = onnx.helper.make_model(
         graph, opset_imports=[onnx.helper.make_opsetid("", 22)], ir_version=10
     )
-    onnx.checker.check_model(made)
-    return made
+    onnx.checker.check_model(proto)
+    return proto
 
 
 def read(path: Path) -> tuple[Any, RecurrentNet, Params]:
@@ -136,23 +184,23 @@ def read(path: Path) -> tuple[Any, RecurrentNet, Params]:
 
     with reading(path, "export the model again, as one file with one recurrent layer"):
         try:
-            made = onnx.load_from_string(contents(path, LIMIT))
-            _whole(made)
-            onnx.checker.check_model(made)
+            proto = onnx.load_from_string(contents(path, LIMIT))
+            _whole(proto)
+            onnx.checker.check_model(proto)
         except (DecodeError, onnx.checker.ValidationError, TypeError) as error:
             raise ValueError(f"is not a valid ONNX model: {' '.join(str(error).split())}") from None
-        return (made, *load(made))
+        return (proto, *load(proto))
 
 
-def load(made: Any) -> tuple[RecurrentNet, Params]:
+def load(proto: Any) -> tuple[RecurrentNet, Params]:
     """The cell and its weights from a model whose graph holds one RNN, LSTM or GRU.
 
     The read-out is not part of it: Why is zero, with one output. Raises ValueError for what
     the certified cells do not have: both directions, clipping, peepholes, sequence lengths.
     """
     onnx = _onnx()
-    _whole(made)
-    node = _node(made)
+    _whole(proto)
+    node = _node(proto)
     options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     optional = [name for name in node.input[4:] if name]
     if (
@@ -166,7 +214,7 @@ def load(made: Any) -> tuple[RecurrentNet, Params]:
             "load: only a forward, unclipped, time-major node without sequence "
             "lengths, initial states or peepholes can be judged"
         )
-    weights = {own: _constant(made, name) for own, name in zip("WRB", node.input[1:4]) if name}
+    weights = {key: _constant(proto, name) for key, name in zip("WRB", node.input[1:4]) if name}
     W, R = weights["W"], weights["R"]
     cell = {
         "RNN": "rnn",
@@ -179,12 +227,12 @@ def load(made: Any) -> tuple[RecurrentNet, Params]:
             f"(1, G H, H) with H = {options.get('hidden_size', 'hidden_size')}"
         )
     acts = [name.decode() for name in options.get("activations", [])]
-    names = {name: own for own, name in ACTIVATIONS.items() if own != "identity"}
+    names = {shown: name for name, shown in PLAIN.items()}
     act = acts[-1] if acts else "Tanh"
-    if act not in names or acts not in ([], _activations(cell, act)):
+    if act not in names or acts not in ([], _activations(cell, act, "Sigmoid")):
         raise ValueError(
             f"load: the activations {', '.join(acts)} cannot be judged; need "
-            f"{', '.join(_activations(cell, 'f'))} with f one of {', '.join(names)}"
+            f"{', '.join(_activations(cell, 'f', 'Sigmoid'))} with f one of {', '.join(names)}"
         )
     net = RecurrentNet(W.shape[2], R.shape[2], 1, cell=cell, activation=names[act])
     zero = np.zeros((1, 2 * len(net.gates) * net.hidden), W.dtype)
@@ -192,9 +240,9 @@ def load(made: Any) -> tuple[RecurrentNet, Params]:
     return net, {**params, "Why": np.zeros((1, net.hidden), W.dtype), "by": np.zeros(1, W.dtype)}
 
 
-def _whole(made: Any) -> None:
+def _whole(proto: Any) -> None:
     onnx = _onnx()
-    for entry in made.graph.initializer:
+    for entry in proto.graph.initializer:
         if entry.data_location == onnx.TensorProto.EXTERNAL:
             raise ValueError(
                 f"{entry.name} is kept in a file beside the model; save it with "
@@ -202,36 +250,36 @@ def _whole(made: Any) -> None:
             )
 
 
-def _activations(cell: str, act: str) -> list[str]:
-    """What ONNX's operator lists for a cell whose candidate has this activation."""
-    return {"rnn": [act], "lstm": ["Sigmoid", act, act]}.get(cell, ["Sigmoid", act])
+def _activations(cell: str, act: Act, gate: Act) -> list[Act]:
+    """What ONNX lists for a cell: the gates', the candidate's, and an LSTM's output's."""
+    return {"RNN": [act], "LSTM": [gate, act, act], "GRU": [gate, act]}[OPERATORS[cell]]
 
 
-def _constant(made: Any, name: str) -> Array:
+def _constant(proto: Any, name: str) -> Array:
     """An initializer of the graph, which its own file holds."""
     onnx = _onnx()
-    found = [entry for entry in made.graph.initializer if entry.name == name]
-    if not found:
+    values = [entry for entry in proto.graph.initializer if entry.name == name]
+    if not values:
         raise ValueError(
             f"load: {name} is not an initializer of the graph; the weights must be constants"
         )
-    if found[0].data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
+    if values[0].data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
         raise ValueError(f"load: {name} is not a tensor of float32 or float64")
-    value = np.asarray(onnx.numpy_helper.to_array(found[0]))
+    value = np.asarray(onnx.numpy_helper.to_array(values[0]))
     if not np.isfinite(value).all():
         raise ValueError(f"load: {name} has entries that are not finite")
     return value
 
 
-def _node(made: Any) -> Any:
+def _node(proto: Any) -> Any:
     nodes = [
         node
-        for node in made.graph.node
+        for node in proto.graph.node
         if node.op_type in ("RNN", "LSTM", "GRU") and node.domain in ("", "ai.onnx")
     ]
     if len(nodes) != 1:
         raise ValueError(f"the model has {len(nodes)} RNN, LSTM or GRU nodes; need one")
-    if nodes[0].input[0] not in {entry.name for entry in made.graph.input}:
+    if nodes[0].input[0] not in {entry.name for entry in proto.graph.input}:
         raise ValueError(
             f"the {nodes[0].op_type} node does not read the model's input itself; cut "
             "the layers before it off"
@@ -239,14 +287,14 @@ def _node(made: Any) -> Any:
     return nodes[0]
 
 
-def _alone(made: Any) -> Any:
+def _alone(proto: Any) -> Any:
     """A model of the recurrent node alone, whose output is the node's Y, all states."""
     onnx = _onnx()
-    node = type(_node(made))()
-    node.CopyFrom(_node(made))
+    node = type(_node(proto))()
+    node.CopyFrom(_node(proto))
     del node.output[:]
     node.output.append("every_state")
-    graph = made.graph
+    graph = proto.graph
     (x,) = (entry for entry in graph.input if entry.name == node.input[0])
     alone = onnx.helper.make_graph(
         [node],
@@ -256,11 +304,11 @@ def _alone(made: Any) -> Any:
         [entry for entry in graph.initializer if entry.name in node.input[1:]],
     )
     return onnx.helper.make_model(
-        alone, opset_imports=made.opset_import, ir_version=made.ir_version
+        alone, opset_imports=proto.opset_import, ir_version=proto.ir_version
     )
 
 
-def session_run(made: Any, names: list[str], feeds: Params, runtime: str) -> list[Array]:
+def session_run(proto: Any, names: list[str], feeds: Params, runtime: str) -> list[Array]:
     """The named outputs of a model, as a runtime computes them."""
     choice("runtime", runtime, RUNTIMES)
     onnx = _onnx()
@@ -272,15 +320,81 @@ def session_run(made: Any, names: list[str], feeds: Params, runtime: str) -> lis
         quiet = onnxruntime.SessionOptions()
         quiet.log_severity_level = 4  # a refusal is raised, not printed
         session = onnxruntime.InferenceSession(
-            made.SerializeToString(), quiet, providers=["CPUExecutionProvider"]
+            proto.SerializeToString(), quiet, providers=["CPUExecutionProvider"]
         )
     else:
-        session = onnx.reference.ReferenceEvaluator(made)
+        session = onnx.reference.ReferenceEvaluator(proto)
     return [np.asarray(value) for value in session.run(names, feeds)]
 
 
-def results(made: Any, x: Array, runtime: str) -> Params:
+def results(proto: Any, x: Array, runtime: str) -> Params:
     """The states h (T + 1, B, H) that a runtime computes, by refnet's names."""
-    made = _alone(made)
-    h = session_run(made, ["every_state"], {_node(made).input[0]: x}, runtime)[0][:, 0]
+    proto = _alone(proto)
+    h = session_run(proto, ["every_state"], {_node(proto).input[0]: x}, runtime)[0][:, 0]
     return {"h": np.concatenate([np.zeros_like(h[:1]), h])}
+
+
+@dataclass(frozen=True)
+class LayerCase:
+    """One node: what it is, what it computes, and how. ``direction`` as ONNX says it; x is given
+    to the net in its own time."""
+
+    what: str
+    net: StackedNet
+    params: Params
+    batch: Batch
+    direction: str = "forward"
+    layout: int = 0
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the node's outputs."""
+        return ["Y", "Y_h", *(["Y_c"] if OPERATORS[self.net.cell] == "LSTM" else [])]
+
+    @property
+    def lengths(self) -> Array:
+        """The number of steps of each sequence, (B,)."""
+        x, mask = self.batch.x, self.batch.mask
+        return np.full(x.shape[1], len(x)) if mask is None else last_steps(mask)
+
+    def in_time(self, values: Array, suffix: str = "") -> Array:
+        """Steps in the order in which the operator has them, from the order of a cell's run."""
+        return turned(values, self.lengths, "_reverse" if self.direction == "reverse" else suffix)
+
+
+def layer_model(case: LayerCase) -> Any:
+    """The ONNX model of a case."""
+    weights = to_onnx(case.net, case.params, case.batch)
+    options: dict[str, Any] = {"direction": case.direction}
+    if case.layout:
+        options["layout"] = 1
+        weights |= {
+            name: value.swapaxes(0, 1)
+            for name, value in weights.items()
+            if name.startswith("initial")
+        }
+    return node_model(case.net, weights, case.outputs, options)
+
+
+def layer_results(case: LayerCase, runtime: str) -> Params:
+    """Y, Y_h and, of an LSTM, Y_c, time-major, as a runtime computes them."""
+    x = case.in_time(case.batch.x)
+    feeds = {"X": x.swapaxes(0, 1) if case.layout else x}
+    values = dict(zip(case.outputs, session_run(layer_model(case), case.outputs, feeds, runtime)))
+    if case.layout:
+        return {
+            name: np.moveaxis(value, (1, 2, 0), (0, 1, 2)) if name == "Y" else value.swapaxes(0, 1)
+            for name, value in values.items()
+        }
+    return values
+
+
+def views(case: LayerCase, states: Params) -> Params:
+    """Y (T, N, B, H), Y_h and Y_c (N, B, H) of N directions, from arrays by the states' names."""
+    suffixes, steps = tuple(case.net.every_cell), case.lengths
+    every = [kept(case.in_time(states[f"h{suffix}"][1:], suffix), steps) for suffix in suffixes]
+    values = {"Y": np.stack(every, axis=1)}
+    for name in case.outputs[1:]:
+        ends = [states[f"{name[-1]}{suffix}"][steps, np.arange(len(steps))] for suffix in suffixes]
+        values[name] = np.stack(ends)
+    return values

@@ -1,6 +1,7 @@
-"""PyTorch (extra ``torch``): its layers judged, its state dicts in and out, refnet inside it.
+"""PyTorch (extra ``torch``): its layers judged (stacked, in both directions, batch-first, without
+biases or with two, on packed sequences), its state dicts in and out, refnet inside it.
 
-A module of one's own is judged with a loss written on refnet's names::
+A module of your own is judged with a loss written on refnet's names::
 
     def loss(p, x, y):                   # tensors: p["Whh"], p["Wxh"], p["bh"], ...
         ...
@@ -8,7 +9,7 @@ A module of one's own is judged with a loss written on refnet's names::
 
     compare(gradients(loss, params, batch), certify(net, params, batch))
 
-Checked by: tests/check/test_adapters.py.
+Checked by: tests/check/test_adapters.py, tests/check/test_torch_layers.py.
 """
 
 from collections.abc import Callable
@@ -18,13 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array, Batch, Params
-from refnet.check.adapters import exact_sum
+from refnet.batch import Array, Batch, Params, last_steps
+from refnet.check.adapters import (
+    as_stack,
+    exact_sum,
+    initial_states,
+    summed_over_sequences,
+    two_biases,
+)
 from refnet.check.arithmetic import arithmetic
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import HEAD, StackedNet, plain
 
 __all__ = [
     "as_function",
@@ -45,6 +53,7 @@ ACTIVATIONS = {
     "leaky_relu": "LeakyReLU",
     "identity": "Identity",
 }
+LAYER_NAMES = {"Wxh": "weight_ih", "Whh": "weight_hh", "Whr": "weight_hr", "bh": "bias_ih"}
 
 
 def _torch() -> ModuleType:
@@ -87,6 +96,20 @@ def kind_of(dtype: Any) -> Any:
     return getattr(_torch(), "float32" if name == "tf32" else name.removesuffix("-float32"))
 
 
+def layer_state_dict(net: StackedNet, params: Params, bias: bool = True) -> dict[str, Any]:
+    """The tensors of torch.nn.RNN, LSTM or GRU; bias_hh is zero unless there is a bhh, and of the
+    GRU's n it is bhn."""
+    arrays: Params = {}
+    for suffix in net.every_cell:
+        p = net.of(params, suffix)
+        arrays |= {f"weight_ih{suffix}": p["Wxh"], f"weight_hh{suffix}": p["Whh"]}
+        if "Whr" in p:
+            arrays[f"weight_hr{suffix}"] = p["Whr"]
+        if bias:
+            arrays |= dict(zip((f"bias_ih{suffix}", f"bias_hh{suffix}"), two_biases(net, p)))
+    return {name: _tensor(value) for name, value in arrays.items()}
+
+
 def state_dict(
     net: RecurrentNet, params: Params, prefix: str = "rnn.", head: str = "head."
 ) -> dict[str, Any]:
@@ -96,18 +119,11 @@ def state_dict(
     GRU's bhn. Raises ValueError for a net torch has no layer for.
     """
     _refuse(net)
-    bias = np.zeros_like(params["bh"])
-    if net.cell == "gru":
-        bias[2 * net.hidden :] = params["bhn"]
-    arrays = {
-        f"{prefix}weight_ih_l0": params["Wxh"],
-        f"{prefix}weight_hh_l0": params["Whh"],
-        f"{prefix}bias_ih_l0": params["bh"],
-        f"{prefix}bias_hh_l0": bias,
-        f"{head}weight": params["Why"],
-        f"{head}bias": params["by"],
+    layer = layer_state_dict(*as_stack(net, params))
+    return {f"{prefix}{name}": value for name, value in layer.items()} | {
+        f"{head}weight": _tensor(params["Why"]),
+        f"{head}bias": _tensor(params["by"]),
     }
-    return {name: _tensor(value) for name, value in arrays.items()}
 
 
 def from_state_dict(
@@ -162,97 +178,138 @@ def _refuse(net: RecurrentNet) -> None:
 
 
 def module(net: Net, dtype: Any) -> Any:
-    """torch's own net: ``rnn`` and ``head``, or a Sequential of Linear layers."""
-    torch = _torch()
-    nn, kind = torch.nn, kind_of(dtype)
+    """torch's net: ``rnn`` and ``head``, or a Sequential of Linear layers."""
+    nn, kind = _torch().nn, kind_of(dtype)
     if isinstance(net, FeedforwardNet):
         layers: list[Any] = []
         for before, after in zip(net.widths[:-2], net.widths[1:-1]):
             layers += [nn.Linear(before, after), getattr(nn, ACTIVATIONS[net.activation.name])()]
         return nn.Sequential(*layers, nn.Linear(*net.widths[-2:])).to(kind)
+    head = nn.Linear(net.hidden, net.outputs)
+    return nn.ModuleDict({"rnn": _layer(as_stack(net, {})[0]), "head": head}).to(kind)
+
+
+def _layer(net: StackedNet, **options: Any) -> Any:
+    """torch.nn.RNN, LSTM or GRU of a net's sizes."""
     _refuse(net)
-    options = {"nonlinearity": net.activation.name} if net.cell == "rnn" else {}
-    layer = getattr(nn, net.cell.upper())(net.inputs, net.hidden, **options)
-    return nn.ModuleDict({"rnn": layer, "head": nn.Linear(net.hidden, net.outputs)}).to(kind)
-
-
-def _loss(net: Net, outputs: Any, y: Any) -> Any:
-    functional = _torch().nn.functional
-    flat = outputs.reshape(-1, outputs.shape[-1])
-    if net.loss == "cross_entropy":
-        return functional.cross_entropy(flat, y.reshape(-1), reduction=_reduction(net))
-    targets = y.reshape(flat.shape)
-    return functional.mse_loss(flat, targets, reduction=_reduction(net)) / (
-        1 if net.reduction == "mean" else flat.shape[-1]
+    plain_net: RecurrentNet = net  # mypy takes the fields of a subclass for what may be assigned
+    if net.cell == "rnn":
+        options["nonlinearity"] = plain_net.activation.name
+    if net.projection:
+        options["proj_size"] = net.projection
+    return getattr(_torch().nn, net.cell.upper())(
+        net.inputs, net.hidden, net.layers, bidirectional=net.bidirectional, **options
     )
 
 
-def _reduction(net: Net) -> str:
-    if net.reduction == "batch_mean":
+def _loss(net: Net, outputs: Any, y: Any) -> Any:
+    functional, how = _torch().nn.functional, net.reduction
+    if net.loss == "none":
+        return (outputs * y).sum()
+    if how == "batch_mean":
         raise ValueError("torch's losses reduce by sum or mean; batch_mean is neither")
-    return net.reduction
+    flat = outputs.reshape(-1, outputs.shape[-1])
+    if net.loss == "cross_entropy":
+        return functional.cross_entropy(flat, y.reshape(-1), reduction=how)
+    loss = functional.mse_loss(flat, y.reshape(flat.shape), reduction=how)
+    return loss / (1 if how == "mean" else flat.shape[-1])
 
 
-def results(
-    net: Net, params: Params, batch: Batch, second_bias: bool = False, dtype: Any = None
-) -> Params:
-    """Loss, outputs, states and gradients of torch's own layers, by refnet's names.
+def results(net: Net, params: Params, batch: Batch, dtype: Any = None, **how: bool) -> Params:
+    """Loss, outputs and gradients of torch's own layers, by refnet's names, and the states of one
+    layer in one direction without a mask.
 
-    ``second_bias``: the gradient in bias_hh instead of that in bias_ih as dbh. ``dtype``: what
-    torch computes in, such as bfloat16-float32; by default the parameters' own type.
-    Masks and h0 are left to functions of one's own (``gradients``).
+    ``dtype``: what torch computes in, such as bfloat16-float32; by default the type of x. A mask
+    becomes a packed sequence; each sequence needs a step. ``how``: batch_first, and bias=False,
+    which makes layers without biases; bh and bhn have to be zero then, and have no gradients.
     """
-    if batch.mask is not None or "h0" in params:
-        raise ValueError(
-            "results: torch's layers take no mask and no shared h0 by themselves; "
-            "write a loss on refnet's names and use gradients()"
-        )
     dtype = batch.x.dtype if dtype is None else dtype
-    made = module(net, dtype)
     x = _tensor(batch.x).to(kind_of(dtype)).requires_grad_()
-    if isinstance(net, FeedforwardNet):
-        made.load_state_dict(
-            {
-                f"{2 * (layer - 1)}.{kind}": _tensor(params[f"{name}{layer}"])
-                for layer in range(1, net.depth + 2)
-                for kind, name in (("weight", "W"), ("bias", "b"))
-            }
-        )
-        outputs = made(x)
-        seen: Params = {}
-    else:
-        made.load_state_dict(state_dict(net, params))
-        h, _ = made["rnn"](x)
-        outputs = made["head"](h if net.readout == "every" else h[-1])
-        seen = {"h": np.concatenate([np.zeros_like(_array(h[:1])), _array(h)])}
+    if isinstance(net, RecurrentNet):
+        stack, stack_params = as_stack(net, params)
+        arrays = _layer_results(stack, stack_params, batch, x, **how)
+        return arrays if stack is net else {plain(name): value for name, value in arrays.items()}
+    layers = module(net, dtype)
+    names = {
+        f"{2 * (layer - 1)}.{kind}": f"{name}{layer}"
+        for layer in range(1, net.depth + 2)
+        for kind, name in (("weight", "W"), ("bias", "b"))
+    }
+    layers.load_state_dict({theirs: _tensor(params[name]) for theirs, name in names.items()})
+    outputs = layers(x)
     loss = _loss(net, outputs, _tensor(batch.y))
     loss.backward()
-    grads = {name: _array(value.grad) for name, value in made.named_parameters()}
-    found = {"loss": _array(loss), "outputs": _array(outputs), **seen, "dx": _array(x.grad)}
-    if isinstance(net, FeedforwardNet):
-        return {
-            **found,
-            **{
-                f"d{name}{layer}": grads[f"{2 * (layer - 1)}.{kind}"]
-                for layer in range(1, net.depth + 2)
-                for kind, name in (("weight", "W"), ("bias", "b"))
-            },
-        }
-    H = net.hidden
-    found |= {
-        "dWxh": grads["rnn.weight_ih_l0"],
-        "dWhh": grads["rnn.weight_hh_l0"],
-        "dbh": grads["rnn.bias_ih_l0"],
-        "dWhy": grads["head.weight"],
-        "dby": grads["head.bias"],
+    return {
+        "loss": _array(loss),
+        "outputs": _array(outputs),
+        "dx": _array(x.grad),
+        **{f"d{names[name]}": _array(value.grad) for name, value in layers.named_parameters()},
     }
-    if net.cell == "gru":
-        found["dbhn"] = grads["rnn.bias_hh_l0"][2 * H :]
-    if second_bias:
-        found["dbh"] = grads["rnn.bias_hh_l0"].copy()
-        if net.cell == "gru":  # the two biases of n are two parameters
-            found["dbh"][2 * H :] = grads["rnn.bias_ih_l0"][2 * H :]
-    return found
+
+
+def _starts(net: StackedNet, params: Params, x: Array, kind: Any) -> tuple[dict[str, Any], Any]:
+    """The initial states by refnet's names, and as torch takes them."""
+    tensors = {
+        name: _tensor(value).to(kind).requires_grad_()
+        for name, value in initial_states(net, params, x).items()
+    }
+    stacked = _torch().stack(list(tensors.values()))
+    if stacked.ndim == 3:
+        return tensors, stacked
+    h, c = stacked.unbind(1)
+    return tensors, (h[..., : net.projection or net.hidden].contiguous(), c.contiguous())
+
+
+def _layer_results(
+    net: StackedNet,
+    params: Params,
+    batch: Batch,
+    x: Any,
+    batch_first: bool = False,
+    bias: bool = True,
+) -> Params:
+    torch, mask = _torch(), batch.mask
+    rnn = torch.nn.utils.rnn
+    layer = _layer(net, batch_first=batch_first, bias=bias).to(x.dtype)
+    layer.load_state_dict(layer_state_dict(net, params, bias))
+    tensors, start = _starts(net, params, batch.x, x.dtype)
+    given = x.transpose(0, 1).contiguous() if batch_first else x
+    if mask is not None:
+        lengths = torch.from_numpy(last_steps(mask))  # torch wants these on the CPU
+        given = rnn.pack_padded_sequence(given, lengths, batch_first, enforce_sorted=False)
+    h, end = layer(given, start)
+    if mask is not None:
+        h, _ = rnn.pad_packed_sequence(h, batch_first, total_length=len(x))
+    h = h.transpose(0, 1) if batch_first else h
+    start, end = (pair[0] if isinstance(pair, tuple) else pair for pair in (start, end))
+    rows = torch.cat([*end[-1 - net.bidirectional :]], dim=1) if net.readout == "last" else h
+    head = {
+        name: _tensor(params[name]).to(x.dtype).requires_grad_()
+        for name in HEAD
+        if net.readout != "none"
+    }
+    outputs = torch.nn.functional.linear(rows, *head.values()) if head else rows
+    counted, y = outputs, _tensor(batch.y)
+    if mask is not None and net.readout != "last":
+        counted, y = outputs[_tensor(mask)], y[_tensor(mask)]
+    loss = _loss(net, counted, y)
+    loss.backward()
+    arrays = {"loss": _array(loss), "outputs": _array(outputs), "dx": _array(x.grad)}
+    if mask is None and len(tensors) == 1:
+        arrays["h_l0"] = np.concatenate([_array(start), _array(h)])
+    grads = {name: _array(value.grad) for name, value in layer.named_parameters()}
+    for suffix in net.every_cell:
+        for name, theirs in LAYER_NAMES.items():
+            if theirs + suffix in grads:
+                arrays[f"d{name}{suffix}"] = grads[theirs + suffix]
+        if bias:
+            second, H2 = grads[f"bias_hh{suffix}"], 2 * net.hidden
+            if net.cell == "gru":
+                arrays[f"dbhn{suffix}"], second = second[H2:], second[:H2]
+            if f"bhh{suffix}" in params:
+                arrays[f"dbhh{suffix}"] = second
+    arrays |= {f"d{name}": _array(value.grad) for name, value in {**head, **tensors}.items()}
+    return summed_over_sequences(arrays, params)
 
 
 def orthogonal_results(
@@ -267,9 +324,9 @@ def orthogonal_results(
     torch scales in its own way, the net is judged at the matrix that torch made.
     """
     torch = _torch()
-    made = module(net, params["Whh"].dtype)
-    made.load_state_dict(state_dict(net, params))
-    layer = made["rnn"]
+    modules = module(net, params["Whh"].dtype)
+    modules.load_state_dict(state_dict(net, params))
+    layer = modules["rnn"]
     source = torch.nn.Linear(net.hidden, net.hidden, bias=False).to(layer.weight_hh_l0.dtype)
     householder = map_name == "householder"
     with torch.no_grad():
@@ -282,7 +339,7 @@ def orthogonal_results(
     W.retain_grad()
     values = {name: value.detach() for name, value in layer.named_parameters()}
     h, _ = torch.func.functional_call(layer, {**values, "weight_hh_l0": W}, (_tensor(batch.x),))
-    loss = _loss(net, made["head"](h if net.readout == "every" else h[-1]), _tensor(batch.y))
+    loss = _loss(net, modules["head"](h if net.readout == "every" else h[-1]), _tensor(batch.y))
     loss.backward()
     rest = {name: value for name, value in params.items() if name != "Whh"}
     if householder:
@@ -307,11 +364,11 @@ def gradients(
     x = _tensor(batch.x).requires_grad_()
     value = loss(p, x, *(_tensor(part) for part in batch[1:] if part is not None))
     value.backward()
-    found = {
+    arrays = {
         f"d{name}": np.zeros_like(params[name]) if tensor.grad is None else _array(tensor.grad)
         for name, tensor in p.items()
     }
-    return {"loss": _array(value), **found, **({} if x.grad is None else {"dx": _array(x.grad)})}
+    return {"loss": _array(value), **arrays, **({} if x.grad is None else {"dx": _array(x.grad)})}
 
 
 def as_function(net: Net) -> Callable[..., Any]:
@@ -327,13 +384,13 @@ def as_function(net: Net) -> Callable[..., Any]:
         def forward(ctx: Any, names: tuple[str, ...], x: Any, *values: Any) -> Any:
             params = {name: _array(value) for name, value in zip(names, values)}
             outputs, tape = net.forward(params, _array(x))
-            ctx.kept = names, params, tape
+            ctx.saved = names, params, tape
             return _tensor(outputs)
 
         @staticmethod
         @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, doutputs: Any) -> Any:
-            names, params, tape = ctx.kept
+            names, params, tape = ctx.saved
             grads = net.backward(params, tape, _array(doutputs))
             return None, _tensor(grads["x"]), *(_tensor(grads[name]) for name in names)
 

@@ -1,5 +1,5 @@
 """The usual mistakes and misunderstandings in implementations of nets, as changes of the naive
-net: planted by ``refnet check rates``, and named by the judge.
+net: named by the judge.
 
 A name says what the other implementation does, against the reference's conventions.
 Checked by: tests/check/test_mistake_names.py.
@@ -16,12 +16,16 @@ from refnet.check.mistakes.stacked import of_the_stack
 from refnet.check.mistakes.types import of_the_types
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 
-__all__ = ["Mistake", "faint", "mistakes", "of_the_stack", "of_the_types"]
+__all__ = ["Mistake", "faint", "mistakes", "of_the_types"]
 
 
 def mistakes(net: Net, params: Params, batch: Batch) -> Mistakes:
     """Every mistake that can be made with this net and batch, the most usual ones first."""
+    if isinstance(net, StackedNet):
+        yield from of_the_stack(net, params, batch)
+        return
     yield from of_the_loss(net, batch)
     if isinstance(net, RecurrentNet):
         yield from of_inputs(net, params, batch)

@@ -98,7 +98,7 @@ def of_the_sums(net: RecurrentNet, batch: Batch) -> Mistakes:
     yield mistake(
         "the gradient of Wxh takes x[t+1] for x[t]", seen=lambda v, s: s.x[min(s.t + 1, T - 1)]
     )
-    for label, kept in (
+    for label, steps in (
         ("the first step is dropped from {}", range(1, T)),
         ("the last step is dropped from {}", range(T - 1)),
         ("only the first step counts in {} (overwritten, not summed)", range(1)),
@@ -106,8 +106,8 @@ def of_the_sums(net: RecurrentNet, batch: Batch) -> Mistakes:
     ):
         yield mistake(
             label,
-            parts=lambda v, s, kept=kept: (
-                v if s.t in kept else {name: 0 * part for name, part in v.items()}
+            parts=lambda v, s, steps=steps: (
+                v if s.t in steps else {name: 0 * part for name, part in v.items()}
             ),
         )
     yield mistake(

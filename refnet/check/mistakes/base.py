@@ -9,8 +9,18 @@ import numpy as np
 from refnet.batch import Array, Batch, Params
 from refnet.check.naive import FORWARD, Change, Pass, run
 from refnet.nets.gradients import Net
+from refnet.nets.stacked import plain
 
-__all__ = ["Mistake", "Mistakes", "changed", "each_block", "mistake", "padded"]
+__all__ = [
+    "Mistake",
+    "Mistakes",
+    "changed",
+    "each_block",
+    "mistake",
+    "of_the_memory",
+    "padded",
+    "reading",
+]
 
 
 @dataclass(frozen=True)
@@ -49,14 +59,33 @@ class Mistake:
 Mistakes = Iterator[Mistake]
 
 
-def mistake(name: str, change: Any = None, common: bool = True, **places: Any) -> Mistake:
-    """A mistake of one pass: functions of (value, s) by place, as a dict or by keyword."""
-    return Mistake(name, ({**(change or {}), **places},), common)
+def mistake(name: str, common: bool = True, **places: Any) -> Mistake:
+    """A mistake of one pass: functions of (value, s) by place."""
+    return Mistake(name, (places,), common)
 
 
 def changed(change: Any, *names: str) -> Callable[[Params, Pass], Params]:
-    """A filter of a dict of arrays that changes the ones of these names, if they are there."""
-    return lambda p, s: {**p, **{name: np.asarray(change(p[name])) for name in names if name in p}}
+    """A filter of a dict of arrays that changes the ones of these names, in every cell."""
+    return lambda p, s: {
+        name: np.asarray(change(value)) if plain(name) in names else value
+        for name, value in p.items()
+    }
+
+
+def reading(name: str, there: Any, back: Any, *names: str, common: bool = True) -> Mistake:
+    """The parameters of these names are read as ``there`` makes them, and their gradients are
+    reported as ``back`` makes them."""
+    return mistake(name, common=common, p=changed(there, *names), grads=changed(back, *names))
+
+
+def of_the_memory(name: str, rows: int, columns: int) -> Mistake:
+    """A matrix is read as if it were stored column by column."""
+    return reading(
+        f"{name} is read in the other memory order (column by column)",
+        lambda W: W.reshape(columns, rows).T,
+        lambda W: W.T.reshape(rows, columns),
+        name.split()[-1],
+    )
 
 
 def each_block(change: Callable[[Array], Array], gates: int) -> Callable[[Array], Array]:
@@ -64,12 +93,12 @@ def each_block(change: Callable[[Array], Array], gates: int) -> Callable[[Array]
     return lambda stacked: np.concatenate([change(part) for part in np.split(stacked, gates)])
 
 
-def padded(kept: slice, shape: tuple[int, ...]) -> Callable[[Array], Array]:
+def padded(rows: slice, shape: tuple[int, ...]) -> Callable[[Array], Array]:
     """Puts an array back into zeros of ``shape``, at ``kept`` of the first axis."""
 
     def pad(part: Array) -> Array:
         whole = np.zeros(shape, part.dtype)
-        whole[kept] = part
+        whole[rows] = part
         return whole
 
     return pad

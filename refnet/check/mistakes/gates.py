@@ -1,18 +1,19 @@
 """Mistakes in the cells: other activations, other gates, gates in another order."""
 
+from collections.abc import Callable, Iterator
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
-from refnet.check.mistakes.base import Mistakes, changed, mistake
+from refnet.check.mistakes.base import Mistakes, changed, mistake, reading
 from refnet.check.naive import PEEPHOLES, Pass
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["of_the_activation", "of_the_gates"]
+__all__ = ["of_the_activation", "of_the_gates", "of_the_order", "orders", "taken"]
 
 STACKED = ("Whh", "Wxh", "bh")
 KNOWN = {
@@ -32,42 +33,35 @@ def of_the_activation(net: Net) -> Mistakes:
             if other.name != name and not other.start and other.name != "oplu":
                 yield mistake(
                     f"the activation is {other.name} instead of {name}",
-                    {
-                        "act": lambda f, s, o=other: lambda a: o.value(a, {}, o.alpha),
-                        "act'": lambda f, s, o=other: (
-                            lambda a, h, dh: o.pull(a, h, dh, {}, o.alpha)[0]
-                        ),
-                    },
+                    act=lambda f, s, o=other: lambda a: o.value(a, {}, o.alpha),
+                    act_pull=lambda f, s, o=other: (
+                        lambda a, h, dh: o.pull(a, h, dh, {}, o.alpha)[0]
+                    ),
                 )
     if name == "identity":
         return
     yield mistake(
-        f"{name}' is taken of a where h belongs",
-        {"act'": lambda f, s: lambda a, h, dh: f(a, a, dh)},
+        f"{name}' is taken of a where h belongs", act_pull=lambda f, s: lambda a, h, dh: f(a, a, dh)
     )
     yield mistake(
         f"{name}' is taken of h where a belongs",
-        {"act'": lambda f, s: lambda a, h, dh: f(h, s.act(h), dh)},
+        act_pull=lambda f, s: lambda a, h, dh: f(h, s.act(h), dh),
     )
-    yield mistake(f"{name}' is left out", {"act'": lambda f, s: lambda a, h, dh: dh})
+    yield mistake(f"{name}' is left out", act_pull=lambda f, s: lambda a, h, dh: dh)
     if name == "tanh":
         yield mistake(
             "tanh' is 1 - h, without the square",
-            {"act'": lambda f, s: lambda a, h, dh: (1 - h) * dh},
+            act_pull=lambda f, s: lambda a, h, dh: (1 - h) * dh,
         )
     if name in ("relu", "leaky_relu", "prelu"):
         yield mistake(
             f"{name}' at 0 is that from the right, 1",
-            {"act'": lambda f, s: lambda a, h, dh: f(*_right_of_zero(a, h), dh)},
+            act_pull=lambda f, s: lambda a, h, dh: f(*_right_of_zero(a, h), dh),
         )
     if name in ("relu", "leaky_relu"):
         yield mistake(
             f"{name}' at 0 is the mean of those from both sides",
-            {
-                "act'": lambda f, s: (
-                    lambda a, h, dh: (f(a, h, dh) + f(*_right_of_zero(a, h), dh)) / 2
-                )
-            },
+            act_pull=lambda f, s: lambda a, h, dh: (f(a, h, dh) + f(*_right_of_zero(a, h), dh)) / 2,
         )
 
 
@@ -81,46 +75,24 @@ def of_the_gates(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
         if len(batch.x) > 1:
             yield mistake(
                 f"{net.activation.name}' is taken of the state one step earlier",
-                {"act'": lambda f, s: lambda a, h, dh: f(a, s.h[s.t], dh)},
+                act_pull=lambda f, s: lambda a, h, dh: f(a, s.h[s.t], dh),
             )
         return
-    yield from _of_the_order(net)
+    yield from of_the_order(net.gates, *STACKED)
+    yield from _one_by_one(net)
     yield from _of_the_sigmoid(net)
     yield from (_of_the_lstm if net.cell == "lstm" else _of_the_gru)(net, params)
 
 
-def _of_the_order(net: RecurrentNet) -> Mistakes:
-    G, H, gates = len(net.gates), net.hidden, net.gates
-    usual = tuple(range(G))
+def orders(gates: tuple[str, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Every other order of the gates, and their names in it."""
+    usual = tuple(range(len(gates)))
     for order in permutations(usual):
         if order != usual:
-            names = ", ".join(gates[n] for n in order)
-            source = KNOWN.get(names, "")
-            # block m is their gate order[m]: gate n finds its rows in block order.index(n)
-            yield mistake(
-                f"the gates are read in the order {names}{source}",
-                common=bool(source),
-                p=changed(taken(tuple(order.index(n) for n in usual)), *STACKED),
-                grads=changed(taken(order), *STACKED),
-            )
-
-    def apart(v: Array) -> Array:
-        return v.reshape(H, G, *v.shape[1:]).swapaxes(0, 1).reshape(v.shape)
-
-    def together(v: Array) -> Array:
-        return v.reshape(G, H, *v.shape[1:]).swapaxes(0, 1).reshape(v.shape)
-
-    if H > 1:
-        yield mistake(
-            "the gates are interleaved, unit by unit",
-            p=changed(apart, *STACKED),
-            grads=changed(together, *STACKED),
-        )
-    for n, gate in enumerate(gates[:2] if net.cell != "lstm" else gates):
-        yield mistake(f"no gradient flows through the gate {gate}", da=_without(n))
+            yield order, ", ".join(gates[n] for n in order)
 
 
-def taken(order: tuple[int, ...]) -> Any:
+def taken(order: tuple[int, ...]) -> Callable[[Array], Array]:
     """Block n of the result is block order[n]."""
 
     def take(stacked: Array) -> Array:
@@ -130,60 +102,83 @@ def taken(order: tuple[int, ...]) -> Any:
     return take
 
 
-def _without(n: int) -> Any:
-    def clear(da: Array, s: Pass) -> Array:
-        da = da.copy()
-        da[:, n] = 0
-        return da
+def of_the_order(gates: tuple[str, ...], *stacked: str) -> Mistakes:
+    """The gates in another order in the parameters of these names."""
+    for order, names in orders(gates):
+        source = KNOWN.get(names, "")
+        # block m is their gate order[m]: gate n finds its rows in block order.index(n)
+        there = tuple(order.index(n) for n in range(len(gates)))
+        yield reading(
+            f"the gates are read in the order {names}{source}",
+            taken(there),
+            taken(order),
+            *stacked,
+            common=bool(source),
+        )
 
-    return clear
+
+def _one_by_one(net: RecurrentNet) -> Mistakes:
+    G, H, gates = len(net.gates), net.hidden, net.gates
+    if H > 1:
+        yield reading(
+            "the gates are interleaved, unit by unit",
+            lambda v: v.reshape(H, G, *v.shape[1:]).swapaxes(0, 1).reshape(v.shape),
+            lambda v: v.reshape(G, H, *v.shape[1:]).swapaxes(0, 1).reshape(v.shape),
+            *STACKED,
+        )
+    for n, gate in enumerate(gates if net.cell == "lstm" else gates[:2]):
+        yield mistake(f"no gradient flows through the gate {gate}", da=_without(n))
 
 
-def _open(n: int) -> Any:
+def _with_gate(n: int, value: float) -> Callable[[Array, Pass], Array]:
+    """The gate n of (B, G, H) at a value."""
+
+    def change(v: Array, s: Pass) -> Array:
+        v = v.copy()
+        v[:, n] = value
+        return v
+
+    return change
+
+
+def _without(n: int) -> Callable[[Array, Pass], Array]:
+    return _with_gate(n, 0)
+
+
+def _open(n: int) -> Callable[[Array, Pass], Array]:
     """The gate n at 1: its sigmoid is 1 in any float type."""
-
-    def raised(a: Array, s: Pass) -> Array:
-        a = a.copy()
-        a[:, n] = 100
-        return a
-
-    return raised
+    return _with_gate(n, 100)
 
 
 def _of_the_sigmoid(net: RecurrentNet) -> Mistakes:
     for name, slope in (("max(0, min(1, 0.2 a + 0.5))", 5), ("max(0, min(1, a / 6 + 0.5))", 6)):
         yield mistake(
             f"the gates' sigmoid is the hard one, {name}",
-            {
-                "sigmoid": lambda f, s, n=slope: lambda a: np.clip(a / n + a.dtype.type(0.5), 0, 1),
-                "sigmoid'": lambda f, s, n=slope: (
-                    lambda a, v, dv: np.where((v > 0) & (v < 1), dv / n, 0)
-                ),
-            },
+            sigmoid=lambda f, s, n=slope: lambda a: np.clip(a / n + a.dtype.type(0.5), 0, 1),
+            sigmoid_pull=lambda f, s, n=slope: (
+                lambda a, v, dv: np.where((v > 0) & (v < 1), dv / n, 0)
+            ),
         )
     yield mistake(
         "the gates use tanh instead of the sigmoid",
-        {
-            "sigmoid": lambda f, s: np.tanh,
-            "sigmoid'": lambda f, s: lambda a, v, dv: dv * (1 - v * v),
-        },
+        sigmoid=lambda f, s: np.tanh,
+        sigmoid_pull=lambda f, s: lambda a, v, dv: dv * (1 - v * v),
     )
     yield mistake(
         "the gates' sigmoid' is taken of a: a (1 - a)",
-        {"sigmoid'": lambda f, s: lambda a, v, dv: f(a, a, dv)},
+        sigmoid_pull=lambda f, s: lambda a, v, dv: f(a, a, dv),
     )
     yield mistake(
         "the gates' sigmoid' is taken of the sigmoid's value",
-        {"sigmoid'": lambda f, s: lambda a, v, dv: f(v, s.sigmoid(v), dv)},
+        sigmoid_pull=lambda f, s: lambda a, v, dv: f(v, s.sigmoid(v), dv),
     )
-    yield mistake("the gates' sigmoid' is left out", {"sigmoid'": lambda f, s: lambda a, v, dv: dv})
+    yield mistake("the gates' sigmoid' is left out", sigmoid_pull=lambda f, s: lambda a, v, dv: dv)
     yield mistake(
-        "the gates' sigmoid' is s, not s (1 - s)",
-        {"sigmoid'": lambda f, s: lambda a, v, dv: dv * v},
+        "the gates' sigmoid' is s, not s (1 - s)", sigmoid_pull=lambda f, s: lambda a, v, dv: dv * v
     )
 
 
-def rows(H: int, n: int) -> slice:
+def _rows(H: int, n: int) -> slice:
     """The rows of gate n in a stacked array."""
     return slice(n * H, (n + 1) * H)
 
@@ -201,7 +196,7 @@ def altered(part: slice, change: Any) -> Any:
 
 def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
     H, act = net.hidden, net.activation.name
-    i, f, g = (rows(H, n) for n in range(3))
+    i, f, g = (_rows(H, n) for n in range(3))
     for value in (1, -1):
         word = "added to" if value > 0 else "subtracted from"
         yield mistake(
@@ -211,42 +206,44 @@ def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
     for label, n in (("forget", 1), ("input", 0), ("output", 3)):
         yield mistake(f"the {label} gate is left out (always 1)", a=_open(n), da=_without(n))
     if not any(name in params for name in PEEPHOLES):
-        for kept, lost, name in (
+        for source, lost, name in (
             (i, f, "the forget gate is 1 - i, not its own"),
             (f, i, "the input gate is 1 - f, not its own"),
         ):
 
-            def coupled(v: Array, kept: slice = kept, lost: slice = lost) -> Array:
+            def coupled(v: Array, source: slice = source, lost: slice = lost) -> Array:
                 v = v.copy()
-                v[lost] = -v[kept]
+                v[lost] = -v[source]
                 return v
 
-            def pulled(v: Array, kept: slice = kept, lost: slice = lost) -> Array:
+            def pulled(v: Array, source: slice = source, lost: slice = lost) -> Array:
                 v = v.copy()
-                v[kept], v[lost] = v[kept] - v[lost], 0
+                v[source], v[lost] = v[source] - v[lost], 0
                 return v
 
-            yield mistake(name, p=changed(coupled, *STACKED), grads=changed(pulled, *STACKED))
+            yield reading(name, coupled, pulled, *STACKED)
     if net.activation.name == "tanh":
         yield mistake(
             "the candidate g takes the sigmoid instead of tanh",
-            {"g": lambda f, s: s.sigmoid, "g'": lambda f, s: s.sigmoid_pull},
+            g=lambda f, s: s.sigmoid,
+            g_pull=lambda f, s: s.sigmoid_pull,
         )
     if act != "identity":
         yield mistake(
             f"h = o c, without {act}",
-            {"k": lambda f, s: lambda c: c, "k'": lambda f, s: lambda c, k, dk: dk},
+            k=lambda f, s: lambda c: c,
+            k_pull=lambda f, s: lambda c, k, dk: dk,
         )
         yield mistake(
-            f"{act}'(c) is left out of the backward pass", {"k'": lambda f, s: lambda c, k, dk: dk}
+            f"{act}'(c) is left out of the backward pass", k_pull=lambda f, s: lambda c, k, dk: dk
         )
         yield mistake(
             f"{act}' is taken of c where {act}(c) belongs",
-            {"k'": lambda f, s: lambda c, k, dk: f(c, c, dk)},
+            k_pull=lambda f, s: lambda c, k, dk: f(c, c, dk),
         )
         yield mistake(
             f"{act}'(c) is taken of the cell one step earlier",
-            {"k'": lambda f, s: lambda c, k, dk: f(s.c[s.t], s.act(s.c[s.t]), dk)},
+            k_pull=lambda f, s: lambda c, k, dk: f(s.c[s.t], s.act(s.c[s.t]), dk),
         )
     yield from _of_the_cell()
     yield from _of_the_peepholes(params)
@@ -281,22 +278,16 @@ def _scaled(n: int, pair: Any) -> Any:
 
 
 def _of_the_peepholes(params: Params) -> Mistakes:
-    own = [name for name in PEEPHOLES if name in params]
-    if own:
-        yield mistake(
-            "the peepholes are ignored",
-            p=changed(lambda w: 0 * w, *own),
-            grads=changed(lambda g: 0 * g, *own),
-        )
+    peepholes = [name for name in PEEPHOLES if name in params]
+    if peepholes:
+        yield reading("the peepholes are ignored", np.zeros_like, np.zeros_like, *peepholes)
         yield mistake(
             "the cell's gradient leaves out the peepholes",
-            {
-                "q": lambda v, s: v - s.p["Wpo"] * s.da[:, 3] if "Wpo" in s.p else v,
-                "carry": lambda v, s: (v[0], s.v[s.t][:, 1] * s.full),
-            },
+            q=lambda v, s: v - s.p["Wpo"] * s.da[:, 3] if "Wpo" in s.p else v,
+            carry=lambda v, s: (v[0], s.v[s.t][:, 1] * s.full),
         )
         for names in (("Wpi", "Wpf"), ("Wpi", "Wpo"), ("Wpf", "Wpo")):
-            if set(names) <= set(own):
+            if set(names) <= set(peepholes):
                 swap = dict(zip(names, names[::-1]))
 
                 def swapped(p: Params, s: Pass, swap: dict[str, str] = swap) -> Params:
@@ -305,7 +296,7 @@ def _of_the_peepholes(params: Params) -> Mistakes:
                 yield mistake(
                     f"the peepholes {' and '.join(names)} are swapped", p=swapped, grads=swapped
                 )
-    if "Wpo" in own:
+    if "Wpo" in peepholes:
         yield mistake(
             "the output gate's peephole sees the old cell c[t], not the new one",
             peep=lambda v, s: s.c[s.t],
@@ -317,7 +308,7 @@ def _of_the_peepholes(params: Params) -> Mistakes:
             "the gradient of Wpo takes the old cell c[t]",
             parts=lambda v, s: {**v, "Wpo": (s.da[:, 3] * s.c[s.t]).sum(axis=0)},
         )
-    if "Wpf" in own:
+    if "Wpf" in peepholes:
         yield mistake(
             "the gradients of Wpi and Wpf take the new cell c[t+1]",
             parts=lambda v, s: {
@@ -333,11 +324,13 @@ def _of_the_peepholes(params: Params) -> Mistakes:
 
 def _of_the_gru(net: RecurrentNet, params: Params) -> Mistakes:
     H = net.hidden
-    z, n = rows(H, 1), rows(H, 2)
+    z, n = _rows(H, 1), _rows(H, 2)
     negate = changed(altered(z, np.negative), *STACKED)
     yield mistake("z and 1 - z change places: h = z n + (1 - z) h", p=negate, grads=negate)
     yield mistake("the reset gate is left out (always 1)", a=_open(0), da=_without(0))
-    yield mistake("the update gate z is left out: h = n", common=False, a=_shut, da=_without(1))
+    yield mistake(
+        "the update gate z is left out: h = n", common=False, a=_with_gate(1, -80), da=_without(1)
+    )
     yield mistake(
         "the gradient of z has the wrong sign: n - h for h - n",
         da=_scaled(1, lambda s: (np.ones(1, s.x.dtype), -np.ones(1, s.x.dtype))),
@@ -357,10 +350,7 @@ def _of_the_gru(net: RecurrentNet, params: Params) -> Mistakes:
     if "bhn" not in params:
         yield mistake(
             "the GRU resets after the product, not before",
-            p=lambda p, s: {
-                **p,
-                "bhn": np.zeros(H, s.x.dtype if hasattr(s, "x") else p["bh"].dtype),
-            },
+            p=lambda p, s: {**p, "bhn": np.zeros(H, p["bh"].dtype)},
             grads=lambda g, s: {name: v for name, v in g.items() if name != "bhn"},
         )
         return
@@ -399,9 +389,3 @@ def _of_the_gru(net: RecurrentNet, params: Params) -> Mistakes:
         "the reset gate's gradient leaves out bhn",
         da=_scaled(0, lambda s: (s.u[s.t], s.u[s.t] - s.p["bhn"])),
     )
-
-
-def _shut(a: Array, s: Pass) -> Array:
-    a = a.copy()
-    a[:, 1] = -80
-    return a

@@ -5,13 +5,21 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.check.mistakes.base import Mistakes, changed, each_block, mistake, padded
+from refnet.check.mistakes.base import (
+    Mistakes,
+    changed,
+    each_block,
+    mistake,
+    of_the_memory,
+    padded,
+    reading,
+)
 from refnet.check.mistakes.scoring import class_alone
 from refnet.check.naive import Pass
 from refnet.nets.layer import GAINED
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["of_inputs", "of_parameters", "of_readout"]
+__all__ = ["of_inputs", "of_parameters", "of_readout", "of_the_axes"]
 
 LATER, EARLIER = slice(None, -1), slice(1, None)
 
@@ -21,21 +29,29 @@ def shifted(array: Array, later: bool) -> Array:
     return np.concatenate([array[:1], array[LATER]] if later else [array[EARLIER], array[-1:]])
 
 
-def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
-    """Another reading of x, mask and h0."""
-    x, _, mask = batch
-    T, B, D = x.shape
+def of_the_axes(batch: Batch) -> Mistakes:
+    """Time reversed, or read as the batch."""
+    T, B, D = batch.x.shape
     turn = changed(lambda dx: dx[::-1], "x")
     if T > 1:
         yield mistake("time is reversed", x=lambda v, s: v[::-1], grads=turn)
-        yield mistake("time is reversed, and so is the gradient in x", x=lambda v, s: v[::-1])
-        yield from _dropped_steps(net, batch)
     if T > 1 and B > 1:
         yield mistake(
             "x is read with batch and time swapped",
             x=lambda v, s: v.reshape(B, T, D).swapaxes(0, 1),
-            grads=changed(lambda dx: dx.swapaxes(0, 1).reshape(x.shape), "x"),
+            grads=changed(lambda dx: dx.swapaxes(0, 1).reshape(T, B, D), "x"),
         )
+
+
+def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
+    """Another reading of x, mask and h0."""
+    x, _, mask = batch
+    T, B, D = x.shape
+    yield from of_the_axes(batch)
+    if T > 1:
+        yield mistake("time is reversed, and so is the gradient in x", x=lambda v, s: v[::-1])
+        yield from _dropped_steps(net, batch)
+    if T > 1 and B > 1:
         if T == B:
             yield mistake(
                 "x has batch and time swapped",
@@ -61,7 +77,7 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
         yield mistake(
             "the mask is inverted: True is read as padding", mask=_if_given(np.logical_not)
         )
-        kept = mask[..., None]
+        live = mask[..., None]
         yield mistake(
             "masked steps leave the state as it is",
             h=_held,
@@ -71,8 +87,8 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
         yield mistake("the states after a sequence's end are zero", h=_ended)
         yield mistake(
             "masked inputs are replaced by zeros",
-            x=lambda v, s: np.where(kept, v, 0),
-            grads=changed(lambda dx: np.where(kept, dx, 0), "x"),
+            x=lambda v, s: np.where(live, v, 0),
+            grads=changed(lambda dx: np.where(live, dx, 0), "x"),
         )
     if "h0" in params:
         yield mistake("h0 is ignored", h0=lambda v, s: 0 * v, grads=changed(lambda g: 0 * g, "h0"))
@@ -94,10 +110,10 @@ def _if_given(change: Any) -> Any:
 
 
 def _held(h: Array, s: Pass) -> Array:
-    kept = s.batch.mask[s.t][:, None]  # type: ignore[index]
+    live = s.batch.mask[s.t][:, None]  # type: ignore[index]
     if s.c:
-        s.c[-1] = np.where(kept, s.c[-1], s.c[-2])
-    return np.where(kept, h, s.h[-1])
+        s.c[-1] = np.where(live, s.c[-1], s.c[-2])
+    return np.where(live, h, s.h[-1])
 
 
 def _ended(h: Array, s: Pass) -> Array:
@@ -109,8 +125,8 @@ def _ended(h: Array, s: Pass) -> Array:
 
 def _held_back(mask: Array) -> Any:
     def carry(v: Any, s: Pass) -> Any:
-        kept = mask[s.t][:, None]
-        return np.where(kept, v[0], s.e), np.where(kept, v[1], s.full if s.c else v[1])
+        live = mask[s.t][:, None]
+        return np.where(live, v[0], s.e), np.where(live, v[1], s.full if s.c else v[1])
 
     return carry
 
@@ -121,13 +137,16 @@ def _cleared(mask: Array) -> Any:
 
 def _dropped_steps(net: RecurrentNet, batch: Batch) -> Mistakes:
     """Without one step: the states are those of T - 1 steps."""
-    for label, kept in (("first", EARLIER), ("last", LATER)):
-        cut = _if_given(lambda v, kept=kept: v[kept])
+    for label, part in (("first", EARLIER), ("last", LATER)):
+        cut = _if_given(lambda v, part=part: v[part])
 
         places = {"y": cut} if net.readout == "every" else {}
         yield mistake(
             f"the {label} step of the sequence is dropped",
-            {"x": cut, "mask": cut, **places, "grads": changed(padded(kept, batch.x.shape), "x")},
+            x=cut,
+            mask=cut,
+            **places,
+            grads=changed(padded(part, batch.x.shape), "x"),
         )
 
 
@@ -163,18 +182,10 @@ def of_parameters(net: RecurrentNet, params: Params) -> Mistakes:
     turn = each_block(np.transpose, G)
     if H > 1:
         yield mistake("Whh is transposed in the forward and backward pass", p=changed(turn, "Whh"))
-        yield mistake(
-            "Whh is transposed, and its gradient transposed back",
-            p=changed(turn, "Whh"),
-            grads=changed(turn, "Whh"),
-        )
+        yield reading("Whh is transposed, and its gradient transposed back", turn, turn, "Whh")
     for name, rows, columns in (("Whh", G * H, H), ("Wxh", G * H, D), ("Why", C, H)):
         if min(rows, columns) > 1 and not (name == "Whh" and G == 1):
-            yield mistake(
-                f"{name} is read in the other memory order (column by column)",
-                p=changed(lambda W, n=columns, m=rows: W.reshape(n, m).T, name),
-                grads=changed(lambda W, n=columns, m=rows: W.T.reshape(m, n), name),
-            )
+            yield of_the_memory(name, rows, columns)
     if net.gain != 1:
         shrink, grow = (
             changed(lambda v, n=factor: v * n, *GAINED) for factor in (1 / net.gain, net.gain)
@@ -205,10 +216,10 @@ def of_readout(net: RecurrentNet, batch: Batch) -> Mistakes:
             rows=lambda v, s: (
                 np.stack(s.c[1:]).reshape(v.shape)
                 if every
-                else np.stack(s.c)[_steps(s), np.arange(B)]
+                else np.stack(s.c)[s.lengths, np.arange(B)]
             ),
             direct=_to_the_cell,
-            q=lambda v, s: v + s.aside[s.t + 1],
+            q=lambda v, s: v + s.to_the_cell[s.t + 1],
         )
     if every and T > 1:
         for label, later in (("later", True), ("earlier", False)):
@@ -246,12 +257,8 @@ def of_readout(net: RecurrentNet, batch: Batch) -> Mistakes:
     )
 
 
-def _steps(s: Pass) -> Array:
-    return np.full(s.x.shape[1], len(s.x)) if s.mask is None else last_steps(s.mask)
-
-
 def _to_the_cell(direct: Array, s: Pass) -> Array:
-    s.aside = direct
+    s.to_the_cell = direct
     return 0 * direct
 
 
@@ -260,6 +267,6 @@ def _outer(s: Pass, every: bool) -> Array:
     rows = (
         np.stack(s.h[:-1]).reshape(s.rows.shape)
         if every
-        else np.stack(s.h)[np.maximum(_steps(s) - 1, 0), np.arange(B)]
+        else np.stack(s.h)[np.maximum(s.lengths - 1, 0), np.arange(B)]
     )
     return s.product(s.dv.T, rows)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Params
-from refnet.check.mistakes.base import Mistakes, changed, mistake
+from refnet.check.mistakes.base import Mistakes, changed, mistake, of_the_memory, reading
 from refnet.nets.feedforward import FeedforwardNet
 
 __all__ = ["of_the_layers"]
@@ -21,11 +21,8 @@ def of_the_layers(net: FeedforwardNet, params: Params) -> Mistakes:
         W, b = f"W{layer}", f"b{layer}"
         yield mistake(f"the bias {b} is left out", p=changed(lambda v: 0 * v, b))
         if layer in square:
-            yield mistake(
-                f"{W} is transposed in the forward and backward pass",
-                p=changed(np.transpose, W),
-                grads=changed(np.transpose, W),
-            )
+            label = f"{W} is transposed in the forward and backward pass"
+            yield reading(label, np.transpose, np.transpose, W)
             if layer > 1:
                 yield mistake(
                     f"{W} is transposed in the backward pass only", W=_at(layer, np.transpose)
@@ -33,20 +30,16 @@ def of_the_layers(net: FeedforwardNet, params: Params) -> Mistakes:
             else:
                 yield mistake("the gradient in x takes W1 transposed", W=_at(1, np.transpose))
         elif min(widths[layer], widths[layer - 1]) > 1:
-            n, m = widths[layer - 1], widths[layer]
-            yield mistake(
-                f"{W} is read in the other memory order (column by column)",
-                p=changed(lambda v, n=n, m=m: v.reshape(n, m).T, W),
-                grads=changed(lambda v, n=n, m=m: v.T.reshape(m, n), W),
-            )
+            yield of_the_memory(W, widths[layer], widths[layer - 1])
         if layer <= L:
             name = net.activation.name
             if name != "identity":
                 yield mistake(
                     f"{name} is left out in layer {layer}",
-                    {"act": _in(layer, lambda a: a), "act'": _back_in(layer)},
+                    act=_in(layer, lambda a: a),
+                    act_pull=_back_in(layer),
                 )
-                yield mistake(f"{name}' is left out in layer {layer}", {"act'": _back_in(layer)})
+                yield mistake(f"{name}' is left out in layer {layer}", act_pull=_back_in(layer))
             yield mistake(
                 f"no gradient flows below layer {layer + 1}",
                 e=lambda v, s, n=layer: 0 * v if s.t == n + 1 else v,

@@ -43,9 +43,9 @@ def of_the_loss(net: Net, batch: Batch) -> Mistakes:
 
 
 def _of_the_reduction(net: Net, batch: Batch, lead: tuple[int, ...], C: int) -> Mistakes:
-    own = counted_predictions(batch.mask, lead, net.reduction)[1]
+    usual = counted_predictions(batch.mask, lead, net.reduction)[1]
     others: dict[str, float] = (
-        {"the squared error has a factor 1/2": own * 2} if (net.loss == "squared_error") else {}
+        {"the squared error has a factor 1/2": usual * 2} if (net.loss == "squared_error") else {}
     )
     others |= {
         f"the reduction is {name} instead of {net.reduction}": counted_predictions(
@@ -58,19 +58,19 @@ def _of_the_reduction(net: Net, batch: Batch, lead: tuple[int, ...], C: int) -> 
             len(batch.x) * lead[-1]
         )
     if isinstance(net, RecurrentNet):
-        others["the loss is divided by the steps T, too"] = own * len(batch.x)
+        others["the loss is divided by the steps T, too"] = usual * len(batch.x)
         others["the loss is divided by the steps T instead"] = len(batch.x)
-    others["the loss is divided by the outputs C, too"] = own * C
+    others["the loss is divided by the outputs C, too"] = usual * C
     if net.loss == "squared_error":
         others |= {
-            "the squared error is summed over the outputs, not their mean": own / C,
-            "half the squared error, summed over the outputs": own * 2 / C,
+            "the squared error is summed over the outputs, not their mean": usual / C,
+            "half the squared error, summed over the outputs": usual * 2 / C,
         }
     else:
-        others["the logarithm has base 2"] = own * log(2)
+        others["the logarithm has base 2"] = usual * log(2)
     alike: dict[float, list[str]] = {}  # at these sizes
     for label, divisor in others.items():
-        if divisor != own:
+        if divisor != usual:
             alike.setdefault(divisor, []).append(label)
     for divisor, labels in alike.items():
         yield mistake(", or ".join(labels), divisor=lambda v, s, n=divisor: n)
@@ -88,7 +88,7 @@ def _of_the_softmax(C: int) -> Mistakes:
     yield mistake("the loss is the squared error of the logits", each=_linear)
     yield mistake(
         "the gradient of the softmax leaves out the label",
-        each=lambda v, s: (v[0], v[1] + _one(s) * s.raw[2][:, None]),
+        each=lambda v, s: (v[0], v[1] + _onehot(s) * s.raw[2][:, None]),
     )
     yield mistake(
         "the gradient takes the logits for the softmax",
@@ -131,9 +131,9 @@ def of_the_classes(net: Net, batch: Batch) -> Mistakes:
             weights = s.raw[2]
             return v * (weights[s.y.reshape(-1) != c].sum() / weights.sum() or 1)
 
-        def nothing(found: Params, s: Pass, c: int = c) -> Params:
+        def nothing(results: Params, s: Pass, c: int = c) -> Params:
             keep = s.raw[2][s.y.reshape(-1) != c]
-            return found if keep.any() else {**found, "loss": found["loss"] * np.nan}
+            return results if keep.any() else {**results, "loss": results["loss"] * np.nan}
 
         yield mistake(
             f"class {c} is left out of the loss, and not counted",
@@ -171,7 +171,7 @@ def _logits(s: Pass) -> Array:
     return s.outputs.reshape(-1, s.outputs.shape[-1])
 
 
-def _one(s: Pass) -> Array:
+def _onehot(s: Pass) -> Array:
     return np.eye(s.outputs.shape[-1], dtype=s.outputs.dtype)[s.y.reshape(-1)]
 
 
@@ -190,39 +190,39 @@ def _weighted(each: Array, dv: Array, s: Pass) -> tuple[Array, Array]:
 
 
 def _softmax_twice(v: Any, s: Pass) -> Any:
-    once, one = _softmax(_logits(s)), _one(s)
+    once, onehot = _softmax(_logits(s)), _onehot(s)
     twice = _softmax(once)
-    return _weighted(-np.log((twice * one).sum(axis=1)), _pull_softmax(once, twice - one), s)
+    return _weighted(-np.log((twice * onehot).sum(axis=1)), _pull_softmax(once, twice - onehot), s)
 
 
 def _binary(v: Any, s: Pass) -> Any:
-    a, one = _logits(s), _one(s)
-    losses = np.maximum(a, 0) - a * one + np.log1p(np.exp(-abs(a)))
+    a, onehot = _logits(s), _onehot(s)
+    losses = np.maximum(a, 0) - a * onehot + np.log1p(np.exp(-abs(a)))
     C = a.shape[1]
-    return _weighted(losses.sum(axis=1) / C, (1 / (1 + np.exp(-a)) - one) / C, s)
+    return _weighted(losses.sum(axis=1) / C, (1 / (1 + np.exp(-a)) - onehot) / C, s)
 
 
 def _smoothed(s: Pass, share: float) -> Any:
     p, of = _softmax(_logits(s)), s.x.dtype.type
-    soft = _one(s) * of(1 - share) + of(share) / p.shape[1]
+    soft = _onehot(s) * of(1 - share) + of(share) / p.shape[1]
     return _weighted(-(np.log(p) * soft).sum(axis=1), p - soft, s)
 
 
 def _kept_finite(s: Pass, e: float) -> Any:
-    p, one = _softmax(_logits(s)), _one(s)
-    kept = (p * one).sum(axis=1)
-    more = kept + s.x.dtype.type(e)
-    return _weighted(-np.log(more), (p - one) * (kept / more)[:, None], s)
+    p, onehot = _softmax(_logits(s)), _onehot(s)
+    likely = (p * onehot).sum(axis=1)
+    more = likely + s.x.dtype.type(e)
+    return _weighted(-np.log(more), (p - onehot) * (likely / more)[:, None], s)
 
 
 def _brier(v: Any, s: Pass) -> Any:
     p = _softmax(_logits(s))
-    wrong, C = p - _one(s), p.shape[1]
+    wrong, C = p - _onehot(s), p.shape[1]
     return _weighted((wrong * wrong).sum(axis=1) / C, _pull_softmax(p, 2 * wrong / C), s)
 
 
 def _linear(v: Any, s: Pass) -> Any:
-    wrong, C = _logits(s) - _one(s), s.outputs.shape[-1]
+    wrong, C = _logits(s) - _onehot(s), s.outputs.shape[-1]
     return _weighted((wrong * wrong).sum(axis=1) / C, 2 * wrong / C, s)
 
 

@@ -1,7 +1,7 @@
 """What an erratum is, and how its check decides.
 
-A check computes quantities, with refnet's own functions where it has them, and compares them with
-what the printed form says and with what the corrected one says. The erratum is settled if the
+A check computes quantities, with refnet's own functions where they exist, and compares them with
+the printed form and with the corrected form. The erratum is settled if the
 printed form fails in every comparison in which it says something else, and the corrected form
 holds in all.
 """

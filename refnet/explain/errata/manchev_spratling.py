@@ -577,12 +577,12 @@ def _e18(rng: Rng) -> list[Comparison]:
                 f"the penalty's gradient at {name}", defect_and_gradient(W)[1], printed, 4 * E @ W
             )
         )
-    moved = open_update(SHEAR, F(1, 10), F(1, 2))
+    updated = open_update(SHEAR, F(1, 10), F(1, 2))
     exact = jacobian(lambda w: np.array([defect(w.reshape(2, 2))[()]]), SHEAR.ravel())
     return rows + [
         Comparison(
             "OPEN's update of the shear; correct: by dual numbers",
-            moved,
+            updated,
             SHEAR - F(1, 20) * 4 * SHEAR @ (SHEAR @ SHEAR.T - identity(2)),
             SHEAR - F(1, 20) * exact.reshape(2, 2),
         )

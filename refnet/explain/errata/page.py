@@ -6,18 +6,19 @@ from refnet.explain.errata import ERRATA
 from refnet.explain.errata.base import Erratum, as_text
 from refnet.runs.rows import table
 
-__all__ = ["listing", "one", "page"]
+__all__ = ["details", "listing", "page"]
 
 HEAD = """# Errata
 
-What the papers that refnet follows print wrong, the right form of each, and why. refnet implements
-the right forms; where a paper's released code differs from its text, both have a name. The checks
-run refnet's own functions where it has them: `refnet errata NUMBER` repeats one,
-`refnet errata --check` all. In a check, a dash says that the printed form makes no statement there,
-or the same as the correct one. Where it makes none at all, its factors do not fit each other (3,
-5), or it is true and lacks a condition (33, 35).
+This page lists what the papers that refnet follows print wrong, with the correct form and the
+reason for each. refnet implements the correct forms; where a paper's released code differs from its
+text, both have a name. The checks run refnet's own functions where they exist.
+`refnet errata NUMBER` repeats one check, `refnet errata --check` all of them. A dash in a check
+means that the printed form says nothing there, or the same as the correct one. If a whole check has
+dashes, the factors of the printed form do not fit each other (3, 5), or it is true but lacks a
+condition (33, 35).
 
-This page is written by `refnet errata --markdown`.
+`refnet errata --markdown` writes this page.
 """
 
 
@@ -38,7 +39,7 @@ def _overview() -> str:
     )
 
 
-def one(erratum: Erratum, seed: int = 0) -> str:
+def details(erratum: Erratum, seed: int = 0) -> str:
     """One erratum whole, with what its check finds."""
     e = erratum
     lines = [
@@ -50,9 +51,9 @@ def one(erratum: Erratum, seed: int = 0) -> str:
         e.why,
         "",
     ]
-    found = e.comparisons(seed)
-    if not found:
-        return "\n".join([*lines, "About wording alone.", ""])
+    comparisons = e.comparisons(seed)
+    if not comparisons:
+        return "\n".join([*lines, "This erratum concerns wording alone.", ""])
     rows = [
         [
             _cell(c.what),
@@ -60,7 +61,7 @@ def one(erratum: Erratum, seed: int = 0) -> str:
             as_text(c.printed) + ("" if c.printed is None else _verdict(not c.printed_fails)),
             as_text(c.correct) + _verdict(c.correct_holds),
         ]
-        for c in found
+        for c in comparisons
     ]
     return "\n".join([*lines, table(["", "measured", "printed", "correct"], rows)])
 
@@ -75,4 +76,4 @@ def _cell(text: str) -> str:
 
 def page(seed: int = 0) -> str:
     """The whole page, in Markdown."""
-    return "\n".join([HEAD, _overview(), *(one(e, seed) for e in ERRATA)])
+    return "\n".join([HEAD, _overview(), *(details(e, seed) for e in ERRATA)])

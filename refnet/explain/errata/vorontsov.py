@@ -95,11 +95,13 @@ def _e22(rng: Rng) -> list[Comparison]:
     "al. (2016), to whom the text refers, and the code have the sum of squares.",
 )
 def _e23(rng: Rng) -> list[Comparison]:
-    near, far = (defect(rational((2, 0), (0, s)), side="columns").item() for s in (1, F(3, 2)))
+    nearer, farther = (
+        defect(rational((2, 0), (0, s)), side="columns").item() for s in (1, F(3, 2))
+    )
     return [
         Comparison(
             "defect of diag(2, 3/2) less that of diag(2, 1), whose 2-norms are equal",
-            far - near,
+            farther - nearer,
             F(0),
             F(25, 16),
         )
@@ -138,12 +140,12 @@ def _e24(rng: Rng) -> list[Comparison]:
 def _e25(rng: Rng) -> list[Comparison]:
     A = (GRADIENT @ ROTATION.T - ROTATION @ GRADIENT.T) / 6
     turn = solve(identity(2) + A, identity(2) - A)
-    moved = stiefel.step(ROTATION, GRADIENT, F(1, 3))
+    stepped = stiefel.step(ROTATION, GRADIENT, F(1, 3))
     return [
         Comparison(
-            "a Cayley step of rate 1/3 from a rotation", moved, ROTATION + turn, turn @ ROTATION
+            "a Cayley step of rate 1/3 from a rotation", stepped, ROTATION + turn, turn @ ROTATION
         ),
-        Comparison("its M'M", moved.T @ moved, None, identity(2)),
+        Comparison("its M'M", stepped.T @ stepped, None, identity(2)),
     ]
 
 
@@ -220,7 +222,7 @@ def _e27(rng: Rng) -> list[Comparison]:
     "prior and Table 5's.",
 )
 def _e28(rng: Rng) -> list[Comparison]:
-    def moved(m: float, factor: str, rule: Optimizer, dvalue: float) -> tuple[float, float]:
+    def change_of_s(m: float, factor: str, rule: Optimizer, dvalue: float) -> tuple[float, float]:
         transition = SVD(margin=m, spectrum_rate=factor)
         parts = {"U": np.eye(1), "V": np.eye(1), "p": np.zeros(1)}
         grads = transition.pull_back(parts, transition.matrix(parts)[1], np.full((1, 1), dvalue))
@@ -230,7 +232,7 @@ def _e28(rng: Rng) -> list[Comparison]:
         return float((after["p"] - parts["p"])[0]), float(ds[0])
 
     def ratio(factor: str, rule: Optimizer, i: int, dvalue: float = 1) -> float:
-        return moved(10, factor, rule, dvalue)[i] / moved(0.01, factor, rule, dvalue)[i]
+        return change_of_s(10, factor, rule, dvalue)[i] / change_of_s(0.01, factor, rule, dvalue)[i]
 
     sgd, rmsprop = SGD(1e-6), RMSprop(1e-6, decay=0, eps=0)
     over = "at m = 10 over that at m = .01"

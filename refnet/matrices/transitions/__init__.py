@@ -1,9 +1,9 @@
-"""Transitions make a weight matrix of parameters of their own.
+"""Transitions make a weight matrix from their own parameters.
 
-Before a net's forward pass they turn their parts into W, after its backward pass dW into the
-gradients of the parts. ``transition(name, **options)`` gives one by its name or spec; "dense" gives
-None: the matrix is itself the parameter. To add one, write a class like those here and enter it in
-TRANSITIONS.
+Before a net's forward pass a transition turns its parts into W; after the backward pass it turns dW
+into the gradients of the parts. ``transition(name, **options)`` returns one by its name or spec;
+"dense" returns None: the matrix is itself the parameter. To add a transition, write a class like
+those here and enter it in TRANSITIONS.
 """
 
 from typing import Any
@@ -65,8 +65,8 @@ def transition(name: str, **options: Any) -> Transition | None:
     >>> import numpy as np
     >>> transition("svd:margin=0.1") == transition("svd", margin=0.1)
     True
-    >>> made = transition("cayley")
-    >>> W, tape = made.matrix(made.init(np.eye(3)))
+    >>> cayley = transition("cayley")
+    >>> W, tape = cayley.matrix(cayley.init(np.eye(3)))
     >>> W.tolist() == np.eye(3).tolist()
     True
 
@@ -87,5 +87,5 @@ def transition(name: str, **options: Any) -> Transition | None:
                 f"transition {name}: {option!r} is unknown; its options are "
                 f"{', '.join(known) or 'none'}"
             )
-    made: Transition = TRANSITIONS[name](**options)
-    return made
+    instance: Transition = TRANSITIONS[name](**options)
+    return instance

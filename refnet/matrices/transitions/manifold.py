@@ -111,7 +111,7 @@ class Manifold(Plain):
         Checked by: tests/matrices/test_transitions.py::test_retract_descends_and_reports,
         tests/matrices/test_transitions.py::test_parts_move_as_if_alone.
         """
-        found: dict[str, tuple[Array, stiefel.Guarded | None]] = {}
+        steps: dict[str, tuple[Array, stiefel.Guarded | None]] = {}
 
         def move(name: str) -> None:
             M, G = params[name], grads[name]
@@ -119,7 +119,7 @@ class Manifold(Plain):
             M = stiefel.step(M.T if wide else M, G.T if wide else G, rate, self.step, self.metric)
             guarded = stiefel.guard(M) if M.dtype != object else None
             M = M if guarded is None else guarded.M
-            found[name] = (M.T if wide else M, guarded)
+            steps[name] = (M.T if wide else M, guarded)
 
         # a step is at least four products
         if 4 * sum(params[name].size * min(params[name].shape) for name in names) < LARGE:
@@ -127,9 +127,9 @@ class Manifold(Plain):
                 move(name)
         else:
             in_threads(lambda n: move(names[n]), len(names))
-        guards = {name: guarded for name in names if (guarded := found[name][1]) is not None}
+        guards = {name: guarded for name in names if (guarded := steps[name][1]) is not None}
         return Moved(
-            {name: found[name][0] for name in names},
+            {name: steps[name][0] for name in names},
             {name: guarded.defect for name, guarded in guards.items()},
             tuple(name for name, guarded in guards.items() if guarded.repaired),
         )

@@ -1,4 +1,4 @@
-"""Orthogonal matrices as functions of free parameters, which any optimiser can move.
+"""Orthogonal matrices as functions of free parameters, which any optimizer can move.
 
 Sources: matrix exponential: Lezcano-Casado & Martinez-Rubio (2019); Cayley map: torch's
 ``parametrizations.orthogonal``; scaled Cayley: Helfrich, Willmott & Ye (2018); Householder
@@ -83,8 +83,8 @@ class MatrixExponential(Turned):
 
     def matrix(self, parts: Params) -> tuple[Array, Exponential]:
         """W, and the tape of the exponential."""
-        made = expm(_skew(parts["A"]))
-        return _turn(made.value, parts["base"]), made
+        exponential = expm(_skew(parts["A"]))
+        return _turn(exponential.value, parts["base"]), exponential
 
     def pull_back(self, parts: Params, tape: Exponential, dW: Array) -> Params:
         """The adjoint of the exponential at X, on ``dW base'``."""
@@ -128,8 +128,8 @@ class CayleyMap(Turned):
 
     def matrix(self, parts: Params) -> tuple[Array, _Cayley]:
         """W, and the Cayley transform."""
-        made = _cayley(parts["A"])
-        return _turn(made.X, parts["base"]), made
+        tape = _cayley(parts["A"])
+        return _turn(tape.X, parts["base"]), tape
 
     def pull_back(self, parts: Params, tape: _Cayley, dW: Array) -> Params:
         """One more solve with the transposed matrix."""
@@ -173,14 +173,14 @@ class ScaledCayley(Plain):
             column[k] += 1
             factors = column[k + 1 :] / column[k]
             columns[k + 1 :, k + 1 :] -= np.multiply.outer(factors, columns[k, k + 1 :])
-        one = np.eye(n)
-        Y = solve(one + Q * D, one - Q * D)
+        identity = np.eye(n)
+        Y = solve(identity + Q * D, identity - Q * D)
         return {"A": np.tril((Y - Y.T) / 2, -1), "D": D}
 
     def matrix(self, parts: Params) -> tuple[Array, _Cayley]:
         """W, and the Cayley transform."""
-        made = _cayley(parts["A"])
-        return np.asanyarray(made.X * parts["D"]), made
+        tape = _cayley(parts["A"])
+        return np.asanyarray(tape.X * parts["D"]), tape
 
     def pull_back(self, parts: Params, tape: _Cayley, dW: Array) -> Params:
         """As the Cayley map's, at ``dW D``."""

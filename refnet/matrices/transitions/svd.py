@@ -196,8 +196,8 @@ class SVD(Manifold):
             value = times(self.prior, (off * off).sum(keepdims=True))[0]
             grads |= self._pull_spectrum(parts, times(2 * self.prior, off))
         if self.soft:
-            more, own = open_penalty({name: parts[name] for name in self.bases}, self.soft)
-            value, grads = value + more[()], grads | own
+            soft, slopes = open_penalty({name: parts[name] for name in self.bases}, self.soft)
+            value, grads = value + soft[()], grads | slopes
         return value, grads
 
     def report(self, parts: Params) -> dict[str, float]:

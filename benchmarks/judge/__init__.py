@@ -1,0 +1,1 @@
+"""What measures the judge: its error rates, beside other checkers, on bugs that are planted."""

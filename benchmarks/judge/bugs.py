@@ -1,0 +1,181 @@
+"""The bugs that the judge is measured by: the catalogue of mistakes, and errors without a name.
+
+The second kind are wrong numbers: an epsilon, an approximation, a coarser type, one entry.
+Checked by: tests/check/test_error_rates.py.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Batch, Params
+from refnet.check.edits import edits
+from refnet.check.mistakes import Mistake, mistakes, of_the_types
+from refnet.check.mistakes.base import Mistakes, mistake
+from refnet.check.mistakes.types import half
+from refnet.check.naive import Pass
+from refnet.exact.enclose import Certified
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import Net
+from refnet.nets.stacked import StackedNet
+
+CORRECT = mistake("none")
+
+
+def bugs(certified: Certified) -> list[Mistake]:
+    """Every bug that can be planted into one certified case; into a stack, the mistakes alone."""
+    net, params, batch = certified.net, certified.params, certified.batch
+    if isinstance(net, StackedNet):
+        return list(mistakes(net, params, batch))
+    return [
+        *mistakes(net, params, batch),
+        *of_the_types(net, batch),
+        *reported(certified),
+        *nameless(net, batch),
+    ]
+
+
+def reported(certified: Certified) -> Mistakes:
+    """Every edit of one of the gradients, each of another one: of the weights first."""
+    names = [f"d{name}" for name in certified.gradients]
+    names.sort(key=lambda name: not name.startswith("dW"))
+    for place, name in enumerate(names):
+        right = certified.named()[name].value
+        for n, (label, _) in enumerate(edits(name, right, certified)):
+
+            def edited(results: Params, s: Pass, name: str = name, n: int = n) -> Params:
+                _, value = list(edits(name, results[name], certified))[n]
+                return {**results, name: value.astype(s.x.dtype)}
+
+            if place < 2 or n < 2 or n % len(names) == place:
+                yield mistake(label, report=edited)
+
+
+def nameless(net: Net, batch: Batch) -> Mistakes:
+    """Wrong numbers."""
+    act = net.activation.name
+    for label, scale, epsilon in (
+        ("is off by 1e-3", 1.001, 0),
+        ("is off by 1e-6", 1 + 1e-6, 0),
+        ("has an epsilon of 1e-5", 1, 1e-5),
+    ):
+
+        def slope(f: Any, s: Pass, scale: float = scale, epsilon: float = epsilon) -> Any:
+            of = s.x.dtype.type
+            return lambda a, h, dh: f(a, h, dh) * of(scale) + dh * of(epsilon)
+
+        yield mistake(f"{act}' {label}", act_pull=slope)
+    if act == "tanh":
+        yield mistake("tanh by a rational approximation", act=lambda f, s: _pade)
+    if batch.x.dtype == np.float64:
+        yield mistake(
+            "part of the computation is in float32: the differences have its size, and all "
+            "numbers are those of float32",
+            p=lambda p, s: {name: single(value) for name, value in p.items()},
+            **{place: lambda v, s: single(v) for place in ("x", "y", "h0")},
+        )
+    yield mistake("a dropout of 5% is left on in the states", h=_dropped)
+    if net.loss == "cross_entropy":
+        yield mistake("the softmax has an epsilon of 1e-3 in its sum", each=_grown)
+        yield mistake(
+            "the loss has an epsilon of 1e-3 in its logarithm",
+            each=lambda v, s: (-np.log(np.exp(-v[0]) + v[0].dtype.type(1e-3)), v[1]),
+        )
+    if batch.x.ndim == 3:
+        yield from _over_time(len(batch.x))
+    yield from _of_the_report(net)
+
+
+def single(value: Array) -> Array:
+    """Floats as float32; labels as they are."""
+    return value.astype(np.float32) if value.dtype.kind == "f" else value
+
+
+def _pade(a: Array) -> Array:
+    return np.clip(a * (27 + a * a) / (27 + 9 * a * a), -1, 1)
+
+
+def _dropped(h: Array, s: Pass) -> Array:
+    keep = np.random.default_rng(s.t).random(h.shape) >= 0.05
+    return np.asarray(h * keep / h.dtype.type(0.95))
+
+
+def _grown(v: Any, s: Pass) -> Any:
+    each, p = v
+    onehot = np.eye(p.shape[1], dtype=p.dtype)[s.y.reshape(-1)] * s.raw[2][:, None]
+    return each, (p + onehot) / p.dtype.type(1.001) - onehot
+
+
+def _over_time(T: int) -> Mistakes:
+    def halfway(change: Callable[[Array], Array]) -> Callable[[Array, Pass], Array]:
+        return lambda v, s: change(v) if s.t == T // 2 else v
+
+    yield mistake(
+        "the gradient is damped by 1% a step",
+        carry=lambda v, s: tuple(part * v[0].dtype.type(0.99) for part in v),
+    )
+    yield mistake("one step is computed in float16", h=halfway(half))
+    yield mistake(
+        "the first unit is left out of the backward recursion",
+        e=lambda e, s: e * (np.arange(e.shape[1]) > 0),
+    )
+    yield mistake(
+        "one entry of da is wrong at one step", da=halfway(partial(scaled_entry, factor=1.1))
+    )
+    yield mistake(
+        "the state is clipped to 0.9",
+        h=lambda h, s: np.clip(h, -h.dtype.type(0.9), h.dtype.type(0.9)),
+    )
+    yield mistake(
+        "the inputs are standardised",
+        x=lambda v, s: (v - v.mean(axis=(0, 1))) / (v.std(axis=(0, 1)) + v.dtype.type(1e-5)),
+    )
+
+
+def scaled_entry(array: Array, factor: float) -> Array:
+    """The array with its largest entry times ``factor``."""
+    scaled = array.copy()
+    scaled[np.unravel_index(abs(array).argmax(), array.shape)] *= factor
+    return scaled
+
+
+def _of_the_report(net: Net) -> Mistakes:
+    if isinstance(net, FeedforwardNet):
+        W = f"db{len(net.widths) - 1}"
+    else:
+        W = "dWhy" if net.transition else "dWhh"
+
+    def report(name: str, change: Callable[[Array], Array], every: bool = True) -> Mistake:
+        """Of every gradient, or of that of W."""
+
+        def changed(results: Params, s: Pass) -> Params:
+            names = [key for key in results if key[0] == "d"] if every else [W]
+            return results | {key: np.asarray(change(results[key]), s.x.dtype) for key in names}
+
+        return mistake(name, report=changed)
+
+    yield report("one entry is off by 0.1%", partial(scaled_entry, factor=1.001), every=False)
+    yield report("one entry has the wrong sign", partial(scaled_entry, factor=-1), every=False)
+    yield report("every gradient is 0.09% too large", lambda g: g * 1.0009)
+    yield report("every gradient is clipped to a norm", lambda g: g * 0.37)
+    yield report(
+        "one gradient is clipped at half its largest entry",
+        lambda g: np.clip(g, -abs(g).max() / 2, abs(g).max() / 2),
+        every=False,
+    )
+    yield report("every gradient is rounded to float16", half)
+    yield mistake(
+        "weight decay of 1e-3 is left in",
+        grads=lambda g, s: {
+            name: value + s.p[name] * value.dtype.type(1e-3)
+            if name in s.p and name != "h0"
+            else value
+            for name, value in g.items()
+        },
+    )
+    yield report(
+        "every gradient has 1e-4 of noise",
+        lambda g: g * (1 + 1e-4 * np.random.default_rng(g.size).standard_normal(g.shape)),
+    )

@@ -1,0 +1,188 @@
+"""The judgement on one quantity: can it be judged, and is its error rounding?
+
+Element-wise tolerances and ULP counts cannot tell: cancellation makes correct float32
+gradients differ by thousands of ulp in some entries, while a real bug hides in others. So
+each entry is measured in its own sigma, the spread that perturbing every operation of the
+same computation by its rounding error gives (``refnet.check.noise``).
+
+Checked by: tests/check/test_compare.py.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array
+from refnet.check.given import constant, numbers, unreadable
+
+__all__ = [
+    "EXPLAINED",
+    "LIMITS",
+    "NOT_ROUNDING",
+    "RANK",
+    "RULE",
+    "SHOWS_NOTHING",
+    "SUSPICIOUS",
+    "TAILS",
+    "UNJUDGED",
+    "Judgement",
+    "judgement",
+]
+
+EXPLAINED = "explained by rounding"
+SHOWS_NOTHING = "shows nothing"
+"""Of one quantity: its errors are explained by rounding, and zeros in its place would be, too."""
+UNJUDGED = "cannot be judged"
+"""Of a result: no gradient in it shows anything."""
+SUSPICIOUS = "suspicious"
+NOT_ROUNDING = "not rounding"
+LIMITS = (6, 12)
+TAILS = 8
+"""How much wider the limits of an uninformative quantity are: errors that grow by chance from step
+to step, until they are as large as the result, have a distribution with long tails. In 30 chaotic
+nets, one run of 30 was often 10 to 18 times as far off as the root mean square of the others."""
+RULE = (
+    "z = |theirs - certified| / sigma, where sigma is the spread of the reference run with "
+    "a random relative perturbation of one unit roundoff at every operation; the worst z "
+    f"up to {LIMITS[0]} is {EXPLAINED}, above {LIMITS[1]} {NOT_ROUNDING}, between "
+    f"{SUSPICIOUS}; both are {TAILS} times as wide for a quantity that shows nothing, because "
+    "rounding explains zeros in its place. This is statistics, apart from the certified "
+    "radius, which is proof."
+)
+RANK = {SHOWS_NOTHING: 0, EXPLAINED: 0, SUSPICIOUS: 1, NOT_ROUNDING: 2}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One quantity: its verdict, and the worst entry with both numbers, its sigma and z.
+
+    ``note`` says what else is wrong (missing, of another shape, not finite); then ``index``
+    is None or that of the first such entry. ``rms`` is the root mean square of z. ``dtype``:
+    the type in which this quantity is taken to be computed, or "". ``hidden``: the share of the
+    entries that show nothing: rounding would explain zeros in their place, too. Entries that
+    can be nothing but zero are left out of it, if there are others. ``overflow``: the first entry
+    at which the reference's own perturbed runs overflow, so that any number would do, or None.
+
+    Checked by: tests/check/test_compare.py::test_verdict_states_the_rule_and_both_numbers.
+    """
+
+    name: str
+    verdict: str
+    z: float
+    rms: float
+    index: tuple[int, ...] | None = None
+    theirs: float = np.nan
+    certified: float = np.nan
+    sigma: float = np.nan
+    note: str = ""
+    dtype: str = ""
+    hidden: float = 0.0
+    overflow: tuple[int, ...] | None = None
+
+    @property
+    def uninformative(self) -> bool:
+        """Whether no entry shows anything."""
+        return self.hidden == 1
+
+
+def judgement(
+    name: str, theirs: Any, certified: Array, sigma: Array, form: Array | None = None
+) -> Judgement:
+    """One quantity, entry by entry; ``certified`` and ``sigma`` are float64 of one shape.
+
+    An entry with sigma 0 must be equal. Of one whose sigma is not finite, because runs overflow,
+    nothing is known unless it is equal. ``form``: the spread with another form of a formula,
+    which counts where it is clearly more than rounding: four times what the form is usually off
+    by would be beyond LIMITS[0] sigma. No small bug is excused by a form that changes nothing
+    here. Never raises: what cannot be judged is not rounding, with a note that says why.
+    """
+    if form is not None:
+        sigma = np.where(form > LIMITS[0] / 4 * sigma, form, sigma)
+    values = numbers(theirs)
+    note, index = _can_it_be_judged(name, theirs, values, certified, sigma)
+    if note or values is None:
+        return Judgement(name, NOT_ROUNDING, np.inf, np.inf, index, note=note)
+    if not values.size:
+        return Judgement(name, EXPLAINED, 0.0, 0.0, note="has no entries")
+    measured = _is_it_rounding(name, values, certified, sigma, widen=form is None)
+    if measured.verdict == NOT_ROUNDING and _swapped(theirs, certified, sigma):
+        return replace(measured, note=SWAPPED)
+    return measured
+
+
+def _can_it_be_judged(
+    name: str, theirs: Any, values: Array | None, certified: Array, sigma: Array
+) -> tuple[str, tuple[int, ...] | None]:
+    """Why a quantity cannot be judged, or "", and the first entry that is not finite."""
+    if values is None:
+        return f"holds no array of real numbers: {unreadable(theirs)}", None
+    if values.shape != certified.shape:
+        return f"has shape {values.shape}; need {certified.shape}", None
+    bad = ~np.isfinite(values)
+    if bad.any():
+        if _swapped(theirs, certified, sigma):
+            return SWAPPED, None
+        index = _first(bad)
+        return (
+            f"has {int(bad.sum())} entries that are not finite, the first at "
+            f"{list(index)}: {values[index]}; certified is {certified[index]}"
+        ), index
+    if constant(name) and values.any() and not certified.any():
+        return (
+            "belongs to a part that is constant, so that its gradient is 0; detach that "
+            "part (.detach(), jax.lax.stop_gradient)"
+        ), None
+    return "", None
+
+
+def _is_it_rounding(
+    name: str, values: Array, certified: Array, sigma: Array, widen: bool
+) -> Judgement:
+    """Measure each entry's error in its sigma; ``widen`` the limits if no entry shows anything."""
+    difference = abs(values - certified)
+    overflow = ~np.isfinite(sigma)
+    sigma = np.where(overflow, np.inf, sigma)
+    overflow &= difference > 0
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        z = np.where(difference == 0, 0, difference / sigma)
+        rms = float(np.sqrt((z * z).mean()))
+    index = _first(z)
+    worst = float(z[index])
+    shown = abs(certified) > LIMITS[0] * sigma
+    zeros = (certified == 0) & (sigma == 0)
+    hidden = 1 - float(shown.sum()) / (shown.size - zeros.sum()) if certified.any() else 1.0
+    size = worst / TAILS if hidden == 1 and certified.any() and widen else worst
+    fine = SHOWS_NOTHING if hidden == 1 else EXPLAINED
+    return Judgement(
+        name,
+        fine if size <= LIMITS[0] else SUSPICIOUS if size <= LIMITS[1] else NOT_ROUNDING,
+        worst,
+        rms,
+        index,
+        float(values[index]),
+        float(certified[index]),
+        float(sigma[index]),
+        hidden=hidden,
+        overflow=_first(overflow) if overflow.any() else None,
+    )
+
+
+def _first(where: Array) -> tuple[int, ...]:
+    """The index of the first entry that is the largest: the first True one."""
+    return tuple(int(i) for i in np.unravel_index(where.argmax(), where.shape))
+
+
+SWAPPED = (
+    "is right with the bytes of each number in reverse: big-endian numbers were read as "
+    "little-endian ones, or the other way round"
+)
+
+
+def _swapped(theirs: Any, certified: Array, sigma: Array) -> bool:
+    values = numbers(np.asarray(theirs).byteswap())
+    with np.errstate(over="ignore", invalid="ignore"):
+        room = LIMITS[0] * sigma
+        return values is not None and bool(
+            (abs(values - certified) <= room).all() and (abs(certified) > room).any()
+        )

@@ -1,0 +1,144 @@
+"""One forward and backward pass with places for changes: what all kinds of nets share."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Batch, Params, last_steps
+from refnet.maths.losses import counted_predictions
+from refnet.nets.gradients import Net
+
+__all__ = ["Change", "FORWARD", "Pass", "Product"]
+
+Change = Mapping[str, Callable[[Any, "Pass"], Any]]
+Product = Callable[[Array, Array], Array]
+Value = Callable[[Array], Array]
+Pullback = Callable[[Array, Array, Array], Array]
+"""Of a, of the value and of its cotangent."""
+FORWARD = frozenset(
+    "product p x y mask h0 sigmoid act g k a peep h steps rows each divisor into out order "
+    "padding".split()
+)
+"""The places whose change may show in the outputs or the loss."""
+
+
+class _Enough(Exception):
+    """The forward pass is over, and nothing else was wanted."""
+
+
+class Pass:
+    """One forward and backward pass; a change may read its attributes."""
+
+    p: Params
+    a: list[Array]
+    v: list[Array]
+    u: list[Array]
+    k: list[Array]
+    e: Array
+    q: Array
+    full: Array
+    da: Array
+    rows: Array
+    drows: Array
+    dv: Array
+    to_the_cell: Array
+    outputs: Array
+    loss: Array
+    raw: tuple[Array, Array, Array]
+    sigmoid: Value
+    act: Value
+    g: Value
+    k_of: Value
+    sigmoid_pull: Pullback
+    act_pull: Pullback
+    g_pull: Pullback
+    k_pull: Pullback
+    bound: float | None
+
+    def __init__(
+        self,
+        net: Net,
+        params: Params,
+        batch: Batch,
+        changes: tuple[Change, ...],
+        product: Product,
+        fused: bool,
+        backward: bool,
+    ) -> None:
+        self.net, self.params, self.batch, self.changes = net, params, batch, changes
+        self.fused, self.backward, self.t = fused, backward, 0
+        self.h: list[Array] = []
+        self.c: list[Array] = []
+        self.product: Product = self.at("product", product)
+        self.x: Array = self.at("x", batch.x)
+        self.y: Array = self.at("y", batch.y)
+        self.mask: Array | None = self.at("mask", batch.mask)
+
+    def at(self, place: str, value: Any) -> Any:
+        """``value`` as the changes of this place make it."""
+        for change in self.changes[:: -1 if place == "grads" else 1]:
+            if place in change:
+                value = change[place](value, self)
+        return value
+
+    def run(self) -> Params:
+        """See ``refnet.check.naive.run``."""
+        try:
+            states, grads = self.states_and_gradients()
+        except _Enough:
+            return {"loss": self.loss, "outputs": self.outputs}
+        results = {"loss": self.loss, "outputs": self.outputs, **states}
+        found: Params = self.at(
+            "report", results | {f"d{name}": value for name, value in grads.items()}
+        )
+        return found
+
+    def states_and_gradients(self) -> tuple[Params, Params]:
+        """The states and the gradients of a kind of nets, by name."""
+        raise NotImplementedError
+
+    @property
+    def lengths(self) -> Array:
+        """The steps (B,) of every sequence."""
+        T, B = self.x.shape[:2]
+        return np.full(B, T) if self.mask is None else last_steps(self.mask)
+
+    def linear(self, pairs: list[tuple[Array, Array]], bias: Array) -> Array:
+        """The sum of ``rows @ W.T`` over the pairs, and the bias."""
+        if self.fused:
+            rows = np.concatenate([np.ones_like(pairs[0][0][:, :1]), *(r for r, _ in pairs)], 1)
+            return self.product(rows, np.concatenate([bias[:, None], *(W for _, W in pairs)], 1).T)
+        total = self.product(pairs[0][0], pairs[0][1].T)
+        for rows, W in pairs[1:]:
+            total = total + self.product(rows, W.T)
+        return total + bias
+
+    def clipped(self, da: Array) -> Array:
+        """``da`` within the bound of the recursion's clipping, if it has one."""
+        return da if self.bound is None else np.clip(da, -self.bound, self.bound)
+
+    def score(self, v: Array) -> Array:
+        """Set the loss; its gradient in the outputs v (..., C)."""
+        net, lead, C = self.net, v.shape[:-1], v.shape[-1]
+        self.outputs = v
+        flat, y = v.reshape(-1, C), self.y.reshape(-1, *self.y.shape[len(lead) :])
+        counted, divisor = counted_predictions(self.mask, lead, net.reduction)
+        if net.loss == "cross_entropy":
+            top = flat - flat.max(axis=1, keepdims=True)
+            e = np.exp(top)
+            total = e.sum(axis=1, keepdims=True)
+            onehot = np.eye(C, dtype=v.dtype)[y]
+            each, dv = np.log(total[:, 0]) - (top * onehot).sum(axis=1), e / total - onehot
+        elif net.loss == "squared_error":
+            each, dv = ((flat - y) ** 2).sum(axis=1) / C, 2 * (flat - y) / C
+        else:
+            each, dv = (flat * y).sum(axis=1), y
+        weights = np.ones(len(flat), v.dtype) if counted is None else counted.ravel()
+        self.raw = each, dv, weights.astype(v.dtype)
+        each, dv = self.at("each", (each * self.raw[2], dv * self.raw[2][:, None]))
+        divisor = self.at("divisor", divisor)
+        self.loss = np.asarray(each.sum() / divisor, v.dtype)
+        if not self.backward:
+            raise _Enough
+        return np.asarray((dv / divisor).reshape(v.shape), v.dtype)

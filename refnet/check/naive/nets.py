@@ -1,0 +1,167 @@
+"""Recurrent nets of one layer and feedforward nets, with the places of ``refnet.check.naive``."""
+
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.check.naive.base import Pass
+from refnet.check.naive.cells import CELLS, PEEPHOLES
+from refnet.nets.base import pull_to_parts
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.layer import GAINED
+from refnet.nets.recurrent import RecurrentNet
+
+__all__ = ["Feedforward", "Recurrent"]
+
+
+def _sigmoid(a: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-a)))
+
+
+def _sigmoid_pull(a: Array, v: Array, dv: Array) -> Array:
+    return np.asarray(dv * v * (1 - v))
+
+
+class _Net(Pass):
+    """What both have: matrices that are made, a gain, and an activation with parameters."""
+
+    def begin(self) -> tuple[Params, dict[str, Any]]:
+        """Set the parameters and functions; the matrices and their tapes."""
+        matrices, tapes = self.net.matrices(self.params)
+        self.p = self.at("p", self.gained(matrices))
+        self.sigmoid = self.at("sigmoid", _sigmoid)
+        self.sigmoid_pull = self.at("sigmoid_pull", _sigmoid_pull)
+        self.act = self.at("act", self._act)
+        self.act_pull = self.at("act_pull", self._act_pull)
+        self.g, self.g_pull = self.at("g", self.act), self.at("g_pull", self.act_pull)
+        self.k_of, self.k_pull = self.at("k", self.act), self.at("k_pull", self.act_pull)
+        self.bound = self.at("clip", getattr(self.net, "clip_step", None))
+        self.slopes: Params = {}
+        return matrices, tapes
+
+    def gained(self, p: Params) -> Params:
+        """Parameters, or gradients, times the gain."""
+        gain = getattr(self.net, "gain", 1)
+        return {name: v * gain if gain != 1 and name in GAINED else v for name, v in p.items()}
+
+    @property
+    def suffix(self) -> str:
+        """That of the activation's parameters in this layer."""
+        return str(self.t) if isinstance(self.net, FeedforwardNet) else ""
+
+    def _of_the_activation(self) -> Params:
+        return {name: self.p[name + self.suffix] for name, *_ in self.net.activation.start}
+
+    def _act(self, a: Array) -> Array:
+        return self.net.activation.forward(a, self._of_the_activation())
+
+    def _act_pull(self, a: Array, h: Array, dh: Array) -> Array:
+        da, slopes = self.net.activation.backward(a, h, dh, self._of_the_activation())
+        for name, value in slopes.items():
+            full = name + self.suffix
+            self.slopes[full] = self.slopes.get(full, 0) + value
+        return da
+
+
+class Feedforward(_Net):
+    """``t`` is the layer."""
+
+    def states_and_gradients(self) -> tuple[Params, Params]:
+        """h1, h2, ..."""
+        assert isinstance(self.net, FeedforwardNet)
+        _, tapes = self.begin()
+        last = self.net.depth + 1
+        self.h, self.a = [self.x], [self.x]
+        for self.t in range(1, last):
+            self.a.append(self.at("a", self._linear()))
+            self.h.append(self.at("h", self.act(self.a[-1])))
+        self.t = last
+        self.a.append(self._linear())
+        da = e = self.score(self.at("rows", self.a[-1]))
+        grads: Params = {}
+        for self.t in range(last, 0, -1):
+            if self.t < last:
+                da = self.at("da", self.act_pull(self.a[self.t], self.h[self.t], e))
+            grads[f"W{self.t}"] = self.product(da.T, self.at("past", self.h[self.t - 1]))
+            grads[f"b{self.t}"] = da.sum(axis=0)
+            e = self.at("e", self.product(da, self.at("W", self.p[f"W{self.t}"])))
+        grads = self.at("grads", {**grads, "x": e, **self.slopes})
+        states = {f"h{n}": h for n, h in enumerate(self.h) if n}
+        return states, pull_to_parts(self.net, self.params, tapes, grads, None)
+
+    def _linear(self) -> Array:
+        return self.linear([(self.h[-1], self.p[f"W{self.t}"])], self.p[f"b{self.t}"])
+
+
+class Recurrent(_Net):
+    """``t`` is the step."""
+
+    def states_and_gradients(self) -> tuple[Params, Params]:
+        """h and, of an LSTM, c."""
+        net = self.net
+        assert isinstance(net, RecurrentNet)
+        matrices, tapes = self.begin()
+        dv, direct = self._forward(net)
+        grads = self._backward(net, dv, direct)
+        grads = self.gained(self.at("grads", grads | self.slopes))
+        if "h0" in self.params and self.params["h0"].ndim < grads["h0"].ndim:
+            grads["h0"] = grads["h0"].sum(axis=-2)
+        if net.embedding:
+            dW = grads.pop("Wxh")
+            grads |= {"Wxh.W": dW @ matrices["Wxh.E"].T, "Wxh.E": matrices["Wxh.W"].T @ dW}
+        if net.transition is not None:
+            blocks = np.split(grads.pop("Whh"), len(net.slots))
+            grads |= dict(zip(net.slots, blocks))
+        states = {"h": np.stack(self.h), **({"c": np.stack(self.c)} if self.c else {})}
+        return states, pull_to_parts(net, self.params, tapes, grads, None)
+
+    def _forward(self, net: RecurrentNet) -> tuple[Array, Array]:
+        """The gradients of the outputs (N, C) and, by the read-out, of the states (T + 1, B, H)."""
+        T, B, _ = self.x.shape
+        h0 = self.at("h0", net.initial_state(self.params, self.x))
+        self.h, self.c = ([h0[0]], [h0[1]]) if net.cell == "lstm" else ([h0], [])
+        self.a, self.v, self.u, self.k = [], [], [], []
+        forward, _ = CELLS[net.cell]
+        for self.t in range(T):
+            self.h.append(self.at("h", forward(self)))
+        h = np.stack(self.h)
+        every = net.readout == "every"
+        steps = self.at("steps", self.lengths)
+        self.rows = self.at("rows", h[1:].reshape(T * B, -1) if every else h[steps, np.arange(B)])
+        v = self.linear([(self.rows, self.p["Why"])], self.p["by"])
+        self.dv = dv = self.score(v.reshape(T, B, -1) if every else v).reshape(len(v), -1)
+        direct, self.drows = np.zeros_like(h), self.product(dv, self.p["Why"])
+        if every:
+            direct[1:] = self.drows.reshape(T, B, -1)
+        else:
+            direct[steps, np.arange(B)] = self.drows
+        return dv, self.at("direct", direct)
+
+    def _backward(self, net: RecurrentNet, dv: Array, direct: Array) -> Params:
+        T, B, _ = self.x.shape
+        p, (_, backward) = self.p, CELLS[net.cell]
+        weights = [name for name in ("Whh", "Wxh", "bh", "bhn", *PEEPHOLES) if name in p]
+        grads: Params = {name: np.zeros_like(p[name]) for name in weights}
+        self.slopes = {name: np.zeros_like(v) for name, v in self._of_the_activation().items()}
+        dx, self.e, self.q = np.zeros_like(self.x), direct[T], np.zeros_like(direct[T])
+        for self.t in reversed(range(T)):
+            self.e = self.at("e", self.e)
+            parts, self.da, rec, carry = backward(self)
+            rows, flat = rec.reshape(B, -1), self.da.reshape(B, -1)
+            dx[self.t] = self.product(flat, p["Wxh"])
+            parts = {
+                **parts,
+                "Wxh": self.product(flat.T, self.at("seen", self.x[self.t])),
+                "bh": flat.sum(axis=0),
+            }
+            if "Whh" not in parts:
+                parts["Whh"] = self.product(rows.T, self.at("past", self.h[self.t]))
+                carry = carry + self.product(rows, self.at("W", p["Whh"]))
+            for name, part in self.at("parts", parts).items():
+                grads[name] = grads[name] + part
+            carry, self.q = self.at("carry", (carry, self.q))
+            self.e = carry + direct[self.t]
+        start = np.stack([self.e, self.q]) if net.cell == "lstm" else self.e
+        why = {"Why": self.product(dv.T, self.rows), "by": dv.sum(axis=0)}
+        return {**grads, **why, "h0": start, "x": dx}

@@ -1,0 +1,139 @@
+"""ONNX's operators RNN, LSTM and GRU with every input and attribute, judged forward.
+
+Source: ONNX operators RNN-22, LSTM-22, GRU-22. Checked by: tests/check/test_onnx_layers.py.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.check.adapters.onnx_nets import ACTIVATIONS, CONSTANTS, LayerCase
+from refnet.check.cases import random_batch, random_mask, random_params, with_drawn
+from refnet.maths.activations import Activation, activation
+from refnet.maths.numeric import constant, nonpositive, tanh, times
+from refnet.nets.stacked import StackedNet
+
+__all__ = ["cases"]
+
+
+def _affine(alpha: float, beta: float) -> Activation:
+    return Activation(
+        "Affine",
+        lambda a, p, _: times(alpha, a) + constant(beta, a),
+        lambda a, h, dh, p, _: (times(alpha, dh), {}),
+    )
+
+
+def _scaled_tanh(alpha: float, beta: float) -> Activation:
+    def pull(a: Array, h: Array, dh: Array, p: Params, _: float) -> tuple[Array, Params]:
+        t = tanh(times(beta, a))
+        return times(alpha * beta, dh * (1 - t * t)), {}
+
+    return Activation("ScaledTanh", lambda a, p, _: times(alpha, tanh(times(beta, a))), pull)
+
+
+def _hard_sigmoid(alpha: float, beta: float) -> Activation:
+    def value(a: Array, p: Params, _: float) -> Array:
+        u = times(alpha, a) + constant(beta, a)
+        return np.where(nonpositive(u), 0, np.where(nonpositive(1 - u), 1, u))
+
+    def pull(a: Array, h: Array, dh: Array, p: Params, _: float) -> tuple[Array, Params]:
+        u = times(alpha, a) + constant(beta, a)
+        return np.where(nonpositive(u) | nonpositive(1 - u), 0, times(alpha, dh)), {}
+
+    return Activation("HardSigmoid", value, pull)
+
+
+def _activation(name: str) -> Activation | str:
+    special = {"Affine": _affine, "ScaledTanh": _scaled_tanh, "HardSigmoid": _hard_sigmoid}
+    if name in special:
+        return special[name](*CONSTANTS[name])
+    alpha = {"leaky_relu": 0.125, "elu": 0.75}.get(name)
+    return activation(name, alpha) if alpha else name
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "RNN": {"cell": "rnn"},
+    "LSTM": {"cell": "lstm"},
+    "LSTM input_forget": {"cell": "cifg"},
+    "GRU linear_before_reset=1": {"cell": "gru"},
+    "GRU": {"cell": "gru_before"},
+}
+VARIANTS = ("", "layout 1", "clip", "sequence_lens", "initial states", "two biases", "peepholes")
+
+
+def cases(
+    dtype: Any, sizes: tuple[int, int, int] = (6, 4, 3), seed: int = 0
+) -> Iterator[LayerCase]:
+    """Every operator in every direction and form, then every activation. ``sizes``: T, H, B."""
+    turn = 0
+    make = partial(_case, dtype, sizes)
+    for (name, options), direction, variant in product(
+        KINDS.items(), ("forward", "reverse", "bidirectional"), VARIANTS
+    ):
+        if variant == "peepholes" and options["cell"] not in ("lstm", "cifg"):
+            continue
+        turn += 1
+        yield make([seed, turn], name, direction, variant, options)
+    for name in (
+        "relu",
+        "sigmoid",
+        "softsign",
+        "leaky_relu",
+        "elu",
+        "Affine",
+        "ScaledTanh",
+        "HardSigmoid",
+    ):
+        for kind, cell in (("RNN", "rnn"), ("LSTM", "lstm"), ("GRU", "gru_before")):
+            turn += 1
+            yield make(
+                [seed, turn],
+                f"{kind} {ACTIVATIONS.get(name, name)}",
+                "forward",
+                "",
+                {"cell": cell, "activation": _activation(name)},
+            )
+    yield make(
+        [seed, 0],
+        "LSTM, gates HardSigmoid",
+        "bidirectional",
+        "",
+        {"cell": "lstm", "gate": _activation("HardSigmoid")},
+    )
+
+
+def _case(
+    dtype: Any,
+    sizes: tuple[int, int, int],
+    seed: list[int],
+    name: str,
+    direction: str,
+    variant: str,
+    options: dict[str, Any],
+) -> LayerCase:
+    T, H, B = sizes
+    both = direction == "bidirectional"
+    net = StackedNet(
+        3,
+        H,
+        (1 + both) * H,
+        **options,
+        readout="none",
+        loss="none",
+        reduction="sum",
+        bidirectional=both,
+        clip_forward=0.5 if variant == "clip" else None,
+    )
+    rng = np.random.default_rng(seed)
+    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+    added = {"initial states": ("h0",), "two biases": ("bhh",), "peepholes": ("Wp",)}
+    params = with_drawn(net, params, added.get(variant, ()), rng, B)
+    if variant == "sequence_lens":
+        batch = batch._replace(mask=random_mask(rng, T, B))
+    what = ", ".join(filter(None, (name, direction, variant)))
+    return LayerCase(what, net, params, batch, direction, int(variant == "layout 1"))

@@ -1,0 +1,244 @@
+"""One training step, readable in its order: batch, loss and gradients (with the penalty), clip,
+optimiser, manifold step. And what a run is between two steps, and the row that evaluates it.
+
+Batch number i is a function of the seed and i alone, so that a run's whole state is its
+parameters, its optimiser's state, its best parameters and a position.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from refnet.analysis.spectra import spectral_radius
+from refnet.batch import Array, Batch, Params
+from refnet.maths.threads import in_threads
+from refnet.matrices.orthogonality import defect
+from refnet.nets.gradients import Result, loss_and_gradients
+from refnet.process import serial_blas
+from refnet.runs.checkpoint import Checkpoint, CheckpointError
+from refnet.training.experiment import Experiment
+from refnet.training.optimizers import Optimizer
+from refnet.training.watch import observed
+
+__all__ = ["NotFiniteError", "rounding"]
+
+STEPS, ROOM = 10, 20
+"""On another kind of machine: steps over which the effect of rounding is measured, and the factor
+that covers how much more than one rounding a number a step may make. Of 15 runs on a processor
+without AVX, emulated as in tests/training/test_other_machines.py, the largest needed 3.7."""
+
+
+class NotFiniteError(ArithmeticError):
+    """A NaN or an infinity: the message names the step and the first array that has one, or the
+    step on a manifold that could not be made."""
+
+
+@dataclass
+class Run:
+    """A run's state between two steps: all that a checkpoint holds of its computation."""
+
+    params: Params
+    optimizer: Params
+    best_params: Params
+    best: dict[str, Any]
+    iteration: int = 0
+    seconds: float = 0.0
+    loss_sum: float = 0.0
+    clipped: int = 0
+    repaired: int = 0
+    last_evaluation: int = 0
+
+    def to_checkpoint(self, record: dict[str, Any]) -> Checkpoint:
+        position = {name: getattr(self, name) for name in POSITION}
+        return Checkpoint(
+            {"params": self.params, "optimizer": self.optimizer, "best": self.best_params},
+            position,
+            record,
+        )
+
+    @staticmethod
+    def from_checkpoint(saved: Checkpoint, optimizer: Optimizer, path: Path) -> "Run":
+        """Raises CheckpointError if the arrays do not belong together."""
+        groups, position = saved.groups, saved.position
+        if (
+            groups.keys() != {"params", "optimizer", "best"}
+            or position.keys() != POSITION.keys()
+            or not all(isinstance(position[name], kind) for name, kind in POSITION.items())
+            or _forms(groups["optimizer"]) != _forms(optimizer.init(groups["params"]))
+            or _forms(groups["best"]) != _forms(groups["params"])
+        ):
+            raise CheckpointError(
+                f"{path}: lacks something that belongs to a run, or has it in "
+                "another form; start the run again, or resume from a folder "
+                "whose checkpoint is whole"
+            )
+        return Run(groups["params"], groups["optimizer"], groups["best"], **position)
+
+
+POSITION = {
+    "best": dict,
+    "iteration": int,
+    "seconds": float,
+    "loss_sum": float,
+    "clipped": int,
+    "repaired": int,
+    "last_evaluation": int,
+}
+"""What a checkpoint's position holds of a Run."""
+
+
+def _forms(arrays: Params) -> dict[str, Any]:
+    return {name: (array.shape, array.dtype) for name, array in arrays.items()}
+
+
+def batch_of(experiment: Experiment, run: Run) -> Batch:
+    """The next training batch of a run."""
+    return experiment.task.batch(run.iteration, experiment.config.batch, experiment.config.seed)
+
+
+@serial_blas
+def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, float]:
+    """One training step: the new state, the loss with its gradients, and their global norm.
+
+    Raises NotFiniteError before anything is changed.
+    """
+    e = experiment
+    result = loss_and_gradients(e.net, run.params, batch, inputs=False, penalty=e.penalty)
+    grads, norm, acted = e.clip(result.gradients, run.params)
+    if not (np.isfinite(result.loss) and np.isfinite(norm)):
+        _locate(run, batch, result)
+    params = e.open_step(run.params)
+    params, state = e.optimizer.step(params, grads, run.optimizer)
+    try:
+        params, repaired = e.manifold_step(params, grads)
+    except ValueError as error:  # the parts were orthogonal, and the gradients are finite
+        raise NotFiniteError(
+            f"step {run.iteration + 1}: too large for the manifold: {error}. "
+            "Lower its rate (--manifold-rate), or clip the gradients (--clip "
+            "norm --clip-at 1)"
+        ) from None
+    return (
+        replace(
+            run,
+            params=params,
+            optimizer=state,
+            iteration=run.iteration + 1,
+            loss_sum=run.loss_sum + float(result.loss),
+            clipped=run.clipped + acted,
+            repaired=run.repaired + repaired,
+        ),
+        result,
+        norm,
+    )
+
+
+def rounding(experiment: Experiment, run: Run) -> float | None:
+    """The distance of a run after STEPS steps from a twin whose parameters are all rounded before
+    every step: the largest ``||p - q|| / ||p||`` of a parameter. None if training diverges before.
+
+    >>> from refnet.training.config import Config
+    >>> from refnet.training.experiment import build
+    >>> experiment = build(Config("copy", length=20, hidden=4, rate=1e-3, backend="reference"))
+    >>> params, _ = experiment.start()
+    >>> run = Run(params, experiment.optimizer.init(params), params, {})
+    >>> 0 < rounding(experiment, run) < 1e-3
+    True
+    """
+    rng, twin = np.random.default_rng(run.iteration), run
+    for _ in range(STEPS):
+        batch = batch_of(experiment, run)
+        rounded = {
+            name: value
+            + value
+            * np.finfo(value.dtype).eps
+            * rng.choice(np.array([-1, 1], value.dtype), value.shape)
+            for name, value in twin.params.items()
+        }
+        try:
+            run = step(experiment, run, batch)[0]
+            twin = step(experiment, replace(twin, params=rounded), batch)[0]
+        except NotFiniteError:
+            return None
+    return max(
+        float(np.linalg.norm(value - twin.params[name]) / (np.linalg.norm(value) or 1))
+        for name, value in run.params.items()
+    )
+
+
+def _locate(run: Run, batch: Batch, result: Result) -> None:
+    """Raise NotFiniteError for the first array, in the order of the computation, that has a
+    NaN or an infinity; return if none has (a norm that merely overflowed)."""
+    arrays: list[tuple[str, Array]] = [("the batch's x", batch.x)]
+    arrays += [(f"parameter {name}", value) for name, value in run.params.items()]
+    arrays += [("the array of outputs", result.outputs), ("the loss", result.loss)]
+    arrays += [(f"the gradient of {name}", value) for name, value in result.gradients.items()]
+    _refuse_infinite(f"step {run.iteration + 1}", arrays)
+
+
+def _refuse_infinite(where: str, arrays: list[tuple[str, Array]]) -> None:
+    for name, value in arrays:
+        bad = np.flatnonzero(~np.isfinite(value))
+        if bad.size:
+            entry = tuple(int(i) for i in np.unravel_index(bad[0], value.shape))
+            raise NotFiniteError(
+                f"{where}: {name} is not finite at {bad.size} of {value.size} "
+                f"entries, first {value[entry]} at {entry}. Lower the learning rate, "
+                "clip the gradients (--clip norm --clip-at 1), or start more orthogonal "
+                "(--method oinit)"
+            )
+
+
+def outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]) -> dict[str, Any]:
+    net, params = experiment.assembled(params)
+    scores = [
+        experiment.task.score(net.forward(params, batch.x, batch.mask, copy=False)[0], batch)
+        for batch in batches
+    ]
+    totals = {name: sum(score[name] for score in scores) for name in scores[0]}
+    return dict(experiment.task.metrics(totals))
+
+
+def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
+    """A row: the metrics on the evaluation set, and the state of the hidden matrices.
+
+    Raises NotFiniteError if a parameter or a metric is not finite.
+    """
+    e, task, seed = experiment, experiment.task, experiment.config.seed
+    where = f"after step {run.iteration}"
+    _refuse_infinite(where, [(f"parameter {name}", value) for name, value in run.params.items()])
+    split = "validation" if "validation" in task.splits else "test"
+    steps = run.iteration - run.last_evaluation
+    metrics = outputs(e, run.params, task.evaluation(run.iteration, seed, split))
+    numbers = [(f"the {split} set's {name}", np.asarray(x)) for name, x in metrics.items()]
+    _refuse_infinite(where, [(name, x) for name, x in numbers if x.dtype.kind == "f"])
+    matrices = e.matrices_of(run.params, e.hidden)
+    square = [W for W in matrices.values() if W.shape[0] == W.shape[1]]
+    radii = [0.0] * len(square)
+    in_threads(lambda n: radii.__setitem__(n, spectral_radius(square[n])), len(square))
+    row = {
+        "iteration": run.iteration,
+        "loss": run.loss_sum / steps if steps else None,
+        **metrics,
+        "spectral_radius": max(radii, default=None),
+        "defect": max((float(defect(W)) for W in matrices.values()), default=None),
+        "gradient_norm": norm,
+        "clipped": run.clipped,
+        "repaired": run.repaired,
+        **e.report(run.params),
+    }
+    if e.config.watch:
+        batches = task.evaluation(run.iteration, seed, split)
+        row["watch"] = observed(e, run.params, next(iter(batches)))
+    return {**row, "seconds": round(run.seconds, 3)}
+
+
+def best_row(experiment: Experiment, run: Run) -> dict[str, Any]:
+    """The best row; with a validation split, with the test metrics at its parameters."""
+    if "validation" not in experiment.task.splits or not run.best:
+        return run.best
+    batches = experiment.task.evaluation(0, experiment.config.seed, "test")
+    tested = outputs(experiment, run.best_params, batches)
+    return {**run.best, **{f"test_{name}": value for name, value in tested.items()}}

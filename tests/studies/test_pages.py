@@ -1,0 +1,880 @@
+"""What studies show: tables, figures, progress, the command line and the recorded page."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from refnet import cli
+from refnet.analysis.flow import gradient_norms
+from refnet.runs.files import argument
+from refnet.runs.plots import save
+from refnet.runs.read import FileError
+from refnet.studies import causes, costs, examples, flow, orhan, runner, work
+from refnet.studies.catalogue import STUDIES, find
+from refnet.studies.comparison import ONE_RUN, Finding, solved
+from refnet.studies.controlled import CELLS, PTB
+from refnet.studies.grid import Cell, _curves, accuracy, grid, solved_at
+from refnet.studies.ladder import GRID, PRINTED, _climb, _rung
+from refnet.studies.manchev import pixel_by_pixel
+from refnet.studies.progress import progress
+from refnet.studies.spectra import evolution
+from refnet.studies.store import Store
+from refnet.studies.study import protocols, spread, under, unknown
+from refnet.studies.work import begun, shown
+from refnet.training import loop
+from refnet.training.config import Config, to_toml
+from refnet.training.experiment import build
+from refnet.training.protocols import PROTOCOLS, configure, preset
+from support.studies import TINY, make, slow_study, tiny_jobs, tiny_study
+
+needs_matplotlib = pytest.mark.needs("matplotlib")
+
+
+def found_in(rows):
+    return lambda job: rows.get(job.name)
+
+
+def row(state="finished", iterations=100, **best):
+    return {"state": state, "iterations": iterations, "best": best, "final": best}
+
+
+def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
+    study = grid(
+        "g",
+        "G",
+        [
+            Cell("a", {"task": "copy"}, ("94.10",)),
+            Cell("b", {"task": "copy", "length": 9}, ()),
+            Cell("c", {"task": "copy", "length": 8}, ("7",)),
+        ],
+        [("accuracy, %", accuracy, ".1f"), ("solved at", solved_at, ".0f")],
+    )
+    rows = {
+        "a, seed 0": row(accuracy=0.5, test_accuracy=0.25),
+        "a, seed 1": row(accuracy=0.75),
+        "b, seed 0": row("solved", 40, accuracy=1.0),
+    }
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in study.table(found_in(rows), 2, False).splitlines()
+    ]
+    assert lines[0] == ["run", "accuracy, %", "printed", "solved at", "runs"]
+    assert lines[2:] == [
+        ["a", "50.0 (25.0 to 75.0, 2 seeds)", "94.10", "not solved", "2 finished"],
+        ["b", "100.0 (one seed)", "-", "40 (one seed)", "1 solved"],
+        ["c", "not run", "7", "not run", "-"],
+    ]
+
+
+def test_accuracies_are_shown_at_their_best_and_at_the_end():
+    made = {**row(accuracy=0.924), "final": {"accuracy": 0.918}}
+    assert "| 92.40 (one seed) | 97.03   | 91.80 (one seed)       |" in find("table-iii").table(
+        found_in({"FF+OPEN, seed 0": made}), 1, False
+    )
+    assert "| 91.80 (one seed)       | 91.40   | 92.40 (one seed) |" in find("table-iv").table(
+        found_in({"alpha = 0.1, seed 0": made}), 1, False
+    )
+
+
+def test_a_note_is_shown_if_the_rows_that_have_ended_say_so():
+    cell = Cell("a", {"task": "copy"}, quick={"length": 9})
+    study = grid(
+        "g",
+        "G",
+        [cell],
+        [("solved at", solved_at, ".0f")],
+        notes=[Finding("solved", "all solved.", (solved("a", 5000),))],
+    )
+    done, failed, begun = row("solved"), row(), row("begun") | {"of": 200}
+    for second, said in ((done, ""), (begun, ONE_RUN), (failed, None)):
+        text = study.table(found_in({"a, seed 0": done, "a, seed 1": second}), 2, False)
+        assert text.endswith(f"\n{said}all solved.\n") or said is None and "solved." not in text
+    assert "all solved" not in study.table(found_in({"a, seed 0": done}), 1, True)
+    assert "all solved" not in study.table(found_in({}), 2, False)
+
+
+def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
+    ended = row(errors_text=9909, errors_code=0, errors_hs97=12)
+    text = find("table-i").table(
+        found_in(
+            {
+                _rung("adding", "plain", 10, 0, False).name: row("solved"),
+                _rung("adding", "plain", 20, 0, False).name: ended,
+                _rung("adding", "plain", 10, 1, False).name: row("begun") | {"of": 9},
+            }
+        ),
+        2,
+        False,
+    )
+    assert [cell.strip() for cell in text.splitlines()[-1].split("|")[1:-1]] == [
+        "SRNN",
+        "20 (one seed)",
+        "9909 (one seed)",
+        "0 (one seed)",
+        "12 (one seed)",
+    ]
+
+
+def test_a_ladder_climbs_until_a_length_is_not_solved():
+    solved = {_rung("adding", "plain", T, 0, False).name: row("solved") for T in (10, 20, 30)}
+    reached, job = _climb(found_in(solved), "adding", "plain", 0, False)
+    assert reached == 30 and job.config.length == 40
+    ended = {**solved, job.name: row("finished")}
+    assert _climb(found_in(ended), "adding", "plain", 0, False) == (30, None)
+    study = find("table-i")
+    assert len(study.jobs(found_in({}), 1, False)) == 12
+    text = study.table(found_in(solved), 1, False)
+    assert "at least 30, not finished" in text and "not run" in text
+    assert "30 (one seed)" in study.table(found_in(ended), 1, False)
+    assert str(PRINTED["random-permutation"]["oinit"]) in text
+
+
+def test_the_search_climbs_with_every_candidate_and_names_the_best():
+    search = find("table-i").search
+    first = search.jobs(found_in({}), 1, False)
+    assert len(first) == 4 * (5 + 5 + 25) == len({job.key for job in first})
+    # the printed parameters' runs are Table I's own
+    assert {job.key for job in find("table-i").jobs(found_in({}), 1, False)} < {
+        job.key for job in first
+    }
+    rows = {
+        _rung("adding", "oinit", 10, 0, False, chosen=(rate,)).name: row(
+            "solved" if rate < 0.01 else "finished"
+        )
+        for rate in GRID[0]
+    }
+    rows[_rung("adding", "oinit", 20, 0, False, chosen=(0.001,)).name] = row("solved")
+    text = search.table(found_in(rows), 1, False)
+    line = next(line for line in text.splitlines() if "adding, oinit" in line).split("|")
+    assert [part.strip() for part in line[2:7]] == [
+        "100",
+        "alpha 0.01",
+        "20 (one seed)",
+        "alpha 0.001",
+        "2 of 5",
+    ]
+    rows[_rung("adding", "oinit", 20, 0, False, chosen=(0.0001,)).name] = row("solved")
+    assert "| alpha 0.001; alpha 0.0001 |" in search.table(found_in(rows), 1, False)
+    alone = "only the printed"
+    assert alone in search.table(found_in({}), 1, False) and alone not in text
+    del rows[_rung("adding", "oinit", 20, 0, False, chosen=(0.0001,)).name]
+    wanted = search.jobs(found_in(rows), 1, False)
+    assert len(wanted) == len(first) - 2 and [job.config.length for job in wanted[-3:]] == [
+        20,
+        20,
+        30,
+    ]
+
+
+def test_costs_are_remembered_for_this_machine(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "studies.json"
+    assert costs.remembered(path) == {}
+    costs.remember(path, {"a": costs.Cost(1.5, 20)})
+    costs.remember(path, {"b": costs.Cost(0.25, 3)})
+    assert costs.remembered(path) == {"a": (1.5, 20, {}), "b": (0.25, 3, {})}
+    monkeypatch.setattr(costs, "machine", lambda: "another one")
+    assert costs.remembered(path) == {} != costs.remembered(path, everywhere=True)
+    for damaged in (
+        "{",
+        "[]",
+        "{}",
+        '{"machine": "x", "studies": []}',
+        '{"machine": "x", "studies": {"a": 3}}',
+    ):
+        path.write_text(damaged)
+        with pytest.raises(FileError, match="studies.json: .*; remove it, and measure again"):
+            costs.remembered(path, everywhere=True)
+
+
+def test_every_study_has_runs_of_different_keys_and_a_table():
+    for study in STUDIES.values():
+        for quick in (False, True):
+            jobs = study.jobs(lambda job: None, 2, quick)
+            assert len({job.key for job in jobs}) == len(jobs) == len({job.name for job in jobs})
+            assert len(jobs) == 2 * len(study.jobs(lambda job: None, 1, quick)) > 0
+            assert "not run" in study.table(lambda job: None, 1, quick), study.name
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
+def test_a_study_follows_either_protocol_of_its_authors(study):
+    """Under the other one its runs are others, with the same names, in a folder that no other study
+    has; runs that are nobody's protocol stay as they are."""
+    own = (protocols(study) or [""])[0]
+    others = [
+        name
+        for name in PROTOCOLS
+        if own and name != own and name.startswith(own.partition("/")[0] + "/")
+    ]
+    if not others or study.switched is None:
+        for name in ("manchev-spratling/text", "vorontsov/code"):
+            if name != own:
+                with pytest.raises(ValueError, match="can follow"):
+                    under(study, name)
+        return
+    moved = under(study, others[0])
+    assert under(study, own) is study and moved.name != study.name
+    assert STUDIES.get(moved.name, moved) is moved
+    before, after = (
+        {job.name: job for job in each.jobs(lambda job: None, 1, False)} for each in (study, moved)
+    )
+    assert list(before) == [name for name in after if name in before]
+    for name, job in before.items():
+        if job.config and job.config.protocol == own:
+            assert after[name].config.protocol == others[0], name
+        else:
+            assert after[name].key == job.key, name
+    assert {job.key for job in before.values()} != {job.key for job in after.values()}
+
+
+def test_spread():
+    assert (spread([]), spread([1.0]), spread([1, 2])) == (
+        "not run",
+        "1.00 (one seed)",
+        "1.50 (1.00 to 2.00, 2 seeds)",
+    )
+
+
+def test_the_command_line(tmp_path, monkeypatch, capsys):
+    from refnet.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(["study", "--list"]) == 0 and "table-iii" in capsys.readouterr().out
+    assert main(["study", "orhan-pitkow", "--measure", "--quick"]) == 0
+    line = capsys.readouterr().out.splitlines()[2].split("|")
+    assert 0 < float(line[3]) < 1 and 0 < float(line[4]) < 100
+    assert main(["study", "--protocols"]) == 0 and "spectrum_factor" in capsys.readouterr().out
+    assert main(["study", "table-iii", "--status"]) == 0
+    assert capsys.readouterr().out.count("not run") == 9
+    for words in ([], ["--only", "seed 2"]):
+        assert main(["study", "table-iii", "--table", *words]) == 0
+        assert "Protocol: manchev-spratling/code" in capsys.readouterr().out
+    assert main(["study", "table-iii", "--protocol", "manchev-spratling/text", "--table"]) == 0
+    told = capsys.readouterr().out
+    assert "Protocol: manchev-spratling/text" in told and "97.03" in told
+    assert main(["study", "table-i", "--search", "--status"]) == 0
+    assert "open, 0.1, 0.01, T = 10, seed 0" in capsys.readouterr().out
+    assert main(["study", "table-i", "--search", "--only", "adding, oinit", "--status"]) == 0
+    assert capsys.readouterr().out.count("| adding, oinit") == 15
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
+def test_the_page_is_what_the_recorded_rows_make(tmp_path, monkeypatch):
+    from benchmarks import studies
+
+    assert studies.PAGE.read_text(encoding="utf-8") == studies.page()
+    assert all(name in studies.commits() for name in studies.LOST)
+    # and it follows the rows: one fewer, another page
+    folder = studies.FOLDER
+    monkeypatch.setattr(studies, "FOLDER", tmp_path)
+    (tmp_path / "orthogonalisation").mkdir()
+    lines = (folder / "orthogonalisation" / "rows.jsonl").read_text().splitlines()
+    (tmp_path / "orthogonalisation" / "rows.jsonl").write_text("\n".join(lines[:-2]) + "\n")
+    page = studies.page()
+    assert studies.PAGE.read_text(encoding="utf-8") != page
+    # but no unfinished run, which other machines do not have
+    study = find("figure-1")
+    job, store = study.jobs(unknown, 1, False)[0], studies.store_of(study)
+    loop.train(job.config, store.unfinished(job.key) / "run", stop=lambda: True, draw=False)
+    assert shown(store)(job)["state"] == "begun" and studies.page() == page
+
+
+def test_under_another_protocol_only_what_is_said_of_settings_is_said():
+    for name, protocol, kept in (
+        ("figure-1", "vorontsov/code", 0),
+        ("figure-4", "vorontsov/code", 1),
+        ("table-iii", "manchev-spratling/text", 2),
+    ):
+        study = find(name)
+        moved = under(study, protocol)
+        for rows in ("solved", "finished"):
+            text = moved.table(lambda job: row(rows), 3, False)
+            notes = text.splitlines()[len(text.partition("\n\n")[0].splitlines()) + 1 :]
+            assert len([line for line in notes if line]) == kept, name
+        assert "Here" not in text
+
+
+def test_what_a_study_says_of_another_is_what_the_rows_say():
+    """A note sees its own study's rows. Where one on the page quotes another study, the rows
+    recorded there have to say so."""
+    from benchmarks import studies
+
+    def made(study, label):
+        store = studies.store_of(find(study))
+        rows = store.rows()
+        jobs = {job.name: job for job in find(study).jobs(lambda job: None, 3, False)}
+        return [
+            found for seed in range(3) if (found := store.done(jobs[f"{label}, seed {seed}"], rows))
+        ]
+
+    def moved(question, first):
+        """Which of a question's runs is farthest from its first one."""
+        cells = [cell.label for cell in CELLS if cell.label.startswith(f"{question}:")]
+        start, *others = (accuracy(made("causes", label)[0]) for label in cells)
+        assert cells[0].endswith(first)
+        return max(zip(others, cells[1:]), key=lambda pair: abs(pair[0] - start))[1]
+
+    page = " ".join(studies.PAGE.read_text(encoding="utf-8").split())
+    for said, holds in [
+        (
+            "in Table II, with standardised ones, it ends some twelve below",
+            11.5 < 86.81 - accuracy(made("table-ii", "SRNN+OINIT")[0]) < 12.5,
+        ),
+        (
+            "where ours ends some six percentage points below the printed number",
+            5.5 < 77.18 - accuracy(made("table-1", "margin 0, orthogonal")[0]) < 6.5,
+        ),
+        (
+            "without it (study table-3) fewer",
+            100 * made("table-3", "margin 0, orthogonal")[0]["best"]["test_accuracy_with_ends"]
+            < 55.31,
+        ),
+        (
+            "(study causes) the code's embedding moves the number most",
+            moved(PTB, "as recorded in Table 3").endswith("embedding of 512 (code)"),
+        ),
+    ]:
+        assert said in page and holds, said
+
+
+@needs_matplotlib
+def test_a_figure_that_cannot_be_written_or_drawn_hides_nothing(tmp_path, monkeypatch, capsys):
+    """As in a folder of somebody else, or with Matplotlib's settings for a LaTeX that is not
+    there."""
+
+    def refused(self):
+        raise PermissionError(13, "Permission denied", str(self.folder / ".lock"))
+
+    def undrawn(*ask):
+        raise RuntimeError("latex could not be found")
+
+    drawn = replace(tiny_study(), figure=lambda *ask: "a figure", table=lambda *ask: "the table")
+    monkeypatch.setattr("refnet.studies.catalogue.find", lambda name: drawn)
+    monkeypatch.setattr(Store, "held", refused)
+    assert cli.main(["study", "tiny", "--table", "--folder", str(tmp_path)]) == 0
+    output = capsys.readouterr()
+    assert "the table" in output.out and "the figure could not be written: " in output.err
+    drawn = replace(drawn, figure=undrawn)
+    monkeypatch.setattr("refnet.studies.runner.run", lambda *ask: {"a run": "its error"})
+    assert cli.main(["study", "tiny", "--folder", str(tmp_path)]) == 2
+    output = capsys.readouterr()
+    assert "the table" in output.out and output.err.splitlines() == [
+        "Matplotlib could not draw the figure: latex could not be found",
+        "failed: a run: its error",
+    ]
+
+
+@pytest.mark.parametrize("refusal", [PermissionError(13, "Permission denied"), None])
+def test_a_cache_that_cannot_be_read_stops_no_study(tmp_path, monkeypatch, capsys, refusal):
+    """Times are all that it holds. Only what would write it refuses, and before it measures."""
+    monkeypatch.setattr("refnet.studies.cli.user_cache", lambda: tmp_path)
+    (tmp_path / "studies.json").write_text("no record")
+    if refusal:
+
+        def contents(*ask):
+            raise refusal
+
+        monkeypatch.setattr(costs, "contents", contents)
+    for mode, text in (("--table", "FF+OPEN"), ("--status", "FF+OPEN"), ("--list", "table-iii")):
+        assert cli.main(["study", "table-iii", mode, "--folder", str(tmp_path / "studies")]) == 0
+        told = capsys.readouterr()
+        assert text in told.out
+        assert "what was measured on this machine is not known: " in told.err
+    monkeypatch.setattr(costs, "measure", lambda *ask: pytest.fail("measured"))
+    assert cli.main(["study", "table-iii", "--measure"]) == 2
+    assert (tmp_path / "studies.json").read_text() == "no record"
+
+
+def test_a_name_that_no_run_has_is_answered_with_the_command_that_shows_them(tmp_path, capsys):
+    words = ["study", "table-i", "--quick", "--search"]
+    assert cli.main([*words, "--only", "no run", "--folder", str(tmp_path)]) == 2
+    command = capsys.readouterr().err.strip().partition("see them with: refnet ")[2].split()
+    assert sorted(command) == sorted([*words, "--status"])
+    assert cli.main([*command, "--folder", str(tmp_path)]) == 0
+    assert "temporal-order, plain, 0.1, T = 10" in capsys.readouterr().out
+
+
+def test_a_whole_file_of_settings_takes_no_other_protocol(tmp_path):
+    """Whatever else is given: settings of the first protocol would stay under the other's name."""
+    saved = configure({"task": "copy", "length": 20})
+    whole = {
+        name: getattr(saved, name)
+        for name in Config.__dataclass_fields__
+        if f"{name} = " in to_toml(saved)
+    }
+    for more in ({}, {"method": "open"}, {"transition": "dense"}):
+        with pytest.raises(ValueError, match="protocol orhan-pitkow/code would have no effect"):
+            configure({"protocol": "orhan-pitkow/code", **more}, whole)
+    part = {"task": "copy", "length": 20, "protocol": "vorontsov/text"}
+    assert configure({"protocol": "orhan-pitkow/code"}, part).activation == "elu"
+
+
+def test_a_run_is_resumed_where_it_is(tmp_path, capsys):
+    loop.train(replace(TINY, iterations=2, evaluate_every=1), tmp_path / "run")
+    before = (tmp_path / "run" / "rows.jsonl").read_bytes()
+    assert (
+        cli.main(
+            [
+                "train",
+                "--resume",
+                str(tmp_path / "run"),
+                "--iterations",
+                "4",
+                "--out",
+                str(tmp_path / "other"),
+            ]
+        )
+        == 2
+    )
+    assert "only --iterations may be given with it, not --out" in capsys.readouterr().err
+    assert (tmp_path / "run" / "rows.jsonl").read_bytes() == before
+
+
+def test_a_folder_that_looks_like_an_option_is_named_so_that_it_works(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert argument(Path("-y")) == "./-y" and argument(Path("a b")) == "'a b'"
+    loop.train(replace(TINY, iterations=2, evaluate_every=1), "-y", stop=lambda: True)
+    assert cli.main(["runs", "."]) == 0
+    command = re.search(r"refnet (train --resume \S+)", capsys.readouterr().out)[1]
+    assert cli.main([*command.split(), "--quiet"]) == 0
+    assert json.loads((tmp_path / "-y" / "summary.json").read_text())["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("--list --seeds 0", "--seeds"),
+        ("--protocols --workers -3", "--workers"),
+        ("figure-1 --table --repeat", "--repeat has no effect with --table; leave one of them out"),
+        ("figure-1 --status --cluster tcp://nowhere", "--cluster has no effect with --status"),
+        ("figure-1 --workers 7 --cluster tcp://nowhere", "--workers has no effect with --cluster"),
+        ("figure-1 --status --table", "--table has no effect with --status"),
+        ("figure-1 --table --threads 2", "--threads has no effect with --table"),
+        ("figure-1 --threads 0", "--threads is 0; need at least 1"),
+        (f"figure-1 --seeds {2**64}", f"--seeds is {2**64}; need at most 1000"),
+        ("figure-1 --workers 0", "--workers is 0; need at least 1"),
+        ("--list --protocol vorontsov/code", "--protocol needs the name of a study"),
+        ("figure-1 --protocols", "a study's name has no effect with --protocols"),
+        ("--protocols --list", "--list has no effect with --protocols"),
+        ("table-iii --protocol vorontsov/code", "can follow"),
+        ("orthogonalisation --protocol x", "can follow"),
+        ("causes --protocol manchev-spratling/code", "can follow"),  # its runs follow several
+        ("table-x", "choose one of"),
+        ("table-iii --only RNN", "no run has that in its name"),
+        ("table-iii --search", "such as table-i"),
+        ("--list --search", "--search has no effect with --list"),
+        ("figure-1 --measure --only x", "--only has no effect with --measure"),
+    ],
+)
+def test_an_option_that_cannot_be_followed_is_refused(words, message, capsys):
+    assert cli.main(["study", *words.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_whole_and_each_run_have_their_time_left(tmp_path):
+    jobs, store = tiny_jobs(), Store(tmp_path)
+    loop.train(replace(jobs[0].config, iterations=20), store.unfinished(jobs[0].key) / "run")
+    keys = {job.key: job for job in jobs}
+
+    def text(going, left=tuple(keys), measured=MappingProxyType({})):
+        return progress(
+            keys, left, going, store, lambda job: store.done(job, store.rows()), {}, measured
+        ).splitlines()
+
+    seconds = begun(jobs[0], store)["seconds"]
+    each = f"{seconds / 60:.1f} min at most left"
+    whole, first = text([jobs[0].key])
+    assert whole == f"0 of 3 runs done; {5 * seconds / 60:.1f} min at most left"
+    assert first == f"  seed 0: 20 of 40 iterations, {each}"
+    # two at a time: the longest of 40, 40 and 20 iterations, or half of their sum
+    assert text([job.key for job in jobs[:2]])[::2] == [
+        f"0 of 3 runs done; {max(2, 2.5) * seconds / 60:.1f} min at most left",
+        f"  seed 1: begun, {2 * seconds / 60:.1f} min at most left",
+    ]
+    # with more processes than runs, the longest alone
+    assert text([job.key for job in jobs])[0] == (
+        f"0 of 3 runs done; {2 * seconds / 60:.1f} min at most left"
+    )
+    assert text([], [jobs[0].key])[0] == f"0 of 3 runs done; {each}"  # the others have failed
+    # its own pace counts, not what was measured before
+    assert text([], [jobs[0].key], {costs.kind(jobs[0]): 1e6})[0].endswith(each)
+
+
+def test_what_was_measured_is_the_time_of_runs_that_were_never_made(tmp_path):
+    jobs, store = tiny_jobs(number=2), Store(tmp_path)
+    keys = {job.key: job for job in jobs}
+    for measured, said in (
+        ({}, "0 of 2 runs done; no time known of 2"),
+        ({costs.kind(jobs[0]): 90.0}, "0 of 2 runs done; 2.0 h at most left"),
+    ):
+        assert progress(keys, keys, [], store, lambda job: None, {}, measured) == said
+
+
+def test_a_study_tells_its_progress_again_and_again(tmp_path, monkeypatch):
+    """At once, and in between: also of runs that have no evaluations."""
+    monkeypatch.setattr(runner, "EVERY", 0.01)
+    told = []
+    assert make(slow_study(2), Store(tmp_path / "slow"), tell=told.append) == {}
+    assert told[0].startswith("0 of 2 runs done; no time known of 2\n  slow 0: begun")
+    ends = [n for n, text in enumerate(told) if text.startswith("[")]
+    assert len(ends) == 2 and ends[0] > 2 and "1 of 2 runs done; " in told[ends[0] + 1]
+    told.clear()
+    make(tiny_study(), Store(tmp_path / "tiny"), tell=told.append)
+    assert told[0].startswith("0 of 3 runs done")
+    told.clear()
+    make(tiny_study(), Store(tmp_path / "tiny"), tell=told.append)
+    assert told == []
+
+
+@needs_matplotlib
+def test_the_norms_in_training_are_those_of_the_nets_passed_through():
+    config = preset(
+        "copy:samples=50",
+        length=5,
+        hidden=6,
+        transition="svd:margin=0",
+        backend="reference",
+        dtype="float64",
+    )
+    norms, values = flow.norms_in_training(config, 5, 2)
+    assert norms.shape == (3, 26) and values.shape == (3, 6)
+    e = build(config)
+    start = e.start()[0]
+    assert np.array_equal(norms[0], gradient_norms(e.net, start, e.task.batch(0, 50, 0)))
+    assert not np.array_equal(norms[0], norms[1])
+    # margin 0 and no activation: the norm is kept through time, and the spectrum is 1
+    assert np.allclose(norms / norms[:, -1:], 1, rtol=1e-9) and np.allclose(values, 1)
+    wider, spread = flow.norms_in_training(
+        preset(
+            "copy:samples=50",
+            length=5,
+            hidden=6,
+            transition="svd:margin=none",
+            recurrent="glorot_normal",
+            backend="reference",
+            dtype="float64",
+        ),
+        3,
+        2,
+    )
+    assert np.ptp(wider[0]) > 0.1 * wider[0].max() and np.ptp(spread[0]) > 0.1
+
+
+def flow_row(margin, norms):
+    return {
+        "times": list(range(len(norms[0]))),
+        "updates": [0, 25],
+        "norms": norms,
+        "s_min": 0.9,
+        "s_max": 1.1,
+        "settings": {"length": 200, "margin": margin},
+    }
+
+
+@needs_matplotlib
+def test_figure_3_of_manchev_and_spratling():
+    """Its lines are the rows', on the examples that an iteration of the table's runs has."""
+
+    def row(shift):
+        return {
+            "state": "begun",
+            "curve": {
+                "iteration": [1000, 2000],
+                **{
+                    name: [shift + place, shift + place + 0.5]
+                    for place, name in enumerate(
+                        ("accuracy", "defect", "spectral_radius", "gradient_norm")
+                    )
+                },
+            },
+        }
+
+    rows = {"SRNN+OINIT": row(1), "SRNN+OPEN": row(2), "SRNN": row(3)}
+    accuracy, names, oinit, opened = pixel_by_pixel(rows).axes
+    assert len(names.get_legend().get_texts()) == 3
+    assert [list(line.get_ydata()) for line in accuracy.lines] == [[n, n + 0.5] for n in (1, 2, 3)]
+    (batch,) = {job.config.batch for job in STUDIES["table-ii"].jobs(lambda job: None, 1, False)}
+    for place, shift in (oinit, 1), (opened, 2):
+        assert place.get_title().endswith(("OINIT", "OPEN")[shift - 1])
+        assert [list(line.get_ydata()) for line in place.lines] == [
+            [shift + n, shift + n + 0.5] for n in (1, 2, 3)
+        ]
+        assert all(list(line.get_xdata()) == [batch, 2 * batch] for line in place.lines)
+    assert len(pixel_by_pixel({"SRNN": row(0)}).axes) == 2
+
+
+@needs_matplotlib
+@pytest.mark.parametrize(
+    "norms, low, high",
+    [([[1.0, 1.0], [1.0, 1.0]], "1", "1"), ([[1.0, 2.0], [9.0, 3.0]], "0.5", "3")],
+)
+def test_figure_2_of_vorontsov_et_al(tmp_path, norms, low, high):
+    rows = {flow._job("0", 0, False).key: flow_row("0", norms)}
+
+    def found(job):
+        return rows.get(job.key)
+
+    line = STUDIES["figure-2-flow"].table(found, 1, False).splitlines()[2].split("|")
+    assert [cell.split()[0] for cell in line[3:5]] == [low, high]
+    save(tmp_path / "figure.png", STUDIES["figure-2-flow"].figure(found, 1, False))
+    assert imread(tmp_path / "figure.png").std() > 0.01
+
+
+@needs_matplotlib
+def test_a_study_draws_what_it_has_and_nothing_without_rows():
+    """Any seed's rows, those of runs of another kind, or none."""
+
+    def rows_of(name, text, row):
+        known = {
+            job.key: row
+            for job in STUDIES[name].jobs(lambda job: None, 3, False)
+            if text in job.name
+        }
+        assert known
+        return STUDIES[name].figure(lambda job: known.get(job.key), 3, False)
+
+    flow_of = flow_row("1", [[1.0, 1.0], [1.0, 1.0]])
+    assert len(rows_of("figure-2-flow", "margin 1, seed 1", flow_of).axes[4].images) == 1
+    curves = curve_row(mse=[3, 2, 1], spectral_radius=[None] * 3, gradient_norm=[1, 1, 1])
+    assert rows_of("examples", "LSTM", curves).axes[0].lines
+    assert rows_of("causes", "gradient in", {"ratio": 1}) is None
+    for study in STUDIES.values():
+        assert study.figure is None or study.figure(lambda job: None, 3, False) is None
+
+
+@needs_matplotlib
+def test_a_curve_keeps_the_beginning_of_a_long_run():
+    job = STUDIES["table-ii"].jobs(lambda job: None, 1, False)[0]
+    rows = [{"iteration": 1000 * (n + 1)} for n in range(1000)]
+    kept = work._curve(job, rows)["iteration"]
+    assert len(kept) <= 100 and kept[:5] == [1000, 2000, 3000, 4000, 5000]
+    assert kept[-1] == 1_000_000 and max(np.diff(kept)) < 30_000
+    assert work._curve(job, rows[:100])["iteration"] == [row["iteration"] for row in rows[:100]]
+
+
+@needs_matplotlib
+def test_losses_of_the_chain():
+    """Of tasks.Copy's batches, the loss and the same without probabilities below 1e-7."""
+    made = orhan.losses("chain", 0, 200, 12)
+    assert made["first_radius"] > 0.9 and made["median"] <= made["largest"]
+    assert made["clipped"] == pytest.approx(made["largest"]) and made["large"] == 0
+    jobs = {
+        job.key: {**made, "largest": 3e14}
+        for job in STUDIES["orhan-pitkow"].jobs(lambda job: None, 1, False)
+        if job.config is None
+    }
+    line = STUDIES["orhan-pitkow"].table(lambda job: jobs.get(job.key), 1, False).splitlines()[-2]
+    assert line.split("|")[1].strip() == "chain" and "3e+14" in line
+
+
+def curve_row(state="finished", **columns):
+    return {
+        "state": state,
+        "iterations": 300,
+        "curve": {
+            "iteration": [100, 200, 300],
+            "loss": [2.0, 1.0, 0.5],
+            "accuracy": [0.1, 0.5, 0.9],
+            **columns,
+        },
+    }
+
+
+@needs_matplotlib
+def test_figures_3_and_6_of_vorontsov_et_al():
+    """A panel of losses, and one for each run that has a spectrum: its mean, the band of a
+    standard deviation, its extremes."""
+    rows = {
+        "0.1": curve_row(
+            "begun",
+            s_min=[1, 0.9, 0.8],
+            s_mean=[1, 1.01, 1.02],
+            s_max=[1, 1.1, 1.2],
+            s_sd=[0, 0.1, 0.2],
+        ),
+        "LSTM": curve_row(**dict.fromkeys(("s_min", "s_mean", "s_max", "s_sd"), [None] * 3)),
+    }
+    figure = evolution(rows)
+    losses, names, spectrum = figure.axes
+    assert {line.get_marker() for line in (*losses.lines, *spectrum.lines)} == {"o"}
+    assert (
+        [line.get_label() for line in losses.lines]
+        == ["0.1, not finished", "LSTM"]
+        == [text.get_text() for text in names.get_legend().get_texts()]
+    )
+    assert spectrum.get_title() == "0.1, not finished"
+    lines = {line.get_label(): list(line.get_ydata()) for line in spectrum.lines}
+    assert lines == {
+        f"{name} s": values
+        for name, values in (
+            ("smallest", [1, 0.9, 0.8]),
+            ("mean", [1, 1.01, 1.02]),
+            ("largest", [1, 1.1, 1.2]),
+        )
+    }
+    low, high = spectrum.collections[0].get_paths()[0].get_extents().intervaly
+    assert low == pytest.approx(0.82) and high == pytest.approx(1.22)
+
+
+@needs_matplotlib
+def test_curves_have_a_panel_each_and_an_axis_that_shows_the_short_ones():
+    long = curve_row()
+    long["curve"]["iteration"] = [100, 10_000, 60_000]
+    figure = _curves(
+        {"a": [curve_row()], "b": [long, curve_row()]}, ("accuracy", "loss"), lambda label: ""
+    )
+    assert [(axes.get_ylabel(), axes.get_xscale(), len(axes.lines)) for axes in figure.axes] == [
+        ("accuracy", "log", 3),
+        ("training loss, with penalties", "log", 3),
+    ]  # of two seeds both
+    assert len(figure.axes[0].collections) == 1  # the band of the two seeds
+    figure = _curves(
+        {"a, 1": [curve_row()], "b, 1": [long]}, ("accuracy", "loss"), lambda label: label[0]
+    )
+    assert [(axes.get_title(), axes.get_xscale()) for axes in figure.axes] == [
+        ("a", "linear"),
+        ("b", "linear"),
+    ]
+
+
+@needs_matplotlib
+def test_long_runs_have_ticks_that_do_not_touch_and_many_curves_a_legend_beneath():
+    """Nothing is drawn on top of anything else, and the picture is as wide as a page."""
+    row = curve_row(mse=[3, 2, 1])
+    row["curve"]["iteration"] = [50_000, 100_000, 300_000]
+    figure = _curves(
+        {f"a run with a long name, {n}": [row] for n in range(7)},
+        ("accuracy", "loss", "mse"),
+        lambda label: "",
+    )
+    figure.draw_without_rendering()
+    assert figure.get_figwidth() <= 9
+    for axes in figure.axes:
+        boxes = [
+            text.get_window_extent()
+            for text in axes.get_xticklabels()
+            if axes.get_xlim()[0] <= text.get_position()[0] <= axes.get_xlim()[1]
+        ]
+        assert all(one.x1 < other.x0 for one, other in zip(boxes, boxes[1:])) and len(boxes) > 2
+        assert axes.get_xticklabels()[1].get_text().endswith(",000")
+        assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
+
+
+@needs_matplotlib
+def test_a_run_that_has_not_ended_is_no_part_of_a_band():
+    """Its last value is not its end. With none that has ended, the farthest is drawn alone."""
+    jobs = [
+        job
+        for job in STUDIES["table-iii"].jobs(lambda job: None, 3, False)
+        if job.name.startswith("FF+OPEN")
+    ]
+    rows = [
+        {**curve_row(state, accuracy=[at] * 3), "iterations": iterations}
+        for state, at, iterations in (
+            ("finished", 0.9, 300),
+            ("begun", 0.1, 200),
+            ("diverged", 0.7, 300),
+        )
+    ]
+    for kept, *expected in (
+        (rows, 0.9, 0.7),
+        (rows[1:2], 0.1),
+        ([rows[1], {**rows[1], "iterations": 100, "curve": rows[0]["curve"]}], 0.1),
+    ):
+        found = {job.key: row for job, row in zip(jobs, kept)}
+        panel = STUDIES["table-iii"].figure(lambda job: found.get(job.key), 3, False).axes[0]
+        assert [line.get_ydata()[-1] for line in panel.lines] == pytest.approx(expected)
+        assert ("not finished" in panel.lines[0].get_label()) == (expected == [0.1])
+        assert len(panel.collections) == (expected == [0.9, 0.7])
+
+
+@needs_matplotlib
+@pytest.mark.parametrize(
+    "name, first", [("table-iii", "FF+OPEN"), ("examples", "temporal order T = 60, open")]
+)
+def test_a_run_that_diverged_before_its_first_evaluation_is_in_no_curve(name, first):
+    study, nothing = (
+        STUDIES[name],
+        {
+            "state": "diverged",
+            "iterations": 0,
+            "best": {},
+            "final": {},
+            "reason": "",
+            "curve": dict.fromkeys(
+                ("iteration", "accuracy", "loss", "mse", "spectral_radius", "gradient_norm"), []
+            ),
+        },
+    )
+    whole = {
+        **curve_row(mse=[None] * 3, spectral_radius=[1] * 3, gradient_norm=[1] * 3),
+        "best": {"accuracy": 0.9},
+        "final": {"accuracy": 0.9},
+    }
+
+    def found(job):
+        return whole if job.name == f"{first}, seed 1" else nothing
+
+    assert len(study.figure(found, 2, False).axes[0].lines) == 1
+    assert (
+        study.table(found, 2, False).count("2 diverged")
+        == len(study.jobs(lambda job: None, 1, False)) - 1
+    )
+    assert study.figure(lambda job: nothing, 2, False) is None
+
+
+@needs_matplotlib
+@pytest.mark.parametrize("length, drawn", [(1, False), (2, True)])
+def test_one_evaluation_is_no_curve(length, drawn):
+    row = curve_row("begun")
+    row["curve"] = {
+        name: row["curve"].get(name, [1, 2, 3])[:length]
+        for name in ("iteration", "accuracy", "loss")
+    }
+    found = {job.key: row for job in STUDIES["table-iii"].jobs(lambda job: None, 1, False)}
+    figure = STUDIES["table-iii"].figure(lambda job: found.get(job.key), 1, False)
+    assert (figure is not None) == drawn
+
+
+@needs_matplotlib
+def test_the_figure_of_the_examples_has_a_band_of_seeds_for_each_method():
+    keys = {
+        examples.METHODS[method].job(seed, False, ()).key: 0.1 * (seed + 1)
+        for method in ("oinit", "open")
+        for seed in range(3 if method == "open" else 1)
+    }
+    rows = {
+        key: curve_row(accuracy=[top] * 3, spectral_radius=[1, 1, 1], gradient_norm=[1, 1, 1])
+        for key, top in keys.items()
+    }
+    figure = examples.STUDY.figure(lambda job: rows.get(job.key), 5, False)
+    assert "median and range of up to 3 seeds" in figure.get_suptitle()
+    accuracy = figure.axes[0]
+    lines = {line.get_label(): line.get_ydata()[-1] for line in accuracy.lines}
+    assert lines == pytest.approx({"OINIT": 0.1, "OPEN": 0.2})
+    low, high = accuracy.collections[0].get_paths()[0].get_extents().intervaly
+    assert (low, high) == pytest.approx((0.1, 0.3))
+
+
+@needs_matplotlib
+def test_a_small_input_matrix_lets_the_gradient_through():
+    rows = {
+        start: causes.fading("temporal-order", 60, start, 0)["ratio"] for start in causes.STARTS
+    }
+    assert 0.5 < rows["W_xh from N(0, .01)"] < 1.5
+    assert max(rows["as in the code"], rows["W_hh alone made orthogonal"]) < 0.1
+    jobs = {
+        job.key: {"ratio": 0.25 if job.arguments["start"] == "as in the code" else 4}
+        for job in causes.STUDY.jobs(lambda job: None, 1, True)
+        if job.config is None
+    }
+    lines = causes.STUDY.table(lambda job: jobs.get(job.key), 1, False).splitlines()
+    assert [line.split("|")[-2].split()[0] for line in lines[-6:]] == ["0.25", "4", "4"] * 2
