@@ -362,7 +362,7 @@ def test_train_by_name(tmp_path, monkeypatch, capsys):
         )
         == 0
     )
-    assert len(calls) == 40 and saved(tmp_path / "a") == saved(tmp_path / "b")
+    assert len(calls) == 42 and saved(tmp_path / "a") == saved(tmp_path / "b")
     assert "checkpoint" in (tmp_path / "a" / "config.toml").read_text()
 
 
