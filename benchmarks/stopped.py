@@ -64,7 +64,7 @@ COMMANDS = {
     ],
     "orthogonalize": ["orthogonalize", "--runs", "100000"],
     "vectors": ["vectors", "write", "made"],
-    "check": ["check", "rates", "--nets", "3"],
+    "check": ["check", "torch", "--sizes", "40,30,4"],
     "study": ["study", "copy-10000"],
     "study, two processes": ["study", "copy-10000", "--workers", "2"],
     "explain": ["explain", "gradient-flow", "--figure", "flow.png"],
