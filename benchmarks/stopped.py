@@ -64,7 +64,7 @@ COMMANDS = {
     ],
     "orthogonalize": ["orthogonalize", "--runs", "100000"],
     "vectors": ["vectors", "write", "made"],
-    "check": ["check", "rates", "--nets", "3"],
+    "check": ["check", "torch", "--sizes", "40,30,4"],
     "study": ["study", "copy-10000"],
     "study, two processes": ["study", "copy-10000", "--workers", "2"],
     "explain": ["explain", "gradient-flow", "--figure", "flow.png"],
@@ -267,7 +267,12 @@ DENIED: list[tuple[str, int, str, tuple[str, ...]]] = [
     ),
     ("shut", 0o500, "shut/made", ("vectors", "write", "shut/made")),
     ("manifest.json", 0o000, "manifest.json", ("vectors", "judge", ".", "shut")),
-    ("shut", 0o500, "shut/rows.json", ("check", "rates", "--json", "shut/rows.json")),
+    (
+        "shut",
+        0o500,
+        "shut/rows.json",
+        ("check", "torch", "--sizes", "2,2,2", "--json", "shut/rows.json"),
+    ),
     ("mine.py", 0o000, "mine.py", ("check", "function", "mine.py:gradients")),
 ]
 """The path that is protected, its mode, the file that the error must name, and the command."""

@@ -5,7 +5,7 @@ that are to be made again, by key, each with the mark that its new row will carr
 A line is a JSON object: ``key``, ``settings``, what the run returned, and ``sha256``, the digest
 of the JSON text of all other entries (keys sorted, Python's default separators).
 
-Checked by: tests/studies/test_store.py.
+Checked by: tests/studies/test_study_rows.py.
 """
 
 import codecs

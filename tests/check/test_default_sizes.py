@@ -59,7 +59,7 @@ AT_THE_EDGES = {
         "rnn --activation relu",
         "a sequence of zeros",
         """
-    if not x[:, 0].any():
+    if not x.any(axis=(0, 2)).all():
         found["dbh"] = found["dbh"] + 1e-3""",
     ),
     "one step": (

@@ -298,7 +298,7 @@ def cifg(p, batch, leak=0):
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-@pytest.mark.parametrize("dtype, seed", [(np.float32, 0), (np.float64, 3)])
+@pytest.mark.parametrize("dtype, seed", [(np.float64, 2), (np.float64, 4)])
 def test_the_coupled_gate_as_a_difference_is_explained_and_named(dtype, seed):
     """As the cell is defined. A tenth of a thousandth too much in one gate is no rounding."""
     described = Described(cell="cifg")
@@ -315,13 +315,13 @@ def autograd_of_softsign(a, h, dh, p, alpha, factor=1.0):
     return dh / size - dh * a * np.sign(a) / size**2 * a.dtype.type(factor), {}
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_slope_of_softsign_by_autograd_is_explained_and_named(dtype):
+@pytest.mark.parametrize("dtype, seed", [(np.float32, 3), (np.float64, 0)])
+def test_the_slope_of_softsign_by_autograd_is_explained_and_named(dtype, seed):
     """PyTorch and JAX take the difference of two numbers that are nearly equal where |a| is large.
     A slope of which the second one is a thousandth too small is no rounding."""
     described = Described(activation="softsign")
     net = described.net(16)
-    params, batch = described.arrays(net, dtype, 20, 4, 0, at="large")
+    params, batch = described.arrays(net, dtype, 20, 4, seed, at="large")
     certified = certify(net, params, batch)
 
     def theirs(factor):

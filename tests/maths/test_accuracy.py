@@ -245,7 +245,7 @@ def test_bounds_are_stated_for_every_activation():
     [
         (lambda a, h: h + 1, "explained by rounding"),
         (lambda a, h: np.exp(a), "explained by rounding"),
-        (lambda a, h: np.exp(a) * np.float32(1.001) + np.float32(1e-6), "not rounding"),
+        (lambda a, h: np.exp(a) * np.float32(1.01) + np.float32(1e-5), "not rounding"),
     ],
 )
 def test_the_judge_holds_both_forms_of_the_slope_of_elu(slope, verdict):
