@@ -42,11 +42,8 @@ def step_back(at, stage):
         slope(at, at.gate, 0, f, df)
 
 
-WALK = Walk(
-    Cell((Product(0), Product(1, second=True)), own=2, reads=((0, 0),), direct=True),
-    step,
-    step_back,
-)
+CELL = Cell((Product(0), Product(1, second=True)), own=2, reads=((0, 0),), direct=True)
+WALK = Walk(CELL, step, step_back)
 
 
 def forward(p, x, h0, act, gate=SIGMOID, keeps="tape"):
