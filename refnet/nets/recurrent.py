@@ -549,7 +549,8 @@ class RecurrentNet:
 
         grads = self.layer.backward(p, tape.cell, pull, inputs, ended)
         grads["Why"] = sum(sums[1:], sums[0]) if sums else self.product(flat.T, tape.rows)
-        grads["by"] = doutputs.sum(axis=0).reshape(-1, self.outputs).sum(axis=0)
+        by_sequence = doutputs.sum(axis=0) if steps is None else doutputs
+        grads["by"] = by_sequence.sum(axis=0)
         if steps is not None and not isinstance(steps, int):
             h0 = grads["h0"].copy()
             h0[(0,) * (h0.ndim - 2)][:, :H] += np.where((steps == 0)[:, None], drows, 0)
