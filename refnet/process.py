@@ -63,8 +63,10 @@ def settle() -> None:
     """
     import ctypes
 
+    global _starts_serial
     for name in BLAS_THREADS:
         os.environ.setdefault(name, "1")
+    _starts_serial |= "numpy" not in sys.modules and os.environ["OPENBLAS_NUM_THREADS"] == "1"
     threads = os.environ.get("NUMBA_NUM_THREADS", "1")
     if not (threads.isdecimal() and int(threads)):
         del os.environ["NUMBA_NUM_THREADS"]  # Numba could not be imported
@@ -95,8 +97,7 @@ def serial_blas(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def serial(*args: P.args, **kwargs: P.kwargs) -> R:
-        thread = get_ident()
-        if thread in _SERIAL:
+        if _starts_serial or (thread := get_ident()) in _SERIAL:
             return function(*args, **kwargs)
         try:
             if _settled():
@@ -115,6 +116,8 @@ def serial_blas(function: Callable[P, R]) -> Callable[P, R]:
 _CHANGING = RLock()
 _SERIAL: set[int] = set()
 """The threads inside a decorated function."""
+_starts_serial = False
+"""Whether OpenBLAS was loaded with one thread, after ``settle``: nothing is to be held."""
 _BEFORE: list[tuple[Any, int]] = []
 """What sets the number of threads of an OpenBLAS that is held, and the user's number."""
 _changes = False

@@ -192,6 +192,7 @@ def _refuse_infinite(where: str, arrays: list[tuple[str, Array]]) -> None:
 
 
 def outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]) -> dict[str, Any]:
+    """The task's metrics of the net's outputs on these batches."""
     net, params = experiment.assembled(params)
     scores = [
         experiment.task.score(net.forward(params, batch.x, batch.mask, copy=False)[0], batch)

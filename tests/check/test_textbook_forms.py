@@ -298,15 +298,17 @@ def cifg(p, batch, leak=0):
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-@pytest.mark.parametrize("dtype, seed", [(np.float64, 2), (np.float64, 4)])
+@pytest.mark.parametrize("dtype, seed", [(np.float32, 0), (np.float64, 2), (np.float64, 4)])
 def test_the_coupled_gate_as_a_difference_is_explained_and_named(dtype, seed):
-    """As the cell is defined. A tenth of a thousandth too much in one gate is no rounding."""
+    """As the cell is defined; in float32 the noise of the gates covers it without a name. A tenth
+    of a thousandth too much in one gate is no rounding."""
     described = Described(cell="cifg")
     net = described.net(16)
     params, batch = described.arrays(net, dtype, 20, 4, seed, at="large")
     certified = certify(net, params, batch)
     found = compare(cifg(params, batch), certified)
-    assert found.verdict == EXPLAINED and "computed as 1 - i" in found.convention
+    assert found.verdict == EXPLAINED
+    assert ("computed as 1 - i" in found.convention) == (dtype == np.float64)
     assert compare(cifg(params, batch, 1e-4), certified).verdict == NOT_ROUNDING
 
 

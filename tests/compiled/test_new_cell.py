@@ -18,7 +18,7 @@ def lines(module):
 
 
 def test_it_is_short():
-    assert lines(mgu_compiled) < 65 and lines(mgu) + lines(mgu_compiled) < 150
+    assert lines(mgu_compiled) < 60 and lines(mgu) + lines(mgu_compiled) < 150
 
 
 def compare(dtype, changed=lambda gradients: gradients):

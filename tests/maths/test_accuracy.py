@@ -245,6 +245,7 @@ def test_bounds_are_stated_for_every_activation():
     [
         (lambda a, h: h + 1, "explained by rounding"),
         (lambda a, h: np.exp(a), "explained by rounding"),
+        (lambda a, h: np.exp(a) * np.float32(1.001) + np.float32(1e-6), "suspicious"),
         (lambda a, h: np.exp(a) * np.float32(1.01) + np.float32(1e-5), "not rounding"),
     ],
 )

@@ -104,6 +104,7 @@ def library(monkeypatch):
     library.log = []
     monkeypatch.setattr(process, "_openblas", lambda: [(lambda: library.number, library.put)])
     monkeypatch.setattr(process, "_changes", False)
+    monkeypatch.setattr(process, "_starts_serial", False)
     return library
 
 
