@@ -169,7 +169,7 @@ if JIT:
         )
 
         def emit(rows: int, vectors: int) -> None:
-            starts = [builder.gep(a, [builder.mul(ar, number(r))]) for r in range(rows)]
+            starts = [builder.mul(ar, number(r)) for r in range(rows)]
 
             def multiplied(sums: IR, k: IR, column: IR, row: IR) -> list[IR]:
                 loaded = [
@@ -178,9 +178,13 @@ if JIT:
                     )
                     for v in range(vectors)
                 ]
-                scalars = [builder.load(builder.gep(start, [column])) for start in starts]
-                factors = [(_spread(builder, s, lane), v) for s in scalars for v in loaded]
-                return [fma_call(builder, *pair, total) for pair, total in zip(factors, sums)]
+                after: list[IR] = []
+                for start in starts:  # each load beside its products: LLVM keeps the order
+                    scalar = builder.load(builder.gep(a, [builder.add(start, column)]))
+                    factor = _spread(builder, scalar, lane)
+                    totals = sums[len(after) : len(after) + vectors]
+                    after += [fma_call(builder, factor, v, t) for v, t in zip(loaded, totals)]
+                return after
 
             zeros = [ir.Constant(vector, [0.0] * lane)] * (rows * vectors)
             sums = _sums(builder, depth, (one, ak, ws), zeros, multiplied)
