@@ -20,7 +20,7 @@ from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.comparison import ONE_RUN, Finding, solved
 from refnet.studies.controlled import CELLS, PTB
 from refnet.studies.grid import Cell, _curves, accuracy, grid, solved_at
-from refnet.studies.ladder import GRID, PRINTED, _climb, _rung
+from refnet.studies.ladder import GRID, PRINTED, Ladder
 from refnet.studies.manchev import pixel_by_pixel
 from refnet.studies.progress import progress
 from refnet.studies.spectra import evolution
@@ -104,9 +104,9 @@ def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
     text = find("table-i").table(
         found_in(
             {
-                _rung("adding", "plain", 10, 0, False).name: row("solved"),
-                _rung("adding", "plain", 20, 0, False).name: ended,
-                _rung("adding", "plain", 10, 1, False).name: row("begun") | {"of": 9},
+                Ladder("adding", "plain").rung(10).name: row("solved"),
+                Ladder("adding", "plain").rung(20).name: ended,
+                Ladder("adding", "plain", 1).rung(10).name: row("begun") | {"of": 9},
             }
         ),
         2,
@@ -122,11 +122,11 @@ def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
 
 
 def test_a_ladder_climbs_until_a_length_is_not_solved():
-    solved = {_rung("adding", "plain", T, 0, False).name: row("solved") for T in (10, 20, 30)}
-    reached, job = _climb(found_in(solved), "adding", "plain", 0, False)
+    solved = {Ladder("adding", "plain").rung(T).name: row("solved") for T in (10, 20, 30)}
+    reached, job = Ladder("adding", "plain").climb(found_in(solved))
     assert reached == 30 and job.config.length == 40
     ended = {**solved, job.name: row("finished")}
-    assert _climb(found_in(ended), "adding", "plain", 0, False) == (30, None)
+    assert Ladder("adding", "plain").climb(found_in(ended)) == (30, None)
     study = find("table-i")
     assert len(study.jobs(found_in({}), 1, False)) == 12
     text = study.table(found_in(solved), 1, False)
@@ -144,12 +144,12 @@ def test_the_search_climbs_with_every_candidate_and_names_the_best():
         job.key for job in first
     }
     rows = {
-        _rung("adding", "oinit", 10, 0, False, chosen=(rate,)).name: row(
+        Ladder("adding", "oinit", chosen=(rate,)).rung(10).name: row(
             "solved" if rate < 0.01 else "finished"
         )
         for rate in GRID[0]
     }
-    rows[_rung("adding", "oinit", 20, 0, False, chosen=(0.001,)).name] = row("solved")
+    rows[Ladder("adding", "oinit", chosen=(0.001,)).rung(20).name] = row("solved")
     text = search.table(found_in(rows), 1, False)
     line = next(line for line in text.splitlines() if "adding, oinit" in line).split("|")
     assert [part.strip() for part in line[2:7]] == [
@@ -159,11 +159,11 @@ def test_the_search_climbs_with_every_candidate_and_names_the_best():
         "alpha 0.001",
         "2 of 5",
     ]
-    rows[_rung("adding", "oinit", 20, 0, False, chosen=(0.0001,)).name] = row("solved")
+    rows[Ladder("adding", "oinit", chosen=(0.0001,)).rung(20).name] = row("solved")
     assert "| alpha 0.001; alpha 0.0001 |" in search.table(found_in(rows), 1, False)
     alone = "only the printed"
     assert alone in search.table(found_in({}), 1, False) and alone not in text
-    del rows[_rung("adding", "oinit", 20, 0, False, chosen=(0.0001,)).name]
+    del rows[Ladder("adding", "oinit", chosen=(0.0001,)).rung(20).name]
     wanted = search.jobs(found_in(rows), 1, False)
     assert len(wanted) == len(first) - 2 and [job.config.length for job in wanted[-3:]] == [
         20,

@@ -22,7 +22,7 @@ from refnet.runs.rows import machine
 from refnet.studies import catalogue, costs, runner, work
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
-from refnet.studies.ladder import _rung
+from refnet.studies.ladder import Ladder
 from refnet.studies.progress import status
 from refnet.studies.runner import run
 from refnet.studies.store import Store
@@ -656,7 +656,7 @@ def climbed(tmp_path):
     """A store with two rungs of a ladder, one of them solved."""
     store = Store(tmp_path / "table-i")
     for length, state in ((10, "solved"), (20, "finished")):
-        job = _rung("adding", "plain", length, 0, False)
+        job = Ladder("adding", "plain").rung(length)
         store.append(
             {
                 "key": job.key,
