@@ -25,7 +25,7 @@ from refnet.studies.manchev import pixel_by_pixel
 from refnet.studies.progress import progress
 from refnet.studies.spectra import evolution
 from refnet.studies.store import Store
-from refnet.studies.study import protocols, spread, under, unknown
+from refnet.studies.study import protocols, under, unknown
 from refnet.studies.work import begun, shown
 from refnet.training import loop
 from refnet.training.config import Config, to_toml
@@ -37,7 +37,21 @@ needs_matplotlib = pytest.mark.needs("matplotlib")
 
 
 def found_in(rows):
+    """The rows by the names of their runs."""
     return lambda job: rows.get(job.name)
+
+
+def jobs_of(name, seeds=1):
+    return STUDIES[name].jobs(unknown, seeds, False)
+
+
+def figure_of(name, rows, seeds=1):
+    return STUDIES[name].figure(found_in(rows), seeds, False)
+
+
+def cells_of(line):
+    """What a line of a table has in its cells."""
+    return [cell.strip() for cell in line.split("|")[1:-1]]
 
 
 def row(state="finished", iterations=100, **best):
@@ -60,10 +74,7 @@ def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
         "a, seed 1": row(accuracy=0.75),
         "b, seed 0": row("solved", 40, accuracy=1.0),
     }
-    lines = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in study.table(found_in(rows), 2, False).splitlines()
-    ]
+    lines = [cells_of(line) for line in study.table(found_in(rows), 2, False).splitlines()]
     assert lines[0] == ["run", "accuracy, %", "printed", "solved at", "runs"]
     assert lines[2:] == [
         ["a", "50.0 (25.0 to 75.0, 2 seeds)", "94.10", "not solved", "2 finished"],
@@ -112,7 +123,7 @@ def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
         2,
         False,
     )
-    assert [cell.strip() for cell in text.splitlines()[-1].split("|")[1:-1]] == [
+    assert cells_of(text.splitlines()[-1]) == [
         "SRNN",
         "20 (one seed)",
         "9909 (one seed)",
@@ -151,14 +162,8 @@ def test_the_search_climbs_with_every_candidate_and_names_the_best():
     }
     rows[Ladder("adding", "oinit", chosen=(0.001,)).rung(20).name] = row("solved")
     text = search.table(found_in(rows), 1, False)
-    line = next(line for line in text.splitlines() if "adding, oinit" in line).split("|")
-    assert [part.strip() for part in line[2:7]] == [
-        "100",
-        "alpha 0.01",
-        "20 (one seed)",
-        "alpha 0.001",
-        "2 of 5",
-    ]
+    line = next(line for line in text.splitlines() if "adding, oinit" in line)
+    assert cells_of(line)[1:] == ["100", "alpha 0.01", "20 (one seed)", "alpha 0.001", "2 of 5"]
     rows[Ladder("adding", "oinit", chosen=(0.0001,)).rung(20).name] = row("solved")
     assert "| alpha 0.001; alpha 0.0001 |" in search.table(found_in(rows), 1, False)
     alone = "only the printed"
@@ -195,10 +200,10 @@ def test_costs_are_remembered_for_this_machine(tmp_path, monkeypatch):
 def test_every_study_has_runs_of_different_keys_and_a_table():
     for study in STUDIES.values():
         for quick in (False, True):
-            jobs = study.jobs(lambda job: None, 2, quick)
+            jobs = study.jobs(unknown, 2, quick)
             assert len({job.key for job in jobs}) == len(jobs) == len({job.name for job in jobs})
-            assert len(jobs) == 2 * len(study.jobs(lambda job: None, 1, quick)) > 0
-            assert "not run" in study.table(lambda job: None, 1, quick), study.name
+            assert len(jobs) == 2 * len(study.jobs(unknown, 1, quick)) > 0
+            assert "not run" in study.table(unknown, 1, quick), study.name
 
 
 @pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
@@ -221,7 +226,7 @@ def test_a_study_follows_either_protocol_of_its_authors(study):
     assert under(study, own) is study and moved.name != study.name
     assert STUDIES.get(moved.name, moved) is moved
     before, after = (
-        {job.name: job for job in each.jobs(lambda job: None, 1, False)} for each in (study, moved)
+        {job.name: job for job in each.jobs(unknown, 1, False)} for each in (study, moved)
     )
     assert list(before) == [name for name in after if name in before]
     for name, job in before.items():
@@ -230,14 +235,6 @@ def test_a_study_follows_either_protocol_of_its_authors(study):
         else:
             assert after[name].key == job.key, name
     assert {job.key for job in before.values()} != {job.key for job in after.values()}
-
-
-def test_spread():
-    assert (spread([]), spread([1.0]), spread([1, 2])) == (
-        "not run",
-        "1.00 (one seed)",
-        "1.50 (1.00 to 2.00, 2 seeds)",
-    )
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):
@@ -308,7 +305,7 @@ def test_what_a_study_says_of_another_is_what_the_rows_say():
     def made(study, label):
         store = studies.store_of(find(study))
         rows = store.rows()
-        jobs = {job.name: job for job in find(study).jobs(lambda job: None, 3, False)}
+        jobs = {job.name: job for job in find(study).jobs(unknown, 3, False)}
         return [
             found for seed in range(3) if (found := store.done(jobs[f"{label}, seed {seed}"], rows))
         ]
@@ -418,20 +415,8 @@ def test_a_whole_file_of_settings_takes_no_other_protocol(tmp_path):
 def test_a_run_is_resumed_where_it_is(tmp_path, capsys):
     loop.train(replace(TINY, iterations=2, evaluate_every=1), tmp_path / "run")
     before = (tmp_path / "run" / "rows.jsonl").read_bytes()
-    assert (
-        cli.main(
-            [
-                "train",
-                "--resume",
-                str(tmp_path / "run"),
-                "--iterations",
-                "4",
-                "--out",
-                str(tmp_path / "other"),
-            ]
-        )
-        == 2
-    )
+    words = ["train", "--resume", str(tmp_path / "run"), "--iterations", "4", "--out", "other"]
+    assert cli.main(words) == 2
     assert "only --iterations may be given with it, not --out" in capsys.readouterr().err
     assert (tmp_path / "run" / "rows.jsonl").read_bytes() == before
 
@@ -515,7 +500,7 @@ def test_what_was_measured_is_the_time_of_runs_that_were_never_made(tmp_path):
         ({}, "0 of 2 runs done; no time known of 2"),
         ({costs.kind(jobs[0]): 90.0}, "0 of 2 runs done; 2.0 h at most left"),
     ):
-        assert progress(keys, keys, [], store, lambda job: None, {}, measured) == said
+        assert progress(keys, keys, [], store, unknown, {}, measured) == said
 
 
 def test_a_study_tells_its_progress_again_and_again(tmp_path, monkeypatch):
@@ -536,14 +521,12 @@ def test_a_study_tells_its_progress_again_and_again(tmp_path, monkeypatch):
 
 @needs_matplotlib
 def test_the_norms_in_training_are_those_of_the_nets_passed_through():
-    config = preset(
-        "copy:samples=50",
-        length=5,
-        hidden=6,
-        transition="svd:margin=0",
-        backend="reference",
-        dtype="float64",
-    )
+    def net(**options):
+        return preset(
+            "copy:samples=50", length=5, hidden=6, backend="reference", dtype="float64", **options
+        )
+
+    config = net(transition="svd:margin=0")
     norms, values = flow.norms_in_training(config, 5, 2)
     assert norms.shape == (3, 26) and values.shape == (3, 6)
     e = build(config)
@@ -552,19 +535,8 @@ def test_the_norms_in_training_are_those_of_the_nets_passed_through():
     assert not np.array_equal(norms[0], norms[1])
     # margin 0 and no activation: the norm is kept through time, and the spectrum is 1
     assert np.allclose(norms / norms[:, -1:], 1, rtol=1e-9) and np.allclose(values, 1)
-    wider, spread = flow.norms_in_training(
-        preset(
-            "copy:samples=50",
-            length=5,
-            hidden=6,
-            transition="svd:margin=none",
-            recurrent="glorot_normal",
-            backend="reference",
-            dtype="float64",
-        ),
-        3,
-        2,
-    )
+    free = net(transition="svd:margin=none", recurrent="glorot_normal")
+    wider, spread = flow.norms_in_training(free, 3, 2)
     assert np.ptp(wider[0]) > 0.1 * wider[0].max() and np.ptp(spread[0]) > 0.1
 
 
@@ -588,12 +560,10 @@ def test_figure_3_of_manchev_and_spratling():
             "state": "begun",
             "curve": {
                 "iteration": [1000, 2000],
-                **{
-                    name: [shift + place, shift + place + 0.5]
-                    for place, name in enumerate(
-                        ("accuracy", "defect", "spectral_radius", "gradient_norm")
-                    )
-                },
+                "accuracy": [shift, shift + 0.5],
+                "defect": [shift + 1, shift + 1.5],
+                "spectral_radius": [shift + 2, shift + 2.5],
+                "gradient_norm": [shift + 3, shift + 3.5],
             },
         }
 
@@ -601,7 +571,7 @@ def test_figure_3_of_manchev_and_spratling():
     accuracy, names, oinit, opened = pixel_by_pixel(rows).axes
     assert len(names.get_legend().get_texts()) == 3
     assert [list(line.get_ydata()) for line in accuracy.lines] == [[n, n + 0.5] for n in (1, 2, 3)]
-    (batch,) = {job.config.batch for job in STUDIES["table-ii"].jobs(lambda job: None, 1, False)}
+    (batch,) = {job.config.batch for job in jobs_of("table-ii")}
     for place, shift in (oinit, 1), (opened, 2):
         assert place.get_title().endswith(("OINIT", "OPEN")[shift - 1])
         assert [list(line.get_ydata()) for line in place.lines] == [
@@ -617,14 +587,10 @@ def test_figure_3_of_manchev_and_spratling():
     [([[1.0, 1.0], [1.0, 1.0]], "1", "1"), ([[1.0, 2.0], [9.0, 3.0]], "0.5", "3")],
 )
 def test_figure_2_of_vorontsov_et_al(tmp_path, norms, low, high):
-    rows = {flow._job("0", 0, False).key: flow_row("0", norms)}
-
-    def found(job):
-        return rows.get(job.key)
-
-    line = STUDIES["figure-2-flow"].table(found, 1, False).splitlines()[2].split("|")
-    assert [cell.split()[0] for cell in line[3:5]] == [low, high]
-    save(tmp_path / "figure.png", STUDIES["figure-2-flow"].figure(found, 1, False))
+    rows = {flow._job("0", 0, False).name: flow_row("0", norms)}
+    text = STUDIES["figure-2-flow"].table(found_in(rows), 1, False)
+    assert [cell.split()[0] for cell in cells_of(text.splitlines()[2])[2:4]] == [low, high]
+    save(tmp_path / "figure.png", figure_of("figure-2-flow", rows))
     assert imread(tmp_path / "figure.png").std() > 0.01
 
 
@@ -633,13 +599,9 @@ def test_a_study_draws_what_it_has_and_nothing_without_rows():
     """Any seed's rows, those of runs of another kind, or none."""
 
     def rows_of(name, text, row):
-        known = {
-            job.key: row
-            for job in STUDIES[name].jobs(lambda job: None, 3, False)
-            if text in job.name
-        }
+        known = {job.name: row for job in jobs_of(name, 3) if text in job.name}
         assert known
-        return STUDIES[name].figure(lambda job: known.get(job.key), 3, False)
+        return figure_of(name, known, 3)
 
     flow_of = flow_row("1", [[1.0, 1.0], [1.0, 1.0]])
     assert len(rows_of("figure-2-flow", "margin 1, seed 1", flow_of).axes[4].images) == 1
@@ -647,12 +609,12 @@ def test_a_study_draws_what_it_has_and_nothing_without_rows():
     assert rows_of("examples", "LSTM", curves).axes[0].lines
     assert rows_of("causes", "gradient in", {"ratio": 1}) is None
     for study in STUDIES.values():
-        assert study.figure is None or study.figure(lambda job: None, 3, False) is None
+        assert study.figure is None or study.figure(unknown, 3, False) is None
 
 
 @needs_matplotlib
 def test_a_curve_keeps_the_beginning_of_a_long_run():
-    job = STUDIES["table-ii"].jobs(lambda job: None, 1, False)[0]
+    job = jobs_of("table-ii")[0]
     rows = [{"iteration": 1000 * (n + 1)} for n in range(1000)]
     kept = work._curve(job, rows)["iteration"]
     assert len(kept) <= 100 and kept[:5] == [1000, 2000, 3000, 4000, 5000]
@@ -666,13 +628,11 @@ def test_losses_of_the_chain():
     made = orhan.losses("chain", 0, 200, 12)
     assert made["first_radius"] > 0.9 and made["median"] <= made["largest"]
     assert made["clipped"] == pytest.approx(made["largest"]) and made["large"] == 0
-    jobs = {
-        job.key: {**made, "largest": 3e14}
-        for job in STUDIES["orhan-pitkow"].jobs(lambda job: None, 1, False)
-        if job.config is None
+    rows = {
+        job.name: {**made, "largest": 3e14} for job in jobs_of("orhan-pitkow") if not job.config
     }
-    line = STUDIES["orhan-pitkow"].table(lambda job: jobs.get(job.key), 1, False).splitlines()[-2]
-    assert line.split("|")[1].strip() == "chain" and "3e+14" in line
+    line = STUDIES["orhan-pitkow"].table(found_in(rows), 1, False).splitlines()[-2]
+    assert cells_of(line)[0] == "chain" and "3e+14" in line
 
 
 def curve_row(state="finished", **columns):
@@ -771,11 +731,7 @@ def test_long_runs_have_ticks_that_do_not_touch_and_many_curves_a_legend_beneath
 @needs_matplotlib
 def test_a_run_that_has_not_ended_is_no_part_of_a_band():
     """Its last value is not its end. With none that has ended, the farthest is drawn alone."""
-    jobs = [
-        job
-        for job in STUDIES["table-iii"].jobs(lambda job: None, 3, False)
-        if job.name.startswith("FF+OPEN")
-    ]
+    names = [f"FF+OPEN, seed {seed}" for seed in range(3)]
     rows = [
         {**curve_row(state, accuracy=[at] * 3), "iterations": iterations}
         for state, at, iterations in (
@@ -789,8 +745,7 @@ def test_a_run_that_has_not_ended_is_no_part_of_a_band():
         (rows[1:2], 0.1),
         ([rows[1], {**rows[1], "iterations": 100, "curve": rows[0]["curve"]}], 0.1),
     ):
-        found = {job.key: row for job, row in zip(jobs, kept)}
-        panel = STUDIES["table-iii"].figure(lambda job: found.get(job.key), 3, False).axes[0]
+        panel = figure_of("table-iii", dict(zip(names, kept)), 3).axes[0]
         assert [line.get_ydata()[-1] for line in panel.lines] == pytest.approx(expected)
         assert ("not finished" in panel.lines[0].get_label()) == (expected == [0.1])
         assert len(panel.collections) == (expected == [0.9, 0.7])
@@ -801,32 +756,20 @@ def test_a_run_that_has_not_ended_is_no_part_of_a_band():
     "name, first", [("table-iii", "FF+OPEN"), ("examples", "temporal order T = 60, open")]
 )
 def test_a_run_that_diverged_before_its_first_evaluation_is_in_no_curve(name, first):
+    whole = row(accuracy=0.9) | curve_row(
+        mse=[None] * 3, spectral_radius=[1] * 3, gradient_norm=[1] * 3
+    )
     study, nothing = (
         STUDIES[name],
-        {
-            "state": "diverged",
-            "iterations": 0,
-            "best": {},
-            "final": {},
-            "reason": "",
-            "curve": dict.fromkeys(
-                ("iteration", "accuracy", "loss", "mse", "spectral_radius", "gradient_norm"), []
-            ),
-        },
+        row("diverged", 0) | {"curve": dict.fromkeys(whole["curve"], [])},
     )
-    whole = {
-        **curve_row(mse=[None] * 3, spectral_radius=[1] * 3, gradient_norm=[1] * 3),
-        "best": {"accuracy": 0.9},
-        "final": {"accuracy": 0.9},
-    }
 
     def found(job):
         return whole if job.name == f"{first}, seed 1" else nothing
 
     assert len(study.figure(found, 2, False).axes[0].lines) == 1
     assert (
-        study.table(found, 2, False).count("2 diverged")
-        == len(study.jobs(lambda job: None, 1, False)) - 1
+        study.table(found, 2, False).count("2 diverged") == len(study.jobs(unknown, 1, False)) - 1
     )
     assert study.figure(lambda job: nothing, 2, False) is None
 
@@ -839,23 +782,20 @@ def test_one_evaluation_is_no_curve(length, drawn):
         name: row["curve"].get(name, [1, 2, 3])[:length]
         for name in ("iteration", "accuracy", "loss")
     }
-    found = {job.key: row for job in STUDIES["table-iii"].jobs(lambda job: None, 1, False)}
-    figure = STUDIES["table-iii"].figure(lambda job: found.get(job.key), 1, False)
+    figure = figure_of("table-iii", {job.name: row for job in jobs_of("table-iii")})
     assert (figure is not None) == drawn
 
 
 @needs_matplotlib
 def test_the_figure_of_the_examples_has_a_band_of_seeds_for_each_method():
-    keys = {
-        examples.METHODS[method].job(seed, False, ()).key: 0.1 * (seed + 1)
-        for method in ("oinit", "open")
-        for seed in range(3 if method == "open" else 1)
-    }
     rows = {
-        key: curve_row(accuracy=[top] * 3, spectral_radius=[1, 1, 1], gradient_norm=[1, 1, 1])
-        for key, top in keys.items()
+        examples.METHODS[method].job(seed, False, ()).name: curve_row(
+            accuracy=[0.1 * (seed + 1)] * 3, spectral_radius=[1] * 3, gradient_norm=[1] * 3
+        )
+        for method, seeds in (("oinit", 1), ("open", 3))
+        for seed in range(seeds)
     }
-    figure = examples.STUDY.figure(lambda job: rows.get(job.key), 5, False)
+    figure = figure_of("examples", rows, 5)
     assert "median and range of up to 3 seeds" in figure.get_suptitle()
     accuracy = figure.axes[0]
     lines = {line.get_label(): line.get_ydata()[-1] for line in accuracy.lines}
@@ -871,10 +811,10 @@ def test_a_small_input_matrix_lets_the_gradient_through():
     }
     assert 0.5 < rows["W_xh from N(0, .01)"] < 1.5
     assert max(rows["as in the code"], rows["W_hh alone made orthogonal"]) < 0.1
-    jobs = {
-        job.key: {"ratio": 0.25 if job.arguments["start"] == "as in the code" else 4}
-        for job in causes.STUDY.jobs(lambda job: None, 1, True)
-        if job.config is None
+    rows = {
+        job.name: {"ratio": 0.25 if job.arguments["start"] == "as in the code" else 4}
+        for job in causes.STUDY.jobs(unknown, 1, True)
+        if not job.config
     }
-    lines = causes.STUDY.table(lambda job: jobs.get(job.key), 1, False).splitlines()
+    lines = causes.STUDY.table(found_in(rows), 1, False).splitlines()
     assert [line.split("|")[-2].split()[0] for line in lines[-6:]] == ["0.25", "4", "4"] * 2
