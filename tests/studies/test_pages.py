@@ -180,9 +180,9 @@ def test_the_search_climbs_with_every_candidate_and_names_the_best():
 def test_costs_are_remembered_for_this_machine(tmp_path, monkeypatch):
     path = tmp_path / "new" / "studies.json"
     assert costs.remembered(path) == {}
-    costs.remember(path, {"a": costs.Cost(1.5, 20)})
+    costs.remember(path, {"a": costs.Cost(1.5, 20, {"a kind": 0.5})})
     costs.remember(path, {"b": costs.Cost(0.25, 3)})
-    assert costs.remembered(path) == {"a": (1.5, 20, {}), "b": (0.25, 3, {})}
+    assert costs.remembered(path) == {"a": (1.5, 20, {"a kind": 0.5}), "b": (0.25, 3, {})}
     monkeypatch.setattr(costs, "machine", lambda: "another one")
     assert costs.remembered(path) == {} != costs.remembered(path, everywhere=True)
     for damaged in (

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import fields, replace
@@ -35,6 +34,7 @@ from support.studies import (
     TINY,
     Distant,
     make,
+    orthogonal_start,
     results,
     slow_study,
     study_of,
@@ -42,6 +42,9 @@ from support.studies import (
     tiny_study,
     without_times,
 )
+
+OINIT = orthogonal_start("uniform")
+DEADLY = Job("deadly", function="os:_exit", arguments={"status": 1})
 
 
 @pytest.fixture(scope="module")
@@ -157,18 +160,6 @@ def test_a_row_names_every_machine_that_its_run_has_been_on(tmp_path, monkeypatc
     assert work.execute(job, tmp_path, threads=2)["machines"] == [machine(), "another"]
 
 
-def test_what_a_function_makes_names_its_machine(tmp_path, monkeypatch):
-    """Not that of a later process, which finds it made."""
-    job = Job(
-        "f",
-        function="refnet.studies.manchev:orthogonalise",
-        arguments={"distribution": "uniform", "seed": 0, "runs": 2},
-    )
-    work.execute(job, tmp_path)
-    monkeypatch.setattr(work, "machine", lambda: "another")
-    assert work.execute(job, tmp_path)["machines"] == [machine()]
-
-
 def test_nothing_is_done_twice(undisturbed, monkeypatch):
     before = undisturbed.path.read_bytes()
     monkeypatch.setattr(work, "_train", None)  # would raise
@@ -180,14 +171,7 @@ def test_nothing_is_done_twice(undisturbed, monkeypatch):
 
 
 def test_what_fails_is_told_and_the_rest_is_done(tmp_path):
-    jobs = [
-        *tiny_jobs(number=1),
-        Job(
-            "bad",
-            function="refnet.studies.manchev:orthogonalise",
-            arguments={"distribution": "x", "seed": 0, "runs": 1},
-        ),
-    ]
+    jobs = [*tiny_jobs(number=1), orthogonal_start("bad", distribution="x")]
     study = study_of(jobs)
     failed = make(study, Store(tmp_path))
     assert list(failed) == ["bad"] and "ValueError" in failed["bad"]
@@ -199,28 +183,15 @@ def test_what_fails_is_told_and_the_rest_is_done(tmp_path):
 
 def test_a_run_that_kills_its_process_fails_alone(tmp_path, monkeypatch):
     """However often its process dies, the runs that wait, or work beside it, are made."""
-    from refnet.studies import runner
-
     monkeypatch.setattr(runner, "DEATHS", 1)
-    jobs = [
-        Job("deadly", function="os:_exit", arguments={"status": 1}),
-        *(
-            Job(
-                f"seed {seed}",
-                function="refnet.studies.manchev:orthogonalise",
-                arguments={"distribution": "uniform", "seed": seed, "runs": 1},
-            )
-            for seed in range(2)
-        ),
-    ]
-    study = study_of(jobs)
-    told = []
-    failed = run(study, Store(tmp_path), executor=2, tell=told.append)
+    study = study_of([DEADLY, *(orthogonal_start(f"seed {seed}", seed) for seed in range(2))])
+    reports = []
+    failed = run(study, Store(tmp_path), executor=2, tell=reports.append)
     assert list(failed) == ["deadly"] and failed["deadly"].startswith(
         "its process was killed 2 times (A process in the process pool was terminated abruptly"
     )
     assert {row["name"] for row in Store(tmp_path).rows().values()} == {"seed 0", "seed 1"}
-    assert [line[:9] for line in told if line[0] == "["][0] in ("[2 to go]", "[1 to go]")
+    assert [line[:9] for line in reports if line[0] == "["][0] in ("[2 to go]", "[1 to go]")
 
 
 def test_a_run_that_another_process_ends_in_between_has_not_failed(tmp_path, monkeypatch):
@@ -390,23 +361,14 @@ def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(tmp_path, damage):
     assert re.search(r"seed 0 +\| damaged", text) and f"seed 0: {row['damaged']}" in text
     assert re.search(r"seed 1 +\| begun", text)
     study = grid("g", "G", [Cell("a", {"task": "copy"})], [("accuracy, %", accuracy, ".1f")])
-    assert [
-        part.strip()
-        for part in study.table(lambda job: row, 1, False).splitlines()[2].split("|")[1:4]
-    ] == ["a", "not yet", "1 damaged"]
+    line = study.table(lambda job: row, 1, False).splitlines()[2]
+    assert [cell.strip() for cell in line.split("|")[1:4]] == ["a", "not yet", "1 damaged"]
     # the study makes all others, and says what to remove
     failed = make(tiny_study(), store)
     assert list(failed) == ["seed 0"] and f"remove {folder.parent}:" in failed["seed 0"]
     assert len(store.rows()) == 2
     shutil.rmtree(folder.parent)
     assert make(tiny_study(), store) == {}
-
-
-OINIT = Job(
-    "uniform",
-    function="refnet.studies.manchev:orthogonalise",
-    arguments={"distribution": "uniform", "seed": 0, "runs": 2},
-)
 
 
 @pytest.mark.parametrize("asked", [1, 2, 1000])
@@ -418,27 +380,6 @@ def test_a_run_has_the_threads_that_were_asked_for(tmp_path, asked):
     assert store.rows()[job.key]["threads"] == min(asked, usual_threads())
 
 
-def test_two_processes_call_every_function_once(tmp_path, monkeypatch):
-    """Two runners on one folder, whose locks hold between threads too."""
-    monkeypatch.setattr(runner, "PAUSE", 0.01)
-    CALLS.clear()
-    failed = []
-
-    def work_on():
-        failed.append(make(slow_study(), Store(tmp_path)))
-
-    threads = [threading.Thread(target=work_on) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == [{}] * 3 and sorted(CALLS) == [0, 1, 2, 3]
-    rows = Store(tmp_path).rows().values()
-    assert sorted(row["value"] for row in rows) == [0, 1 / 3, 2 / 3, 1]
-    assert {row["far"] for row in rows} == {"Infinity"}
-    assert not list(tmp_path.glob("unfinished/*"))
-
-
 def test_a_run_that_ends_while_it_is_looked_at_is_shown_as_ended(tmp_path):
     job, store = tiny_jobs(number=1)[0], Store(tmp_path)
     row = work.execute(job, tmp_path)
@@ -446,20 +387,6 @@ def test_a_run_that_ends_while_it_is_looked_at_is_shown_as_ended(tmp_path):
     assert found(job)["state"] == "begun"
     store.append(row)
     assert found(job)["state"] == row["state"] and not list(tmp_path.glob("unfinished/*"))
-
-
-def test_a_run_that_ends_just_before_is_not_begun_anew(tmp_path, monkeypatch):
-    """Another process adds its row, and removes its folder, after this one has looked for them."""
-    job, store = tiny_jobs(number=1)[0], Store(tmp_path)
-    row, note = work.execute(job, tmp_path), work._note_code
-
-    def late(folder, function):
-        store.append(row)
-        return note(folder, function)
-
-    monkeypatch.setattr(work, "_note_code", late)
-    monkeypatch.setattr(work, "_train", None)  # would raise
-    assert work.execute(job, tmp_path) == store.rows()[job.key]
 
 
 class Gone(ThreadPoolExecutor):
@@ -472,25 +399,23 @@ class Gone(ThreadPoolExecutor):
         return future
 
 
-def test_an_executor_that_has_ended_is_named(tmp_path):
-    with ThreadPoolExecutor(1) as closed:
-        pass
-    for executor in (Gone(1), closed):
-        with pytest.raises(
+@pytest.mark.parametrize("kind", [Gone, ThreadPoolExecutor, ProcessPoolExecutor])
+def test_an_executor_that_has_ended_is_named(tmp_path, kind):
+    """One that cancels what it was given, one that was closed, and one that lost its process."""
+    executor, study = kind(1), study_of([DEADLY])
+    if kind is ThreadPoolExecutor:
+        executor.shutdown()
+    with (
+        executor,
+        pytest.raises(
             OSError,
-            match=rf"^the executor \({type(executor).__name__}\) has ended "
-            "before its runs did: .* Start it and this study again",
-        ):
-            run(tiny_study(), Store(tmp_path), executor=executor)
+            match=rf"^the executor \({kind.__name__}\) has ended before its runs did: "
+            ".* Start it and this study again",
+        ),
+    ):
+        run(study, Store(tmp_path), executor=executor)
     with pytest.raises(CancelledError):
         Gone(1).submit().result()
-
-
-def test_a_pool_that_has_lost_its_process_is_named(tmp_path):
-    jobs = [Job("deadly", function="os:_exit", arguments={"status": 1})]
-    study = study_of(jobs)
-    with ProcessPoolExecutor(1) as pool, pytest.raises(OSError, match="ProcessPoolExecutor"):
-        run(study, Store(tmp_path), executor=pool)
 
 
 def _broken(text):
@@ -645,10 +570,9 @@ def test_a_row_has_the_commit_at_the_beginning_of_its_run(tmp_path, monkeypatch)
     assert work.execute(job, tmp_path)["commit"] == "after 0 calls" and CALLS == [0]
 
 
-@pytest.mark.parametrize("workers", [0, -1])
-def test_a_study_without_workers_is_refused(tmp_path, workers):
-    with pytest.raises(ValueError, match=f"executor is {workers}; need at least 1"):
-        run(tiny_study(), Store(tmp_path), executor=workers)
+def test_a_study_without_workers_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="executor is 0; need at least 1"):
+        run(tiny_study(), Store(tmp_path), executor=0)
 
 
 @pytest.fixture
@@ -681,27 +605,13 @@ def test_a_ladders_status_has_the_rungs_that_are_climbed(climbed, capsys):
     assert "further runs" not in status(tiny_study(), climbed)
     text = status(only(ladder, "plain, T = 20"), climbed, 1)
     assert text.count("T = ") == 1 and "adding, plain, T = 20, seed 0 " in text
-    folder = str(climbed.folder.parent)
-    for words in (["--table"], ["--status"]):
-        assert (
-            cli.main(
-                [
-                    "study",
-                    "table-i",
-                    "--seeds",
-                    "1",
-                    "--only",
-                    "plain, T = 20",
-                    *words,
-                    "--folder",
-                    folder,
-                ]
-            )
-            == 0
-        )
+    folder = ["--folder", str(climbed.folder.parent)]
+    command = ["study", "table-i", "--only"]
+    for mode in ("--table", "--status"):
+        assert cli.main([*command, "plain, T = 20", "--seeds", "1", mode, *folder]) == 0
     # a row of a run that the study no longer has
     climbed.append({"key": "0" * 16, "name": "adding, T = 77", "settings": {}, "state": "solved"})
-    assert cli.main(["study", "table-i", "--only", "T = 77", "--status", "--folder", folder]) == 2
+    assert cli.main([*command, "T = 77", "--status", *folder]) == 2
     assert "no run has that in its name" in capsys.readouterr().err
 
 
@@ -713,9 +623,6 @@ def test_status_takes_what_was_measured(tmp_path, capsys):
     text = status(tiny_study(), store, command="refnet study tiny --measure")
     assert "3 runs of which no time is known; measure it: refnet study tiny --measure\n" in text
     assert costs.measure([job]).paces[costs.kind(job)] > 0
-    path = tmp_path / "costs.json"
-    costs.remember(path, {"tiny": costs.Cost(1, 2, measured)})
-    assert costs.remembered(path)["tiny"].paces == measured
 
 
 def test_steps_are_measured_as_runs_make_them(monkeypatch):
@@ -825,10 +732,8 @@ def test_a_study_that_was_killed_goes_on_to_the_same_rows(tmp_path):
 
 def test_a_cluster_without_a_scheduler(tmp_path, capsys):
     pytest.importorskip("distributed")
-    assert (
-        cli.main(["study", "table-i", "--quick", "--folder", str(tmp_path), "--cluster", "nowhere"])
-        == 2
-    )
+    words = f"study table-i --quick --folder {tmp_path} --cluster nowhere"
+    assert cli.main(words.split()) == 2
     assert re.fullmatch(
         "refnet study: --cluster nowhere: no scheduler answers there .*: dask scheduler\n",
         capsys.readouterr().err,
@@ -857,19 +762,9 @@ def test_a_cluster_that_loses_its_scheduler(tmp_path):
     """One line, after what was said before, and no traceback of dask's."""
     pytest.importorskip("distributed")
     processes, address = scheduler_and_workers(tmp_path, workers=1)
+    words = f"-m refnet study figure-1 --quick --folder {tmp_path} --cluster {address}"
     study = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "refnet",
-            "study",
-            "figure-1",
-            "--quick",
-            "--folder",
-            str(tmp_path),
-            "--cluster",
-            address,
-        ],
+        [sys.executable, *words.split()],
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": os.getcwd()},

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,8 +16,8 @@ import pytest
 
 from refnet.runs.folder import BusyError, hold
 from refnet.runs.read import FileError
+from refnet.runs.rows import machine
 from refnet.studies import catalogue, runner, work
-from refnet.studies.jobs import Job
 from refnet.studies.progress import status
 from refnet.studies.runner import run
 from refnet.studies.store import Store, line_of
@@ -28,6 +27,8 @@ from support.studies import (
     CALLS,
     Distant,
     make,
+    make_at_once,
+    orthogonal_start,
     results,
     slow_study,
     study_of,
@@ -178,13 +179,7 @@ def test_many_append_at_once(tmp_path):
     assert len(Store(tmp_path).path.read_bytes().splitlines()) == 20
 
 
-JOB = Job(
-    "uniform",
-    function="refnet.studies.manchev:orthogonalise",
-    arguments={"distribution": "uniform", "seed": 0, "runs": 2},
-)
-
-
+JOB = orthogonal_start("uniform")
 STUDY = study_of([JOB])
 
 
@@ -226,7 +221,10 @@ def test_a_run_that_ended_while_its_folder_was_waited_for_is_not_made_again(tmp_
 
 
 def test_what_a_run_has_made_is_kept_until_there_is_a_row(tmp_path, monkeypatch):
+    """And names the machine that it was made on, not that of a later process."""
     row = work.execute(JOB, tmp_path)
+    assert row["machines"] == [machine()]
+    monkeypatch.setattr(work, "machine", lambda: "another")
     monkeypatch.setattr(work, "import_module", None)  # would raise
     again = work.execute(JOB, tmp_path)
     assert {**again, "environment": 0} == {**row, "environment": 0}
@@ -403,20 +401,25 @@ def test_a_repetition_goes_on_after_an_interruption(done):
     assert lines(done) == 9 and results(done) == before
 
 
-def test_of_a_repetition_only_what_failed_is_left(done, monkeypatch):
-    train, made = work._train, []
+@pytest.mark.parametrize("seeds", [3, 1], ids=["done", "begun"])
+def test_of_a_repetition_only_what_failed_is_left(tmp_path, monkeypatch, seeds):
+    store, train, names = Store(tmp_path), work._train, []
+    assert make(SEEDS, store, seeds=seeds) == {}
 
-    def full(job, *rest):
-        made.append(job.name)
-        if job.name == "seed 1" and len(made) < 4:
+    def failing(job, *rest):
+        names.append(job.name)
+        if job.name == "seed 1":
             raise OSError(28, "No space left on device")
         return train(job, *rest)
 
-    monkeypatch.setattr(work, "_train", full)
-    assert list(make(SEEDS, done, repeat=True)) == ["seed 1"]
-    assert "1 runs are still to be made again" in status(SEEDS, done)
-    assert make(SEEDS, done, repeat=True) == {}
-    assert made == ["seed 0", "seed 1", "seed 2", "seed 1"] and not done.again.exists()
+    with monkeypatch.context() as change:
+        change.setattr(work, "_train", failing)
+        for _ in range(2):
+            assert list(make(SEEDS, store, repeat=True)) == ["seed 1"]
+    assert names == ["seed 0", "seed 1", "seed 2", "seed 1"]
+    assert ("1 runs are still to be made again" in status(SEEDS, store)) == (seeds == 3)
+    assert make(SEEDS, store, repeat=seeds == 3) == {} and not store.again.exists()
+    assert lines(store) == 3 + seeds
 
 
 @pytest.mark.parametrize("most", [1, 2])
@@ -441,24 +444,6 @@ def test_a_repetition_of_a_study_that_is_not_done_ends(tmp_path, steps, most):
     assert make(SEEDS, store, repeat=True) == {} and not store.again.exists()
     assert lines(store) == 4 and len(steps) == 4 * 40  # what was begun went on
     assert make(SEEDS, store, repeat=True) == {} and lines(store) == 7
-
-
-def test_a_failure_in_a_repetition_of_what_was_not_done_is_all_that_is_left(tmp_path, monkeypatch):
-    store, train, made = Store(tmp_path), work._train, []
-
-    def failing(job, *rest):
-        made.append(job.name)
-        if job.name == "seed 1":
-            raise OSError(28, "No space left on device")
-        return train(job, *rest)
-
-    assert make(SEEDS, store, seeds=1) == {}
-    with monkeypatch.context() as change:
-        change.setattr(work, "_train", failing)
-        for _ in range(2):
-            assert list(make(SEEDS, store, repeat=True)) == ["seed 1"]
-    assert made == ["seed 0", "seed 1", "seed 2", "seed 1"]
-    assert make(SEEDS, store) == {} and lines(store) == 4 and not store.again.exists()
 
 
 def test_a_smaller_repetition_leaves_what_is_left_of_a_larger_one(done):
@@ -515,16 +500,6 @@ def killed(monkeypatch, store, before=False):
     with monkeypatch.context() as change, pytest.raises(KeyboardInterrupt):
         change.setattr(Store, "append", interrupted)
         make(LADDER, store, repeat=True)
-
-
-def test_a_ladder_that_ends_earlier_leaves_nothing(tmp_path, state):
-    store = Store(tmp_path)
-    assert make(LADDER, store) == {} and lines(store) == 3
-    state[0] = "finished"
-    assert make(LADDER, store, repeat=True) == {}
-    assert lines(store) == 4 and not store.again.exists()
-    state[0] = "solved"
-    assert make(LADDER, store, repeat=True) == {} and lines(store) == 5
 
 
 def test_a_ladder_that_ends_earlier_leaves_nothing_after_an_interruption(
@@ -616,21 +591,20 @@ def test_status_says_how_far_a_repetition_is(done):
     assert "2 runs are still to be made again (--repeat)\n" in text
 
 
-def test_two_repetitions_at_once_make_every_run_once(tmp_path, monkeypatch):
+def test_runners_at_once_make_every_run_once(tmp_path, monkeypatch):
+    """On one folder, whose locks hold between threads too; and so do repetitions."""
     monkeypatch.setattr(runner, "PAUSE", 0.01)
-    store, failed = Store(tmp_path), []
-    assert make(slow_study(), store) == {}
+    store = Store(tmp_path)
+    CALLS.clear()
+    assert make_at_once(slow_study(), store) == [{}] * 3 and sorted(CALLS) == [0, 1, 2, 3]
+    rows = store.rows().values()
+    assert sorted(row["value"] for row in rows) == [0, 1 / 3, 2 / 3, 1]
+    assert {row["far"] for row in rows} == {"Infinity"}
+    assert not list(tmp_path.glob("unfinished/*"))
     store.repeat(store.rows())
     CALLS.clear()
-    threads = [
-        threading.Thread(target=lambda: failed.append(make(slow_study(), store, repeat=True)))
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == [{}] * 3 and lines(store) == 4 + len(CALLS)
+    assert make_at_once(slow_study(), store, repeat=True) == [{}] * 3
+    assert lines(store) == 4 + len(CALLS)
     # a process that begins when all is done has it all made once more
     assert sorted(CALLS) in [sorted(list(range(4)) * times) for times in (1, 2, 3)]
 

@@ -40,6 +40,22 @@ def tiny_study(**options):
     return study_of(tiny_jobs(**options), "tiny")
 
 
+def orthogonal_start(name, seed=0, runs=2, distribution="uniform"):
+    """A run that is a call of a function."""
+    return Job(
+        name,
+        function="refnet.studies.manchev:orthogonalise",
+        arguments={"distribution": distribution, "seed": seed, "runs": runs},
+    )
+
+
+def make_at_once(study, store, **options):
+    """Make the runs of a study in three runners at the same time; what failed in each."""
+    with ThreadPoolExecutor(3) as pool:
+        runners = [pool.submit(make, study, store, **options) for _ in range(3)]
+    return [runner.result() for runner in runners]
+
+
 def make(study, store, **options):
     """Make the runs of a study in this process."""
     with ThreadPoolExecutor(1) as pool:
