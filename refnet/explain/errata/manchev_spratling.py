@@ -46,7 +46,7 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_jacobians
 
-__all__ = ["ERRATA"]
+__all__: list[str] = []
 
 SOURCE = "Manchev & Spratling"
 Rng = np.random.Generator
@@ -620,27 +620,4 @@ _e49 = Erratum(
     "in (10)",
     "Eq. 12 is about dE/dW_l, which eq. 10 makes of h_{l-1} (eq. 8) and dE/dv_l (eq. "
     "11). Eq. 9 is the recursion of dE/dv_l.",
-)
-
-ERRATA: tuple[Erratum, ...] = (
-    _e1,
-    _e2,
-    _e3,
-    _e4,
-    _e5,
-    _e6,
-    _e7,
-    _e8,
-    _e9,
-    _e10,
-    _e11,
-    _e12,
-    _e13,
-    _e14,
-    _e15,
-    _e16,
-    _e17,
-    _e18,
-    _e19,
-    _e49,
 )

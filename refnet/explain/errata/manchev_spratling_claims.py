@@ -19,7 +19,7 @@ from refnet.training.optimizers import SGD
 from refnet.training.protocols import TABLE_I, configure
 from refnet.training.specs import read_spec
 
-__all__ = ["ERRATA"]
+__all__: list[str] = []
 
 SOURCE = "Manchev & Spratling"
 TEXT = "manchev-spratling/text"
@@ -340,5 +340,3 @@ _e20 = Erratum(
     "IRNN [9]",
     "Reference 9 is Le et al., who start from the identity; 10 is Arjovsky et al.",
 )
-
-ERRATA: tuple[Erratum, ...] = (_e20, _e37, _e40, _e41, _e45, _e46, _e47, _e48, _e50, _e58, _e59)

@@ -11,11 +11,11 @@ import numpy as np
 from refnet.analysis.memory import total_memory
 from refnet.analysis.powers import power_norms, power_radii
 from refnet.batch import Array
-from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
+from refnet.explain.errata.base import AtLeast, AtMost, Comparison, erratum
 from refnet.explain.errata.exact import ROTATION, SHEAR
 from refnet.matrices.initializers import initialize
 
-__all__ = ["ERRATA"]
+__all__: list[str] = []
 
 MERITY, ORHAN = "Merity", "Orhan"
 Rng = np.random.Generator
@@ -201,6 +201,3 @@ def _e54(rng: Rng) -> list[Comparison]:
             )
         )
     return rows
-
-
-ERRATA: tuple[Erratum, ...] = (_e32, _e33, _e35, _e36, _e42, _e54)

@@ -32,7 +32,7 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.tasks.synthetic import Adding
 from refnet.training.optimizers import SGD, Optimizer, RMSprop
 
-__all__ = ["ERRATA"]
+__all__: list[str] = []
 
 SOURCE = "Vorontsov et al."
 Rng = np.random.Generator
@@ -573,29 +573,3 @@ def _e57(rng: Rng) -> list[Comparison]:
             1e-6,
         )
     ]
-
-
-ERRATA: tuple[Erratum, ...] = (
-    _e21,
-    _e22,
-    _e23,
-    _e24,
-    _e25,
-    _e26,
-    _e27,
-    _e28,
-    _e29,
-    _e30,
-    _e31,
-    _e34,
-    _e38,
-    _e39,
-    _e43,
-    _e44,
-    _e51,
-    _e52,
-    _e53,
-    _e55,
-    _e56,
-    _e57,
-)
