@@ -18,7 +18,7 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from math import inf
 from multiprocessing.context import SpawnContext
@@ -72,7 +72,7 @@ class _Spawn(SpawnContext):
         return self.started[-1]
 
 
-class _Processes:
+class _Processes(Executor):
     """Processes of one run each, and a new one where one was killed: each a pool of its own,
     because a pool that loses one process ends the others and all that waits."""
 
@@ -83,9 +83,8 @@ class _Processes:
     def _new(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(1, self.context, initializer=_begin, initargs=(os.getpid(),))
 
-    def submit(self, *call: Any) -> Future[Any]:
-        """As ``concurrent.futures.Executor.submit``, to a process that has nothing to do; a new
-        one if there is none."""
+    def submit(self, *call: Any) -> Future[Any]:  # type: ignore[override]
+        """As any executor's, to a process that has nothing to do; a new one if there is none."""
         pool = next((pool for pool, last in self.calls.items() if last.done()), None) or self._new()
         with starting():
             try:
@@ -97,7 +96,7 @@ class _Processes:
         self.calls[pool] = future
         return future
 
-    def end(self) -> None:
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes at once: every run goes on from its checkpoint."""
         for pool in self.calls:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -105,25 +104,12 @@ class _Processes:
 
 
 @contextmanager
-def _submitter(executor: Executor | int) -> Iterator[tuple[Callable[..., Future[Any]], float]]:
-    """A function to submit a run, and how many may be submitted at once."""
-    if not isinstance(executor, int):
-        yield executor.submit, inf
-        return
-    processes = _Processes()
-    try:
-        yield processes.submit, executor
-    finally:
-        processes.end()
-
-
-@contextmanager
-def _going(executor: Executor | int) -> Iterator[None]:
+def _going(executor: Executor) -> Iterator[None]:
     """Say what to do if an executor that was given takes no more runs, or has given them up."""
     try:
         yield
     except (BrokenExecutor, CancelledError, RuntimeError) as error:
-        if isinstance(executor, int):
+        if isinstance(executor, _Processes):
             raise
         raise OSError(
             f"the executor ({type(executor).__name__}) has ended before its runs did: "
@@ -306,15 +292,18 @@ def run(
     only what came after their last evaluation. Raises OSError if the folder cannot be made, if it
     is moved or removed, or if the executor has ended; rows that have come back by then are added.
     """
-    remote = not isinstance(executor, int)
-    if not remote:
+    pool: AbstractContextManager[Executor]
+    if isinstance(executor, int):
         whole("executor", executor)
+        most, pool = float(executor), _Processes()
+    else:
+        most, pool = inf, nullcontext(executor)
     whole("threads", threads)
     with naming(store.folder):
         store.folder.mkdir(parents=True, exist_ok=True)
     runs = _Runs(study, store, (seeds, quick), repeat, tell)
     report = 0.0
-    with _place(store.folder) as check, _submitter(executor) as (submit, most), runs.saved(check):
+    with _place(store.folder) as check, pool as workers, runs.saved(check):
         runs.read()
         store.clear(job for job in runs.climbed().values() if runs.row_of(job) is not None)
         if runs.left:
@@ -323,8 +312,9 @@ def run(
             for job in runs.sendable():
                 if len(runs.pending) < most:
                     mark = runs.marks.get(job.key, "")
-                    with _going(executor):
-                        runs.pending[submit(execute, job, store.folder, mark, threads)] = job
+                    with _going(workers):
+                        future = workers.submit(execute, job, store.folder, mark, threads)
+                    runs.pending[future] = job
             if time.monotonic() >= report:
                 tell(runs.progress())
                 report = time.monotonic() + EVERY
@@ -335,13 +325,13 @@ def run(
             for future in wait(runs.pending, patience, FIRST_COMPLETED).done:
                 job = runs.pending[future]
                 runs.busy.pop(job.key, None)
-                with _going(executor):
+                with _going(workers):
                     error = runs.fault(job, future)
                 if error is None:
                     check()
                     runs.add(job, future.result())
                 else:
-                    runs.fail(job, error, remote)
+                    runs.fail(job, error, most == inf)
                 del runs.pending[future]
             check()
             runs.read()
