@@ -27,7 +27,7 @@ from typing import Any
 
 from refnet.arguments import whole
 from refnet.process import serving, settle, starting, stop
-from refnet.runs.files import discard, naming, told
+from refnet.runs.files import described, discard, naming
 from refnet.runs.folder import BusyError
 from refnet.studies.jobs import Job
 from refnet.studies.progress import jobs_of, progress
@@ -346,7 +346,7 @@ def _why(error: BaseException, remote: bool) -> str:
             "if __name__ == '__main__'; use fewer workers, with what a run needs by: "
             "refnet study --list"
         )
-    return f"{type(error).__name__}: {told(error)}" + "".join(
+    return f"{type(error).__name__}: {described(error)}" + "".join(
         f" ({note})" for note in getattr(error, "__notes__", ()) if remote
     )
 

@@ -175,9 +175,9 @@ def test_finite_horizon(rng):
     assert abs(curves[2] - fisher_memory(grown, v, 5)).max() <= tolerance(grown)
     mixed = np.array([[5, 3, 0, 0], [0, 0.25, 2, 0], [0, 0, 0.5, 1], [0, 0, 0, -3]])  # some grow
     for steps in (1, 2, 30):
-        found = fisher_memory(mixed, np.full(4, 0.5), steps, noise=0.5, horizon=steps)
-        assert (found >= 0).all()
-        assert abs(found - in_fractions(mixed, steps)).max() <= 100 * steps * EPS
+        memory = fisher_memory(mixed, np.full(4, 0.5), steps, noise=0.5, horizon=steps)
+        assert (memory >= 0).all()
+        assert abs(memory - in_fractions(mixed, steps)).max() <= 100 * steps * EPS
     with pytest.raises(ValueError, match="delays is 6 but the horizon 5"):
         fisher_memory(W, v, 6, horizon=5)
     with pytest.raises(ValueError, match="horizon is 0; need at least 1"):
@@ -235,8 +235,8 @@ def test_pseudospectrum(rng):
     assert pseudospectrum(chain, np.array([0.5]))[0] < 0.5**12
     W, point = rng.normal(size=(5, 5)), 0.3 + 0.4j
     u, s, vh = np.linalg.svd(point * np.eye(5) - W)
-    moved = W + s[-1] * np.outer(u[:, -1], vh[-1])
-    assert abs(np.linalg.eigvals(moved) - point).min() < 1e-12
+    perturbed = W + s[-1] * np.outer(u[:, -1], vh[-1])
+    assert abs(np.linalg.eigvals(perturbed) - point).min() < 1e-12
     assert abs(pseudospectrum(W, np.array(point)) - s[-1]) < 100 * EPS
 
 

@@ -98,8 +98,8 @@ def test_gradient_norms():
     assert (last == gradient_norms(only, params, Batch(batch.x, batch.y[-1]))).all()
     # of a masked batch each sequence counts at its own last step, and y is not looked at elsewhere
     masked = gradient_norms(net, params, batch._replace(y=np.where(batch.mask, batch.y, -1)))
-    own = Batch(batch.x, batch.y[[6, 3], [0, 1]], batch.mask)
-    assert masked == pytest.approx(gradient_norms(only, params, own))
+    last_steps = Batch(batch.x, batch.y[[6, 3], [0, 1]], batch.mask)
+    assert masked == pytest.approx(gradient_norms(only, params, last_steps))
     with pytest.raises(ValueError, match=r"gradient_norms: mask has shape \(6, 2\)"):
         gradient_norms(net, params, batch._replace(mask=batch.mask[:6]))
     # an orthogonal linear net keeps the norm at all times (the figure's margin 0)
@@ -171,13 +171,13 @@ def test_step_bounds(name):
     net = RecurrentNet(2, 6, 2, activation=ACTIVATIONS[name], gain=2)
     rng = np.random.default_rng(1)
     params, x = net.init(rng, np.float64), rng.normal(size=(9, 2, 2))
-    found = step_bounds(net, params, x)
-    assert found.bound.shape == found.measured.shape == (8, 2)
-    assert (found.measured <= found.bound * (1 + 10 * EPS)).all()
+    bounds = step_bounds(net, params, x)
+    assert bounds.bound.shape == bounds.measured.shape == (8, 2)
+    assert (bounds.measured <= bounds.bound * (1 + 10 * EPS)).all()
     if name == "tanh":
         h = net.forward(params, x)[1].cell.h
         exact = np.linalg.norm(2 * params["Whh"] * (1 - h[3, 1] ** 2), 2)
-        assert found.measured[2, 1] == pytest.approx(exact)
+        assert bounds.measured[2, 1] == pytest.approx(exact)
     with pytest.raises(ValueError, match="simple cell"):
         step_bounds(RecurrentNet(2, 6, 2, cell="gru"), params, x)
 
@@ -190,8 +190,8 @@ def test_step_bounds_of_clipped_states():
         "Wxh": np.zeros((2, 1)),
         "bh": np.array([1.0, 0.1]),
     }
-    found = step_bounds(net, params, np.zeros((3, 1, 1)))
-    assert found.bound.tolist() == [[2.0], [2.0]] and found.measured.tolist() == [[0.5], [0.5]]
+    bounds = step_bounds(net, params, np.zeros((3, 1, 1)))
+    assert bounds.bound.tolist() == [[2.0], [2.0]] and bounds.measured.tolist() == [[0.5], [0.5]]
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.longdouble, object])
@@ -207,11 +207,11 @@ def test_spectra_and_bounds_of_every_type_are_in_float64(dtype):
     )
     exact = {name: value.astype(float) for name, value in params.items()}, x.astype(float)
     room = 50 * EPS if dtype in (np.longdouble, object) else 50 * np.finfo(dtype).eps
-    for found, true in (
+    for measured, true in (
         (jacobian_spectra(net, *lifted), jacobian_spectra(net, *exact)),
         *zip(step_bounds(net, *lifted), step_bounds(net, *exact)),
     ):
-        assert found.dtype == np.float64 and abs(found - true).max() <= room * abs(true).max()
+        assert measured.dtype == np.float64 and abs(measured - true).max() <= room * abs(true).max()
 
 
 def test_moments_by_enumeration():
@@ -320,8 +320,8 @@ def exact_mean(f, sd):
 @pytest.mark.parametrize("name", EXACT)
 def test_gaussian_means(name, sd):
     """Against mpmath, also for slopes much narrower than the Gaussian."""
-    found = predicted_variances((1, 1, 1), np.array([sd**2, 1]), activation=name)
-    for measured, f in zip((found.v[1], found.dv[0]), EXACT[name]):
+    predicted = predicted_variances((1, 1, 1), np.array([sd**2, 1]), activation=name)
+    for measured, f in zip((predicted.v[1], predicted.dv[0]), EXACT[name]):
         exact = exact_mean(f, sd)
         assert abs(measured - exact) <= 1e-13 * exact
 
@@ -377,10 +377,10 @@ def test_power_norms():
 def test_fibonacci():
     a, b = 0, 1
     for n in range(120):
-        found = fibonacci(n)
-        assert found.exact == a
-        assert (found.squared == a) or n > 78
-        assert (round(found.eigen) == a) or n > 70
+        number = fibonacci(n)
+        assert number.exact == a
+        assert (number.squared == a) or n > 78
+        assert (round(number.eigen) == a) or n > 70
         a, b = b, a + b
     assert round(fibonacci(71).eigen) != fibonacci(71).exact
     assert fibonacci(79).squared != fibonacci(79).exact
@@ -422,17 +422,17 @@ def test_a_step_has_the_gradients_length():
     """The gradient has the norm 1 in its own metric, so that distances compare."""
     for metric in stiefel.METRICS:
         for shape in ((4, 4), (5, 2)):
-            (far,) = retraction_errors(
+            (distance,) = retraction_errors(
                 shape, np.array([1e-3]), np.random.default_rng(0), "qr", metric
             )
-            assert 1e-8 < far < 1e-6
+            assert 1e-8 < distance < 1e-6
     with pytest.raises(ValueError, match=r"shape is \(2, 3\); need .* transpose"):
         retraction_errors((2, 3), np.ones(1), np.random.default_rng(0))
 
 
 def test_descents_drift_and_margin():
-    found = descents(5, 60, np.random.default_rng(0))
-    assert (found.correct < 0).all() and (found.printed > 0).any() and (found.printed < 0).any()
+    slopes = descents(5, 60, np.random.default_rng(0))
+    assert (slopes.correct < 0).all() and (slopes.printed > 0).any() and (slopes.printed < 0).any()
     at, drift = defect_over_steps(5, 300, 4, np.random.default_rng(0), "float32", guarded=True)
     assert at[-1] == 300 and (drift <= 5 * 5**0.5 * np.finfo(np.float32).eps).all()
     free = margin_steps(np.array([0.01, 1, 10]), np.array([-1.0, 0, 2]), "margin_free")

@@ -42,13 +42,13 @@ def test_settled(number, seed):
     """The printed form fails, the correct one holds; and what is not about wording refutes the
     printed form at least once (3 and 5 by its shapes, which do not fit), unless this lacks a
     condition alone."""
-    found = BY_NUMBER[number].comparisons(seed)
-    for comparison in found:
+    comparisons = BY_NUMBER[number].comparisons(seed)
+    for comparison in comparisons:
         assert comparison.correct_holds, comparison
         assert comparison.printed_fails, comparison
         swapped = comparison._replace(printed=comparison.correct, correct=comparison.printed)
         assert comparison.printed is None or not (swapped.correct_holds or swapped.printed_fails)
-    assert number in {3, 5} | {33, 35} | WORDING or any(c.printed is not None for c in found)
+    assert number in {3, 5} | {33, 35} | WORDING or any(c.printed is not None for c in comparisons)
 
 
 def test_the_list_is_whole():
@@ -117,8 +117,8 @@ def without_learning(config, folder, draw):
 
 
 def text_alone(task, outputs, batch, original=Adding.score):
-    found = original(task, outputs, batch)
-    return {**found, "errors_hs97": found["errors_text"]}
+    score = original(task, outputs, batch)
+    return {**score, "errors_hs97": score["errors_text"]}
 
 
 PLANTED = [

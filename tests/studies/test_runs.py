@@ -383,10 +383,10 @@ def test_a_run_has_the_threads_that_were_asked_for(tmp_path, asked):
 def test_a_run_that_ends_while_it_is_looked_at_is_shown_as_ended(tmp_path):
     job, store = tiny_jobs(number=1)[0], Store(tmp_path)
     row = work.execute(job, tmp_path)
-    found = work.shown(store)
-    assert found(job)["state"] == "begun"
+    row_of = work.shown(store)
+    assert row_of(job)["state"] == "begun"
     store.append(row)
-    assert found(job)["state"] == row["state"] and not list(tmp_path.glob("unfinished/*"))
+    assert row_of(job)["state"] == row["state"] and not list(tmp_path.glob("unfinished/*"))
 
 
 class Gone(ThreadPoolExecutor):
@@ -521,11 +521,11 @@ def test_rows_are_read_once_when_one_is_added_meanwhile(tmp_path, monkeypatch):
     store, jobs, reads, rows = Store(tmp_path), tiny_jobs(number=9), [], Store.rows
     row = work.execute(OINIT, tmp_path)
     monkeypatch.setattr(Store, "rows", lambda self: (reads.append(1), rows(self))[1])
-    found = work.shown(store)
+    row_of = work.shown(store)
     store.append(row)
     del reads[:]
-    assert [found(job) for job in jobs] == [None] * 9 and len(reads) == 1
-    assert found(OINIT)["key"] == row["key"]
+    assert [row_of(job) for job in jobs] == [None] * 9 and len(reads) == 1
+    assert row_of(OINIT)["key"] == row["key"]
 
 
 def test_an_error_of_a_worker_names_its_machine(tmp_path, monkeypatch):
@@ -552,14 +552,14 @@ def test_only_takes_every_run_that_status_shows(climbed, tmp_path, monkeypatch, 
 
 
 def test_processes_of_the_caller_go_on(tmp_path):
-    own = get_context("spawn").Process(target=time.sleep, args=(600,))
-    own.start()
+    process = get_context("spawn").Process(target=time.sleep, args=(600,))
+    process.start()
     try:
         assert run(study_of([OINIT]), Store(tmp_path)) == {}
-        assert own.is_alive()
+        assert process.is_alive()
     finally:
-        own.kill()
-        own.join()
+        process.kill()
+        process.join()
 
 
 def test_a_row_has_the_commit_at_the_beginning_of_its_run(tmp_path, monkeypatch):

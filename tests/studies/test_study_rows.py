@@ -337,7 +337,7 @@ def test_no_file_takes_the_place_of_a_closed_stream(closed):
     assert done.returncode == 3 - closed.count("-")
 
 
-SEEDS = Study("seeds", "", lambda found, seeds, quick: tiny_jobs(number=seeds), lambda *ask: "")
+SEEDS = Study("seeds", "", lambda row_of, seeds, quick: tiny_jobs(number=seeds), lambda *ask: "")
 
 
 class First(Executor):
@@ -365,9 +365,9 @@ def lines(store):
 def steps(monkeypatch):
     """The steps of all runs so far, without those that are tried and forgotten."""
     monkeypatch.setattr(loop, "_try", lambda *given: None)
-    made, step = [], loop.step
-    monkeypatch.setattr(loop, "step", lambda *given: (made.append(1), step(*given))[1])
-    return made
+    calls, step = [], loop.step
+    monkeypatch.setattr(loop, "step", lambda *given: (calls.append(1), step(*given))[1])
+    return calls
 
 
 @contextmanager
@@ -388,12 +388,12 @@ def done(tmp_path):
 
 
 def test_a_repetition_goes_on_after_an_interruption(done):
-    before, told = results(done), []
+    before, reports = results(done), []
     with pytest.raises(KeyboardInterrupt):
         run(SEEDS, done, executor=First(), repeat=True, tell=interrupted)
     assert lines(done) == 4 and "2 runs are still to be made again" in status(SEEDS, done)
-    assert make(SEEDS, done, tell=told.append) == {} and lines(done) == 4
-    assert told == ["2 runs are still to be made again; --repeat goes on with them"]
+    assert make(SEEDS, done, tell=reports.append) == {} and lines(done) == 4
+    assert reports == ["2 runs are still to be made again; --repeat goes on with them"]
     assert make(SEEDS, done, repeat=True) == {}
     assert lines(done) == 6 and not done.again.exists()
     assert "made again" not in status(SEEDS, done)
@@ -432,11 +432,11 @@ def test_a_repetition_of_a_study_that_is_not_done_ends(tmp_path, steps, most):
         work.execute(begun, store.folder)
     assert "made again" not in status(SEEDS, store)
     for _ in range(2 // most):
-        told = []
+        reports = []
 
         def after(text):
-            told.append(text)
-            if len(told) == most:
+            reports.append(text)
+            if len(reports) == most:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
@@ -467,10 +467,10 @@ def test_a_run_is_repeated_whatever_its_row_is_called(done):
     assert lines(done) == 4 and done.rows()[tiny_jobs()[1].key]["name"] == "new seed 1"
 
 
-def ladder(found, seeds, quick):
+def ladder(row_of, seeds, quick):
     """Each of three runs is wanted if the one before it is solved."""
     for job in tiny_jobs():
-        if (row := found(job)) is None:
+        if (row := row_of(job)) is None:
             return [job]
         if row["state"] != "solved":
             return []

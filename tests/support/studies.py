@@ -63,10 +63,10 @@ def make(study, store, **options):
 
 
 def without_times(row):
-    kept = {name: value for name, value in row.items() if name not in TIMES}
+    result = {name: value for name, value in row.items() if name not in TIMES}
     for part in ("best", "final"):
-        kept[part] = {name: value for name, value in row[part].items() if name != "seconds"}
-    return kept
+        result[part] = {name: value for name, value in row[part].items() if name != "seconds"}
+    return result
 
 
 def results(store):

@@ -120,14 +120,14 @@ def test_standardised_pixels(small, name, scaling):
     images, _ = small
     task = make_task(name, scaling=scaling, validation=5, dtype="float64")
     source = {"validation": images["train"][18:], "test": images["test"]}
-    for split, own in source.items():
-        basis = (own if scaling == "code" else images["train"][:18]).astype(float)
+    for split, pixels in source.items():
+        basis = (pixels if scaling == "code" else images["train"][:18]).astype(float)
         mean = basis.sum(axis=0) / len(basis)
         spread = (((basis - mean) ** 2).sum(axis=0) / len(basis)) ** 0.5
         (batch,) = task.evaluation(0, 0, split)
         x = flat(task, batch.x)
         moving = spread > 1e-9
-        expected = (own - mean)[:, moving] / spread[moving]
+        expected = (pixels - mean)[:, moving] / spread[moving]
         assert abs(x[:, moving] - expected).max() < 32 * 5 * np.finfo(float).eps
         assert abs(x[:, ~moving]).max() < 32 * 255 * np.finfo(float).eps
         assert (~moving).sum() >= 3
@@ -242,12 +242,12 @@ def test_undoing_tells_a_permutation_from_its_inverse(small):
 
 
 def test_the_permutation_is_the_tasks_own(small):
-    one, two = (
+    first, second = (
         make_task("permuted-mnist"),
         make_task("permuted-mnist", permutation="randomstate-92916"),
     )
-    a, b = one.batch(0, 5, 0).x, two.batch(0, 5, 0).x
-    assert (a != b).any() and (flat(one, a) == flat(two, b)).all()
+    a, b = first.batch(0, 5, 0).x, second.batch(0, 5, 0).x
+    assert (a != b).any() and (flat(first, a) == flat(second, b)).all()
 
 
 def test_real_files_are_mnist(real):

@@ -49,7 +49,7 @@ def real(monkeypatch):
 def read(batch):
     """The lines of a batch, read from its one-hot inputs and checked step by step."""
     T, B, _ = batch.x.shape
-    found = []
+    lines = []
     for b in range(B):
         shown = [SYMBOLS[int(np.flatnonzero(batch.x[t, b])[0])] for t in range(T)]
         assert (batch.x[:, b].sum(axis=1) == 1).all() and (batch.x[:, b].max(axis=1) == 1).all()
@@ -58,9 +58,9 @@ def read(batch):
         targets = [SYMBOLS[y] for y in batch.y[:, b]]
         assert targets == shown[1:] + ["<unk>"]
         assert batch.mask[:, b].tolist() == [t <= end + 1 for t in range(T)]
-        found.append("".join(shown[:end]))
+        lines.append("".join(shown[:end]))
     assert batch.mask[-1].any()  # no step that no line needs
-    return found
+    return lines
 
 
 def test_symbols():
@@ -134,10 +134,10 @@ def test_evaluation_is_the_whole_split(small):
 
 
 def test_same_seed_same_bits(small):
-    one, two = make_task("ptb").batch(5, 4, 1), make_task("ptb").batch(5, 4, 1)
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(one, two))
+    first, second = make_task("ptb").batch(5, 4, 1), make_task("ptb").batch(5, 4, 1)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(first, second))
     rest = next(make_task("ptb").batches(4, 1, start=5))
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(one, rest))
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(first, rest))
 
 
 @pytest.mark.parametrize("order", ptb.ORDERS)
@@ -196,10 +196,10 @@ def test_figures_with_and_without_the_ends(small):
     (batch,) = task.evaluation(0, 0, "test")
     rng = np.random.default_rng(0)
     outputs = rng.normal(size=(*batch.y.shape, 49)) + 2 * np.eye(49)[batch.y]
-    found, expected = task.metrics(task.score(outputs, batch)), naive_figures(outputs, batch)
-    assert found.keys() == expected.keys()
+    figures, expected = task.metrics(task.score(outputs, batch)), naive_figures(outputs, batch)
+    assert figures.keys() == expected.keys()
     for name, value in expected.items():  # sums of some 30 terms near 5, each a few roundings off
-        assert abs(found[name] - value) < 100 * np.finfo(float).eps * 5
+        assert abs(figures[name] - value) < 100 * np.finfo(float).eps * 5
     steps = sum(len(text) for text in TEXTS["test"])
     score = task.score(outputs, batch)
     assert (score["count"], score["end_count"]) == (steps, 2 * len(TEXTS["test"]))
@@ -210,11 +210,11 @@ def test_what_is_masked_does_not_count(small):
     (batch,) = task.evaluation(0, 0, "test")
     outputs = np.eye(49)[batch.y] * 50
     outputs[~batch.mask] = np.nan
-    found = task.metrics(task.score(outputs, batch))
-    assert found["accuracy"] == found["accuracy_with_ends"] == 1 and found["bpc"] < 1e-9
+    figures = task.metrics(task.score(outputs, batch))
+    assert figures["accuracy"] == figures["accuracy_with_ends"] == 1 and figures["bpc"] < 1e-9
     outputs[0, 0] = np.nan
     assert task.metrics(task.score(outputs, batch))["accuracy"] < 1
-    assert not task.solved(found)
+    assert not task.solved(figures)
 
 
 def test_missing_files_say_what_to_get(small):

@@ -35,8 +35,8 @@ def symbols_of(x):
     return symbols
 
 
-def same_bits(one, two):
-    return one.x.tobytes() == two.x.tobytes() and one.y.tobytes() == two.y.tobytes()
+def same_bits(first, second):
+    return first.x.tobytes() == second.x.tobytes() and first.y.tobytes() == second.y.tobytes()
 
 
 def read_temporal_order(x, starts):
@@ -44,11 +44,11 @@ def read_temporal_order(x, starts):
     T, B, _ = x.shape
     q, symbols, classes = T // 10, symbols_of(x), []
     for b in range(B):
-        found = [t for t in range(T) if symbols[t][b] in (0, 1)]
-        assert len(found) == len(starts)
-        for t, start in zip(found, starts):
+        places = [t for t in range(T) if symbols[t][b] in (0, 1)]
+        assert len(places) == len(starts)
+        for t, start in zip(places, starts):
             assert int(start * T) <= t < int(start * T) + q
-        classes.append(sum(symbols[t][b] * 2**k for k, t in enumerate(found)))
+        classes.append(sum(symbols[t][b] * 2**k for k, t in enumerate(places)))
     return classes
 
 
@@ -95,11 +95,11 @@ def test_temporal_order_reads_back(name, length, size, seed):
 
 def test_floats_do_not_move_the_ranges():
     """int(.3 * T), in floats as the released code has it, is the floor of the exact product."""
-    moved = {
+    wrong = {
         start: [T for T in range(10, 3000) if int(T * float(start)) != int(T * start)]
         for start in (*STARTS["temporal-order-3bit"], Fraction(1, 2), Fraction(4, 10))
     }
-    assert not any(moved.values())
+    assert not any(wrong.values())
 
 
 @given(st.integers(2, 60), sizes, seeds)
@@ -181,13 +181,13 @@ def test_every_position_and_symbol_comes_up_equally_often():
 @pytest.mark.parametrize("name", GENERATED)
 def test_same_seed_same_bits_other_index_other_batch(name):
     task, again = make_task(name), make_task(name)
-    one, two = task.batch(7, 20, 5), again.batch(7, 20, 5)
-    assert same_bits(one, two) and same_bits(one, next(again.batches(20, 5, start=7)))
-    assert one.x.flags.c_contiguous and one.mask is None
+    first, second = task.batch(7, 20, 5), again.batch(7, 20, 5)
+    assert same_bits(first, second) and same_bits(first, next(again.batches(20, 5, start=7)))
+    assert first.x.flags.c_contiguous and first.mask is None
     others = [task.batch(8, 20, 5), task.batch(7, 20, 6), task.batch(0, 20, 5)]
-    assert all(one.x.tobytes() != other.x.tobytes() for other in others)
+    assert all(first.x.tobytes() != other.x.tobytes() for other in others)
     wide = make_task(name, dtype="float64").batch(7, 20, 5)
-    assert (wide.x == one.x).all() and wide.x.dtype == np.float64
+    assert (wide.x == first.x).all() and wide.x.dtype == np.float64
 
 
 def test_evaluations_share_nothing_with_training_or_each_other():
