@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
 
+from refnet.runs.read import Record
+
 __all__ = [
     "ONE_RUN",
     "REPEATED",
@@ -150,12 +152,12 @@ def stated(findings: Iterable[Finding], rows: Rows) -> list[str]:
     return [ONE_RUN * (verdict is Verdict.ONE_RUN) + text for verdict, text in verdicts if verdict]
 
 
-def _lasted(row: dict[str, Any]) -> float:
+def _lasted(row: Record) -> float:
     """The logarithm of the iterations, for a run that did not solve its task a lower bound."""
     return log(row["iterations"])
 
 
-def _took(row: dict[str, Any]) -> float | None:
+def _took(row: Record) -> float | None:
     return _lasted(row) if row["state"] == "solved" else None
 
 

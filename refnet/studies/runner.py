@@ -29,6 +29,7 @@ from refnet.arguments import whole
 from refnet.process import serving, settle, starting, stop
 from refnet.runs.files import described, discard, naming
 from refnet.runs.folder import BusyError
+from refnet.runs.read import Record
 from refnet.studies.jobs import Job
 from refnet.studies.progress import jobs_of, progress
 from refnet.studies.store import Store
@@ -173,7 +174,7 @@ class _Runs:
         """The runs that there are, whether or not they are to be made again."""
         return jobs_of(self.study, partial(self.store.done, rows=self.rows), *self.sizes)
 
-    def row_of(self, job: Job) -> dict[str, Any] | None:
+    def row_of(self, job: Job) -> Record | None:
         """The row of a run that is done, and not to be made again."""
         return None if job.key in self.marks else self.store.done(job, self.rows)
 
@@ -223,7 +224,7 @@ class _Runs:
             "version of refnet; install this one there"
         )
 
-    def add(self, job: Job, row: dict[str, Any]) -> None:
+    def add(self, job: Job, row: Record) -> None:
         """Add the row of a run that has ended."""
         if self.repeat:
             self.rows[job.key] = row
@@ -351,7 +352,7 @@ def _why(error: BaseException, remote: bool) -> str:
     )
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: Record) -> str:
     return (
         f"{row['name']}: {row.get('state', 'done')}"
         + (f" after {row['iterations']} iterations" if "iterations" in row else "")
