@@ -94,19 +94,6 @@ def test_a_file_that_was_saved_otherwise_is_refused_and_left_alone(whole, change
     assert whole.path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "last",
-    [b'{"key": "x", "settings": {}, "sha256": "0"}', b'{"key": "x"}', b"\xff", b"key", b"{}\r{}"],
-)
-def test_a_last_line_that_no_kill_leaves_is_not_cut_off(whole, last):
-    with open(whole.path, "ab") as file:
-        file.write(last)
-    before = whole.path.read_bytes()
-    with pytest.raises(FileError):
-        whole.append({"key": "more", "settings": {}})
-    assert whole.path.read_bytes() == before
-
-
 def test_a_row_of_other_settings_is_replaced(whole):
     whole.append({"key": "x", "settings": {"rate": 1}, "made": "before"})
     whole.append({"key": "x", "settings": {"rate": 2}, "made": "then"})
@@ -116,26 +103,32 @@ def test_a_row_of_other_settings_is_replaced(whole):
 
 
 @pytest.mark.parametrize(
-    "line, message",
+    "data, message",
     [
-        (b'{"key"', "Expecting"),
-        (b"[" * 100_000, "nested more than"),
-        (b"{}", "not a row; need"),
-        (b'{"key": "x", "settings": {}, "mean": NaN}', "not JSON compliant"),
-        (b'{"key": 3, "settings": {}}', "not a row; need"),
-        (b'{"key": "x"}', "not a row; need"),
-        (b"\xff", "codec"),
+        (b'{"key"\n', "line 2: .*Expecting"),
+        (b"[" * 100_000 + b"\n", "line 2: .*nested more than"),
+        (b"{}\n", "line 2: .*not a row; need"),
+        (b'{"key": "x", "settings": {}, "mean": NaN}\n', "line 2: .*not JSON compliant"),
+        (b'{"key": 3, "settings": {}}\n', "line 2: .*not a row; need"),
+        (b'{"key": "x"}\n', "line 2: .*not a row; need"),
+        (b"\xff\n", "line 2: .*codec"),
+        (b'{"key": "x", "settings": {}, "sha256": "0"}', "line 2: does not match"),
+        (b'{"key": "x"}', "line 2: .*not a row; need"),
+        (b"\xff", "line 2: .*codec"),
+        (b"key", "line 2: .*Expecting"),
+        (b"{}\r{}", ""),
     ],
-    ids=["cut", "deep", "empty", "NaN", "number", "no settings", "bytes"],
+    ids=range(12),
 )
-def test_a_damaged_row_is_named_and_nothing_added(tmp_path, line, message):
+def test_a_damaged_row_is_named_and_nothing_added(tmp_path, data, message):
+    """Not even a last line without its end is cut off, if no kill leaves it."""
     store = Store(tmp_path)
     store.append({"key": "one", "settings": {}})
     with open(store.path, "ab") as file:
-        file.write(line + b"\n")
+        file.write(data)
     before = store.path.read_bytes()
     for call in (store.rows, lambda: store.append({"key": "two", "settings": {}})):
-        with pytest.raises(FileError, match=f"rows.jsonl: line 2: .*{message}.*; remove that line"):
+        with pytest.raises(FileError, match=f"rows.jsonl: {message}"):
             call()
     assert store.path.read_bytes() == before
 
