@@ -9,6 +9,7 @@ from functools import partial
 from refnet.studies.comparison import (
     Claim,
     Finding,
+    Quantity,
     above,
     ahead,
     below,
@@ -19,7 +20,6 @@ from refnet.studies.comparison import (
 )
 from refnet.studies.grid import accuracy, last_accuracy
 from refnet.studies.quantities import (
-    Figure,
     below_radius_1,
     best,
     characters,
@@ -82,7 +82,7 @@ _LSTM = f"{GATED}: as recorded in Table 1"
 
 
 def _above_printed(
-    label: str, printed: float, least: float, most: float, figure: Figure = accuracy
+    label: str, printed: float, least: float, most: float, figure: Quantity = accuracy
 ) -> tuple[Claim, Claim]:
     """The accuracy is that many percentage points above the printed one."""
     return between(figure, label, printed + least, printed + most)

@@ -10,7 +10,7 @@ from typing import Any
 
 from refnet.runs.read import Record
 from refnet.runs.rows import finite, table
-from refnet.studies.comparison import Finding, stated
+from refnet.studies.comparison import Finding, Quantity, stated
 from refnet.studies.jobs import Job
 from refnet.studies.study import RowOf, Study, rows_of, spread
 from refnet.training.protocols import configure
@@ -29,7 +29,7 @@ __all__ = [
     "solved_at",
 ]
 
-Figure = tuple[str, Callable[[Record], float | None], str]
+Figure = tuple[str, Quantity, str]
 """A column: its name, the figure of a row (None if the run has none), and its format."""
 
 
@@ -70,7 +70,7 @@ def ended_of(rows: list[Record]) -> list[Record]:
     return [row for row in rows if row["state"] != "begun"]
 
 
-def _summary(rows: list[Record], figure: Callable[[Record], float | None], form: str) -> str:
+def _summary(rows: list[Record], figure: Quantity, form: str) -> str:
     """A figure's values in the runs that have ended or, while none has, those so far."""
     ended = ended_of(rows)
     values = [value for row in ended or rows if (value := figure(row)) is not None]

@@ -3,14 +3,12 @@
 Checked by: tests/studies/test_findings.py.
 """
 
-from collections.abc import Callable
-
 from refnet.runs.read import Record
+from refnet.studies.comparison import Quantity
 from refnet.studies.grid import accuracy, last_accuracy
 
 __all__ = [
     "BATCH",
-    "Figure",
     "below_radius_1",
     "best",
     "characters",
@@ -26,15 +24,13 @@ __all__ = [
 BATCH = 16
 """Examples of an iteration of MNIST pixel by pixel."""
 
-Figure = Callable[[Record], float | None]
 
-
-def best(name: str, times: float = 1) -> Figure:
+def best(name: str, times: float = 1) -> Quantity:
     """A column at the run's best evaluation, by a factor."""
     return lambda row: times * row["best"][name] if name in row["best"] else None
 
 
-def final(name: str) -> Figure:
+def final(name: str) -> Quantity:
     """A column at the run's last evaluation."""
     return lambda row: row["final"].get(name)
 

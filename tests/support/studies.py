@@ -8,19 +8,9 @@ from refnet.maths.threads import get_threads
 from refnet.studies.jobs import Job
 from refnet.studies.runner import run
 from refnet.studies.study import Study
-from refnet.training.config import Config
+from support import runs
 
-TINY = Config(
-    task="temporal-order:samples=40",
-    length=10,
-    hidden=6,
-    batch=4,
-    iterations=40,
-    evaluate_every=10,
-    optimizer="rmsprop",
-    rate=0.01,
-    backend="reference",
-)
+TINY = replace(runs.TINY, iterations=40)
 TIMES = ("seconds", "environment", "commit", "code", "repetition", "threads")
 
 
