@@ -464,8 +464,8 @@ def test_an_option_that_cannot_be_followed_is_refused(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_the_whole_and_each_run_have_their_time_left(tmp_path):
-    jobs, store = tiny_jobs(), Store(tmp_path)
+def test_the_whole_and_each_run_have_their_time_left(store):
+    jobs = tiny_jobs()
     loop.train(replace(jobs[0].config, iterations=20), store.unfinished(jobs[0].key) / "run")
     keys = {job.key: job for job in jobs}
 
@@ -493,8 +493,8 @@ def test_the_whole_and_each_run_have_their_time_left(tmp_path):
     assert text([], [jobs[0].key], {costs.kind(jobs[0]): 1e6})[0].endswith(each)
 
 
-def test_what_was_measured_is_the_time_of_runs_that_were_never_made(tmp_path):
-    jobs, store = tiny_jobs(number=2), Store(tmp_path)
+def test_what_was_measured_is_the_time_of_runs_that_were_never_made(store):
+    jobs = tiny_jobs(number=2)
     keys = {job.key: job for job in jobs}
     for measured, said in (
         ({}, "0 of 2 runs done; no time known of 2"),

@@ -152,8 +152,8 @@ def test_rows_carry_where_they_come_from(undisturbed):
     assert not list(undisturbed.folder.glob("unfinished/*"))
 
 
-def test_a_row_names_every_machine_that_its_run_has_been_on(tmp_path, monkeypatch):
-    job, place = tiny_jobs()[0], Store(tmp_path).unfinished(tiny_jobs()[0].key)
+def test_a_row_names_every_machine_that_its_run_has_been_on(store, tmp_path, monkeypatch):
+    job, place = tiny_jobs()[0], store.unfinished(tiny_jobs()[0].key)
     place.mkdir(parents=True)
     loop.train(replace(job.config, iterations=20), place / "run", draw=False)
     monkeypatch.setattr(loop, "machine", lambda: "another")
@@ -170,34 +170,32 @@ def test_nothing_is_done_twice(undisturbed, monkeypatch):
     assert undisturbed.path.read_bytes() == before
 
 
-def test_what_fails_is_told_and_the_rest_is_done(tmp_path):
+def test_what_fails_is_told_and_the_rest_is_done(store):
     jobs = [*tiny_jobs(number=1), orthogonal_start("bad", distribution="x")]
     study = study_of(jobs)
-    failed = make(study, Store(tmp_path))
+    failed = make(study, store)
     assert list(failed) == ["bad"] and "ValueError" in failed["bad"]
-    assert list(Store(tmp_path).rows()) == [jobs[0].key]
-    assert "| bad " in status(study, Store(tmp_path)) and "not run" in status(
-        study, Store(tmp_path)
-    )
+    assert list(store.rows()) == [jobs[0].key]
+    assert "| bad " in status(study, store) and "not run" in status(study, store)
 
 
-def test_a_run_that_kills_its_process_fails_alone(tmp_path, monkeypatch):
+def test_a_run_that_kills_its_process_fails_alone(store, monkeypatch):
     """However often its process dies, the runs that wait, or work beside it, are made."""
     monkeypatch.setattr(runner, "DEATHS", 1)
     study = study_of([DEADLY, *(orthogonal_start(f"seed {seed}", seed) for seed in range(2))])
     reports = []
-    failed = run(study, Store(tmp_path), executor=2, tell=reports.append)
+    failed = run(study, store, executor=2, tell=reports.append)
     assert list(failed) == ["deadly"] and failed["deadly"].startswith(
         "its process was killed 2 times (A process in the process pool was terminated abruptly"
     )
-    assert {row["name"] for row in Store(tmp_path).rows().values()} == {"seed 0", "seed 1"}
+    assert {row["name"] for row in store.rows().values()} == {"seed 0", "seed 1"}
     assert [line[:9] for line in reports if line[0] == "["][0] in ("[2 to go]", "[1 to go]")
 
 
-def test_a_run_that_another_process_ends_in_between_has_not_failed(tmp_path, monkeypatch):
+def test_a_run_that_another_process_ends_in_between_has_not_failed(store, tmp_path, monkeypatch):
     """One process has made a run; before it adds the row and removes the run's folder, a second
     one begins to go on with it."""
-    job, store = tiny_jobs(number=1)[0], Store(tmp_path)
+    job = tiny_jobs(number=1)[0]
     row = work.execute(job, tmp_path)
     resume = loop.resume
 
@@ -242,7 +240,7 @@ def test_the_commit_is_that_of_the_package_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
-def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch):
+def test_a_run_that_diverges_is_a_result(store, tmp_path, monkeypatch):
     job = Job("wild", replace(TINY, activation="relu", optimizer="sgd", rate=1e30))
     row = work.execute(job, tmp_path)
     assert row["state"] == "diverged" and "not finite" in row["reason"] and row["best"] == {}
@@ -259,12 +257,12 @@ def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch):
     late = work.execute(Job("late", TINY), tmp_path)
     assert late["state"] == "diverged" and late["iterations"] == TINY.evaluate_every
     assert 0 <= late["best"]["accuracy"] == late["final"]["accuracy"]
-    Store(tmp_path).append(row)
-    assert Store(tmp_path).done(job, Store(tmp_path).rows()) is not None
+    store.append(row)
+    assert store.done(job, store.rows()) is not None
 
 
 @pytest.mark.parametrize("held", [True, False], ids=["held", "begun in between"])
-def test_a_run_that_another_process_works_on_is_asked_for_again(tmp_path, monkeypatch, held):
+def test_a_run_that_another_process_works_on_is_asked_for_again(store, monkeypatch, held):
     calls, train = [], work.loop.train
 
     def busy_first(job, *rest):
@@ -281,14 +279,14 @@ def test_a_run_that_another_process_works_on_is_asked_for_again(tmp_path, monkey
     monkeypatch.setattr(runner, "execute", busy_first)
     if not held:
         monkeypatch.setattr(work.loop, "train", late)
-    assert make(tiny_study(number=1), Store(tmp_path)) == {}
-    assert len(calls) == 2 and len(Store(tmp_path).rows()) == 1
+    assert make(tiny_study(number=1), store) == {}
+    assert len(calls) == 2 and len(store.rows()) == 1
 
 
-def test_the_comparison_sees_a_run_that_started_anew_with_another_seed(tmp_path, undisturbed):
+def test_the_comparison_sees_a_run_that_started_anew_with_another_seed(store, undisturbed):
     rows = results(undisturbed)
-    make(tiny_study(iterations=41), Store(tmp_path))
-    assert [row["best"] for row in results(Store(tmp_path)).values()] != [
+    make(tiny_study(iterations=41), store)
+    assert [row["best"] for row in results(store).values()] != [
         row["best"] for row in rows.values()
     ]
 
@@ -348,8 +346,8 @@ def _edited(folder):
         _edited,
     ],
 )
-def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(tmp_path, damage):
-    jobs, store = tiny_jobs(), Store(tmp_path)
+def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(store, damage):
+    jobs = tiny_jobs()
     for job in jobs[:2]:
         loop.train(replace(job.config, iterations=20), store.unfinished(job.key) / "run")
     folder = store.unfinished(jobs[0].key) / "run"
@@ -372,16 +370,16 @@ def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(tmp_path, damage):
 
 
 @pytest.mark.parametrize("asked", [1, 2, 1000])
-def test_a_run_has_the_threads_that_were_asked_for(tmp_path, asked):
+def test_a_run_has_the_threads_that_were_asked_for(store, asked):
     """Or all that its machine has."""
     job = Job("count", function="support.studies:count_threads", arguments={"number": 0})
-    study, store = study_of([job]), Store(tmp_path)
+    study = study_of([job])
     assert make(study, store, threads=asked) == {}
     assert store.rows()[job.key]["threads"] == min(asked, usual_threads())
 
 
-def test_a_run_that_ends_while_it_is_looked_at_is_shown_as_ended(tmp_path):
-    job, store = tiny_jobs(number=1)[0], Store(tmp_path)
+def test_a_run_that_ends_while_it_is_looked_at_is_shown_as_ended(store, tmp_path):
+    job = tiny_jobs(number=1)[0]
     row = work.execute(job, tmp_path)
     row_of = work.shown(store)
     assert row_of(job)["state"] == "begun"
@@ -400,7 +398,7 @@ class Gone(ThreadPoolExecutor):
 
 
 @pytest.mark.parametrize("kind", [Gone, ThreadPoolExecutor, ProcessPoolExecutor])
-def test_an_executor_that_has_ended_is_named(tmp_path, kind):
+def test_an_executor_that_has_ended_is_named(store, kind):
     """One that cancels what it was given, one that was closed, and one that lost its process."""
     executor, study = kind(1), study_of([DEADLY])
     if kind is ThreadPoolExecutor:
@@ -413,7 +411,7 @@ def test_an_executor_that_has_ended_is_named(tmp_path, kind):
             ".* Start it and this study again",
         ),
     ):
-        run(study, Store(tmp_path), executor=executor)
+        run(study, store, executor=executor)
     with pytest.raises(CancelledError):
         Gone(1).submit().result()
 
@@ -486,14 +484,14 @@ def test_a_new_folder_with_the_number_of_the_old_one_is_not_taken_for_it(tmp_pat
     assert not store.path.exists()
 
 
-def test_a_folder_in_which_no_row_can_be_written_is_refused_before_a_run(tmp_path, monkeypatch):
+def test_a_folder_in_which_no_row_can_be_written_is_refused_before_a_run(store, monkeypatch):
     def refused(self):
         raise PermissionError(13, "Permission denied", str(self.folder / ".lock"))
 
     monkeypatch.setattr(Store, "held", refused)
     CALLS.clear()
     with pytest.raises(PermissionError):
-        make(slow_study(), Store(tmp_path))
+        make(slow_study(), store)
     assert CALLS == []
 
 
@@ -517,8 +515,8 @@ def test_a_run_that_another_process_has_ended_is_not_waited_for(tmp_path, monkey
     assert len(asked) <= 5
 
 
-def test_rows_are_read_once_when_one_is_added_meanwhile(tmp_path, monkeypatch):
-    store, jobs, reads, rows = Store(tmp_path), tiny_jobs(number=9), [], Store.rows
+def test_rows_are_read_once_when_one_is_added_meanwhile(store, tmp_path, monkeypatch):
+    jobs, reads, rows = tiny_jobs(number=9), [], Store.rows
     row = work.execute(OINIT, tmp_path)
     monkeypatch.setattr(Store, "rows", lambda self: (reads.append(1), rows(self))[1])
     row_of = work.shown(store)
@@ -528,10 +526,10 @@ def test_rows_are_read_once_when_one_is_added_meanwhile(tmp_path, monkeypatch):
     assert row_of(OINIT)["key"] == row["key"]
 
 
-def test_an_error_of_a_worker_names_its_machine(tmp_path, monkeypatch):
+def test_an_error_of_a_worker_names_its_machine(store, monkeypatch):
     monkeypatch.setattr(work.platform, "node", lambda: "far-away")
     monkeypatch.setattr(work, "_note_code", lambda folder, function: (folder / "x").read_text())
-    failed = make(slow_study(1), Store(tmp_path))
+    failed = make(slow_study(1), store)
     assert failed["slow 0"].endswith("; check the name (on far-away)")
 
 
@@ -551,11 +549,11 @@ def test_only_takes_every_run_that_status_shows(climbed, tmp_path, monkeypatch, 
     assert cli.main([*words, name]) == 0 and [job.name for job in ran] == [name]
 
 
-def test_processes_of_the_caller_go_on(tmp_path):
+def test_processes_of_the_caller_go_on(store):
     process = get_context("spawn").Process(target=time.sleep, args=(600,))
     process.start()
     try:
-        assert run(study_of([OINIT]), Store(tmp_path)) == {}
+        assert run(study_of([OINIT]), store) == {}
         assert process.is_alive()
     finally:
         process.kill()
@@ -570,9 +568,9 @@ def test_a_row_has_the_commit_at_the_beginning_of_its_run(tmp_path, monkeypatch)
     assert work.execute(job, tmp_path)["commit"] == "after 0 calls" and CALLS == [0]
 
 
-def test_a_study_without_workers_is_refused(tmp_path):
+def test_a_study_without_workers_is_refused(store):
     with pytest.raises(ValueError, match="executor is 0; need at least 1"):
-        run(tiny_study(), Store(tmp_path), executor=0)
+        run(tiny_study(), store, executor=0)
 
 
 @pytest.fixture
@@ -649,9 +647,9 @@ def test_the_command_that_measures_is_one_that_does(tmp_path, capsys, monkeypatc
     assert "no time is known" not in capsys.readouterr().out
 
 
-def test_what_a_kill_leaves_of_a_run_that_is_done_is_removed(tmp_path):
+def test_what_a_kill_leaves_of_a_run_that_is_done_is_removed(store):
     """Between its row and the removal of its folder; but not of a run that is made again."""
-    store, study = Store(tmp_path), slow_study(2)
+    study = slow_study(2)
     assert run(study, store) == {}
     keys = [job.key for job in study.jobs(lambda job: None, 1, False)]
     for key in (*keys, "another"):

@@ -49,8 +49,7 @@ def whole(tmp_path):
 @pytest.mark.parametrize(
     "torn", [b"{", b'{"key": "abc', b'{"key": "abc"', b'{"key": "ab\0\0', b"\0" * 9]
 )
-def test_a_torn_line_does_not_count_and_is_cut_off(tmp_path, torn):
-    store = Store(tmp_path)
+def test_a_torn_line_does_not_count_and_is_cut_off(store, torn):
     store.append({"key": "one", "settings": {}})
     with open(store.path, "ab") as file:
         file.write(torn)
@@ -120,9 +119,8 @@ def test_a_row_of_other_settings_is_replaced(whole):
     ],
     ids=range(12),
 )
-def test_a_damaged_row_is_named_and_nothing_added(tmp_path, data, message):
+def test_a_damaged_row_is_named_and_nothing_added(store, data, message):
     """Not even a last line without its end is cut off, if no kill leaves it."""
-    store = Store(tmp_path)
     store.append({"key": "one", "settings": {}})
     with open(store.path, "ab") as file:
         file.write(data)
@@ -152,31 +150,30 @@ def test_a_changed_row_is_noticed(whole, change):
         whole.rows()
 
 
-def test_rows_are_bounded_in_size(tmp_path, monkeypatch):
-    store = Store(tmp_path)
+def test_rows_are_bounded_in_size(store, monkeypatch):
     store.append({"key": "one", "settings": {}})
     monkeypatch.setattr("refnet.studies.store.LIMIT", 10)
     with pytest.raises(FileError, match="need at most 10; put back a whole copy of it"):
         store.rows()
 
 
-def test_many_append_at_once(tmp_path):
+def test_many_append_at_once(store):
     """Threads, each with a store of its own: every row is there, once."""
 
     def add(number):
-        Store(tmp_path).append({"key": str(number % 20), "settings": {}})
+        Store(store.folder).append({"key": str(number % 20), "settings": {}})
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(add, range(40)))
-    assert {*Store(tmp_path).rows()} == {str(n) for n in range(20)}
-    assert len(Store(tmp_path).path.read_bytes().splitlines()) == 20
+    assert {*store.rows()} == {str(n) for n in range(20)}
+    assert len(store.path.read_bytes().splitlines()) == 20
 
 
 JOB = orthogonal_start("uniform")
 STUDY = study_of([JOB])
 
 
-def test_a_worker_of_another_version_fails_and_is_not_asked_for_ever(tmp_path, monkeypatch):
+def test_a_worker_of_another_version_fails_and_is_not_asked_for_ever(store, monkeypatch):
     monkeypatch.setattr(
         runner,
         "execute",
@@ -186,13 +183,13 @@ def test_a_worker_of_another_version_fails_and_is_not_asked_for_ever(tmp_path, m
             "settings": {**job.settings, "runs": 3},
         },
     )
-    failed = make(STUDY, Store(tmp_path))
+    failed = make(STUDY, store)
     assert "other settings: the worker has another version of refnet" in failed[JOB.name]
-    assert Store(tmp_path).rows() == {}
+    assert store.rows() == {}
 
 
-def test_who_finds_a_run_held_writes_nothing_in_its_folder(tmp_path):
-    folder = Store(tmp_path).unfinished(JOB.key)
+def test_who_finds_a_run_held_writes_nothing_in_its_folder(store, tmp_path):
+    folder = store.unfinished(JOB.key)
     folder.mkdir(parents=True)
     with hold(folder):
         with pytest.raises(BusyError):
@@ -200,12 +197,14 @@ def test_who_finds_a_run_held_writes_nothing_in_its_folder(tmp_path):
         assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
-def test_a_run_that_ended_while_its_folder_was_waited_for_is_not_made_again(tmp_path, monkeypatch):
+def test_a_run_that_ended_while_its_folder_was_waited_for_is_not_made_again(
+    store, tmp_path, monkeypatch
+):
     other = {"key": JOB.key, "name": JOB.name, "settings": JOB.settings, "mean": -1.0}
 
     @contextmanager
     def ended(folder):
-        Store(tmp_path).append(other)
+        store.append(other)
         with hold(folder):
             yield
 
@@ -213,7 +212,7 @@ def test_a_run_that_ended_while_its_folder_was_waited_for_is_not_made_again(tmp_
     assert work.execute(JOB, tmp_path)["mean"] == -1
 
 
-def test_what_a_run_has_made_is_kept_until_there_is_a_row(tmp_path, monkeypatch):
+def test_what_a_run_has_made_is_kept_until_there_is_a_row(store, tmp_path, monkeypatch):
     """And names the machine that it was made on, not that of a later process."""
     row = work.execute(JOB, tmp_path)
     assert row["machines"] == [machine()]
@@ -221,8 +220,8 @@ def test_what_a_run_has_made_is_kept_until_there_is_a_row(tmp_path, monkeypatch)
     monkeypatch.setattr(work, "import_module", None)  # would raise
     again = work.execute(JOB, tmp_path)
     assert {**again, "environment": 0} == {**row, "environment": 0}
-    Store(tmp_path).append(row)
-    assert not Store(tmp_path).unfinished(JOB.key).exists()
+    store.append(row)
+    assert not store.unfinished(JOB.key).exists()
 
 
 KEPT = {"key": JOB.key, "settings": JOB.settings, "made": {"mean": 1}}
@@ -253,25 +252,25 @@ KEPT = {"key": JOB.key, "settings": JOB.settings, "made": {"mean": 1}}
         "changed",
     ],
 )
-def test_what_was_made_is_never_taken_from_a_damaged_file(tmp_path, text):
-    folder = Store(tmp_path).unfinished(JOB.key)
+def test_what_was_made_is_never_taken_from_a_damaged_file(store, tmp_path, text):
+    folder = store.unfinished(JOB.key)
     folder.mkdir(parents=True)
     (folder / "made.json").write_bytes(text)
     with pytest.raises(FileError, match="made.json: .*; remove .*, and it is made again"):
         work.execute(JOB, tmp_path)
-    assert (folder / "made.json").read_bytes() == text and not Store(tmp_path).rows()
+    assert (folder / "made.json").read_bytes() == text and not store.rows()
 
 
-def test_a_foreign_list_of_codes_is_refused(tmp_path):
-    folder = Store(tmp_path).unfinished(JOB.key)
+def test_a_foreign_list_of_codes_is_refused(store, tmp_path):
+    folder = store.unfinished(JOB.key)
     folder.mkdir(parents=True)
     (folder / "code").write_text("something else\n")
     with pytest.raises(FileError, match="code: is no list of digests .*; remove the file"):
         work.execute(JOB, tmp_path)
 
 
-def test_runs_that_nobody_can_measure_are_said_to_be_short(tmp_path):
-    assert "still to compute: 1 of minutes each\n" in status(STUDY, Store(tmp_path))
+def test_runs_that_nobody_can_measure_are_said_to_be_short(store):
+    assert "still to compute: 1 of minutes each\n" in status(STUDY, store)
 
 
 @pytest.mark.parametrize("row", [{"state": "begun", "of": 9}, {"state": "diverged"}])
@@ -395,8 +394,8 @@ def test_a_repetition_goes_on_after_an_interruption(done):
 
 
 @pytest.mark.parametrize("seeds", [3, 1], ids=["done", "begun"])
-def test_of_a_repetition_only_what_failed_is_left(tmp_path, monkeypatch, seeds):
-    store, train, names = Store(tmp_path), work._train, []
+def test_of_a_repetition_only_what_failed_is_left(store, monkeypatch, seeds):
+    train, names = work._train, []
     assert make(SEEDS, store, seeds=seeds) == {}
 
     def failing(job, *rest):
@@ -416,9 +415,8 @@ def test_of_a_repetition_only_what_failed_is_left(tmp_path, monkeypatch, seeds):
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_a_repetition_of_a_study_that_is_not_done_ends(tmp_path, steps, most):
+def test_a_repetition_of_a_study_that_is_not_done_ends(store, steps, most):
     """Interrupted again and again, it makes every run that was done once more, and the others."""
-    store = Store(tmp_path)
     assert make(SEEDS, store, seeds=1) == {}
     begun = tiny_jobs()[2]
     with stopped_after(steps, 65):
@@ -495,10 +493,7 @@ def killed(monkeypatch, store, before=False):
         make(LADDER, store, repeat=True)
 
 
-def test_a_ladder_that_ends_earlier_leaves_nothing_after_an_interruption(
-    tmp_path, monkeypatch, state
-):
-    store = Store(tmp_path)
+def test_a_ladder_that_ends_earlier_leaves_nothing_after_an_interruption(store, monkeypatch, state):
     assert make(LADDER, store) == {}
     state[0] = "finished"
     for before in (True, False):
@@ -507,9 +502,9 @@ def test_a_ladder_that_ends_earlier_leaves_nothing_after_an_interruption(
     assert lines(store) == 4 and not store.again.exists()
 
 
-def test_a_ladder_that_climbs_higher_goes_on_after_an_interruption(tmp_path, monkeypatch, state):
+def test_a_ladder_that_climbs_higher_goes_on_after_an_interruption(store, monkeypatch, state):
     """At any place: after a row was added, too, before the next run has begun."""
-    store, state[0] = Store(tmp_path), "finished"
+    state[0] = "finished"
     assert make(LADDER, store) == {} and lines(store) == 1
     state[0] = "solved"
     for count in (2, 3, 4):
@@ -584,10 +579,9 @@ def test_status_says_how_far_a_repetition_is(done):
     assert "2 runs are still to be made again (--repeat)\n" in text
 
 
-def test_runners_at_once_make_every_run_once(tmp_path, monkeypatch):
+def test_runners_at_once_make_every_run_once(store, tmp_path, monkeypatch):
     """On one folder, whose locks hold between threads too; and so do repetitions."""
     monkeypatch.setattr(runner, "PAUSE", 0.01)
-    store = Store(tmp_path)
     CALLS.clear()
     assert make_at_once(slow_study(), store) == [{}] * 3 and sorted(CALLS) == [0, 1, 2, 3]
     rows = store.rows().values()
