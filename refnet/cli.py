@@ -17,7 +17,7 @@ from refnet.arguments import SEED, whole
 from refnet.check.cli import add_commands
 from refnet.explain.cli import add_commands as add_explanations
 from refnet.process import endings
-from refnet.runs.files import named, printable, told
+from refnet.runs.files import described, named, printable
 from refnet.studies.cli import add_command as add_study
 from refnet.version import __version__
 
@@ -131,7 +131,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _one_line(error: Exception) -> str:
-    said = told(error)
+    said = described(error)
     if (
         isinstance(
             error, (ArithmeticError, ImportError, MemoryError, OSError, TypeError, ValueError)
@@ -296,7 +296,7 @@ def _train(args: argparse.Namespace) -> int:
                         raise
                     folder = _new_folder(config)  # another process has just taken the name
     except train.NotFiniteError as error:
-        print(f"refnet train: {told(error)}", file=sys.stderr)
+        print(f"refnet train: {described(error)}", file=sys.stderr)
         return 3
     finally:
         for number, handler in previous.items():

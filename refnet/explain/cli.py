@@ -55,7 +55,6 @@ def add_commands(commands: Any) -> None:
     returns the exit status."""
     explain = _add(
         commands,
-        "explain",
         _explain,
         "compute and draw the papers' mathematics",
         EXPLAIN,
@@ -72,7 +71,6 @@ def add_commands(commands: Any) -> None:
     )
     analyse = _add(
         commands,
-        "analyse",
         _analyse,
         "show a trained run: matrices, gradient flow, memory",
         ANALYSE,
@@ -82,7 +80,6 @@ def add_commands(commands: Any) -> None:
     analyse.add_argument("folder", type=named, metavar="FOLDER", help="a run folder")
     compare = _add(
         commands,
-        "compare",
         _compare,
         "show several runs side by side",
         COMPARE,
@@ -90,9 +87,18 @@ def add_commands(commands: Any) -> None:
         "curves.",
     )
     compare.add_argument("folders", nargs="+", type=named, metavar="FOLDER", help="run folders")
+    errata = _add_errata(commands)
+    for command in (explain, errata):
+        command.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
+    for command in (explain, analyse, compare):
+        command.add_argument(
+            "--figure", type=target, metavar="FILE", help="draw it, as .png or .svg"
+        )
+
+
+def _add_errata(commands: Any) -> argparse.ArgumentParser:
     errata = _add(
         commands,
-        "errata",
         _errata,
         "list the papers' errata and check them",
         ERRATA,
@@ -111,24 +117,19 @@ def add_commands(commands: Any) -> None:
         help="run every check; exit with status 1 if an erratum is not settled",
     )
     errata.add_argument("--markdown", action="store_true", help="print the page ERRATA.md")
-    for command in (explain, errata):
-        command.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
-    for command in (explain, analyse, compare):
-        command.add_argument(
-            "--figure", type=target, metavar="FILE", help="draw it, as .png or .svg"
-        )
+    return errata
 
 
 def _add(
     commands: Any,
-    name: str,
     run: Callable[[argparse.Namespace], int],
     summary: str,
     examples: str,
     description: str,
 ) -> argparse.ArgumentParser:
+    """The parser of the command that ``run`` is named after."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        name,
+        run.__name__[1:],
         help=summary,
         epilog=examples,
         description=description,

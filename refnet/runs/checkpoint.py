@@ -28,13 +28,13 @@ import hashlib
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from refnet.batch import Params
 from refnet.runs.files import argument, write_atomically
-from refnet.runs.read import DAMAGE, json_of
+from refnet.runs.read import DAMAGE, Record, json_of
 from refnet.runs.rows import plain
 from refnet.runs.unpack import npz_of
 
@@ -53,11 +53,11 @@ class Checkpoint(NamedTuple):
     other files, and in a checkpoint that was read "config", the settings."""
 
     groups: dict[str, Params]
-    position: dict[str, Any]
-    record: dict[str, Any] = {}
+    position: Record
+    record: Record = {}
 
 
-def _digest(arrays: Params, meta: dict[str, Any]) -> str:
+def _digest(arrays: Params, meta: Record) -> str:
     digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for name in sorted(arrays):
         value = np.ascontiguousarray(arrays[name])
@@ -66,7 +66,7 @@ def _digest(arrays: Params, meta: dict[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def save(path: Path, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
+def save(path: Path, checkpoint: Checkpoint, config: Record) -> None:
     """Write the checkpoint atomically: a crash leaves the previous one in place.
 
     Raises CheckpointError if the present one is of a later iteration: another process wrote it.
@@ -105,15 +105,13 @@ def save(path: Path, checkpoint: Checkpoint, config: dict[str, Any]) -> None:
     write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
-def peek(path: Path) -> dict[str, Any]:
+def peek(path: Path) -> Record:
     """The position alone, without its arrays and without a check of its digest.
 
     Raises OSError or ValueError if there is none, or none that can be read.
     """
     try:
-        position: dict[str, Any] = json_of(str(npz_of(path, only="meta")["meta"]).encode())[
-            "position"
-        ]
+        position: Record = json_of(str(npz_of(path, only="meta")["meta"]).encode())["position"]
         if type(position["iteration"]) is not int:
             raise TypeError("the iteration is no whole number")
     except (KeyError, TypeError, *DAMAGE) as error:
@@ -123,7 +121,7 @@ def peek(path: Path) -> dict[str, Any]:
     return position
 
 
-def load(path: Path, config: dict[str, Any]) -> Checkpoint:
+def load(path: Path, config: Record) -> Checkpoint:
     """Read a checkpoint of the run with this configuration.
 
     Raises CheckpointError, naming the file and the repair, if it is missing, truncated,

@@ -32,7 +32,7 @@ __all__ = [
     "sweep",
     "sync_folder",
     "temporary",
-    "told",
+    "described",
     "user_cache",
     "write_atomically",
     "write_named",
@@ -98,7 +98,7 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
-def told(error: BaseException) -> str:
+def described(error: BaseException) -> str:
     """An error in one printable line; of the operating system's, with what may help."""
     said = printable(" ".join(str(error).split()))
     if isinstance(error, MemoryError):

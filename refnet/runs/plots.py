@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 
 from refnet.batch import Array
 from refnet.runs.files import write_atomically
+from refnet.runs.read import Record
 from refnet.runs.rows import finite
 
 __all__ = ["banded", "curves", "of_seeds", "plot_curves", "save", "tidy", "words"]
@@ -85,7 +86,7 @@ def of_seeds(counts: Collection[int]) -> str:
     )
 
 
-def curves(rows: list[dict[str, Any]], metric: str, title: str) -> Figure:
+def curves(rows: list[Record], metric: str, title: str) -> Figure:
     """Loss, the task's metric, gradient norm, spectral radius and defect over iterations, in a
     grid of three columns.
 
@@ -119,7 +120,7 @@ def curves(rows: list[dict[str, Any]], metric: str, title: str) -> Figure:
     return figure
 
 
-def plot_curves(path: Path, rows: list[dict[str, Any]], metric: str, title: str) -> None:
+def plot_curves(path: Path, rows: list[Record], metric: str, title: str) -> None:
     """The curves as a PNG file."""
     save(path, curves(rows, metric, title))
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from refnet.runs.read import Record
+
 __all__ = ["bar", "counter"]
 
 
@@ -25,7 +27,7 @@ def _line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _facts(row: dict[str, Any]) -> str:
+def _facts(row: Record) -> str:
     names = {
         "loss": "loss",
         "accuracy": "accuracy",
@@ -40,7 +42,7 @@ def _facts(row: dict[str, Any]) -> str:
     )
 
 
-def _pretraining(facts: dict[str, Any]) -> str:
+def _pretraining(facts: Record) -> str:
     return "\n".join(
         f"orthogonalised {m['matrix']} in {m['steps']} steps: defect "
         f"{m['costs'][0]:.4g} -> {m['costs'][-1]:.2g}"
@@ -49,12 +51,12 @@ def _pretraining(facts: dict[str, Any]) -> str:
 
 
 @contextmanager
-def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, dict[str, Any]], None]]:
+def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, Record], None]]:
     """An observer for ``train``: iteration, time left, and the last evaluation's figures."""
     drawn = None if quiet else _rich()
     if drawn is None:
 
-        def line(kind: str, facts: dict[str, Any]) -> None:
+        def line(kind: str, facts: Record) -> None:
             if quiet:
                 return
             if kind == "row":
@@ -77,7 +79,7 @@ def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, dict[str, Any]]
     ) as progress:  # ratio: what is left
         task = progress.add_task("", total=iterations)
 
-        def observe(kind: str, facts: dict[str, Any]) -> None:
+        def observe(kind: str, facts: Record) -> None:
             if kind == "oinit":
                 progress.console.print(_pretraining(facts))
             else:

@@ -17,8 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DAMAGE", "FileError", "contents", "json_of", "reading", "size_of", "toml_of"]
+__all__ = ["DAMAGE", "FileError", "Record", "contents", "json_of", "reading", "size_of", "toml_of"]
 
+Record = dict[str, Any]
+"""Values by name, such as a JSON object: a row, its settings, an event's facts."""
 DEEPEST = 30
 """Brackets within brackets; no file of refnet's has more than 8."""
 
@@ -82,7 +84,7 @@ def json_of(data: bytes) -> Any:
     return json.loads(text, object_pairs_hook=_object)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> Record:
     """A JSON object, whose names have to differ: of two values no reader knows which one counts."""
     result = dict(pairs)
     if len(result) < len(pairs):
@@ -91,7 +93,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def toml_of(data: bytes) -> dict[str, Any]:
+def toml_of(data: bytes) -> Record:
     """The settings in TOML text that is a flat table: at most 64 kB, few brackets and dots."""
     text = data.decode("utf-8-sig")
     for what, most in ("[{", DEEPEST), (".", 500):

@@ -13,7 +13,7 @@ import numpy as np
 
 from refnet.process import BLAS_THREADS
 from refnet.runs.files import argument, naming, printable, write_named
-from refnet.runs.read import contents, json_of, reading
+from refnet.runs.read import Record, contents, json_of, reading
 from refnet.version import __version__
 
 __all__ = ["Rows", "environment", "finite", "machine", "plain", "read_rows", "table"]
@@ -42,20 +42,20 @@ class Rows:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[Record] = []
         self.size = 0
         self._digest = sha256()
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Record:
         """What a checkpoint keeps of the rows, so that none it counts can be lost unnoticed."""
         return {"lines": len(self.rows), "bytes": self.size, "sha256": self._digest.hexdigest()}
 
-    def _take(self, line: bytes, row: dict[str, Any]) -> None:
+    def _take(self, line: bytes, row: Record) -> None:
         self.rows.append(row)
         self.size += len(line)
         self._digest.update(line)
 
-    def append(self, row: dict[str, Any]) -> None:
+    def append(self, row: Record) -> None:
         """Add a row and sync it to the disk."""
         line = json.dumps(plain(row), allow_nan=False).encode() + b"\n"
         with naming(self.path), open(self.path, "ab") as file:
@@ -65,7 +65,7 @@ class Rows:
         self._take(line, row)
 
     @staticmethod
-    def counted(path: Path, record: dict[str, Any]) -> tuple["Rows", int]:
+    def counted(path: Path, record: Record) -> tuple["Rows", int]:
         """The rows that a checkpoint counts, and the number of lines after them.
 
         Raises FileError, with the line and the repair, if a row that the checkpoint counts is
@@ -94,7 +94,7 @@ class Rows:
         return rows, len(lines) - record["lines"]
 
     @staticmethod
-    def resumed(path: Path, record: dict[str, Any]) -> "Rows":
+    def resumed(path: Path, record: Record) -> "Rows":
         """The rows that a checkpoint counts; later ones, which a kill may leave, are cut off and
         reported, for they will be computed again. Errors: see ``counted``; the file is then left
         as it was."""
@@ -112,7 +112,7 @@ class Rows:
         return rows
 
 
-def _row(line: bytes, number: int) -> dict[str, Any]:
+def _row(line: bytes, number: int) -> Record:
     """One line as a row."""
     try:
         row = json_of(line)
@@ -125,7 +125,7 @@ def _row(line: bytes, number: int) -> dict[str, Any]:
     return row
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[Record]:
     """The rows of a run, [] if there is no file; a last line that a kill cut short is left out.
 
     Raises FileError, with the line, if another line is damaged.
@@ -148,7 +148,7 @@ def plain(value: Any) -> Any:
     return [plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
-def environment() -> dict[str, Any]:
+def environment() -> Record:
     """Versions and machine, for whoever compares two runs: of the processor's features those that
     change bits, and for what kind of processor BLAS computes.
 

@@ -5,10 +5,10 @@ Checked by: tests/studies/test_pages.py.
 """
 
 from dataclasses import replace
-from typing import Any
 
 from refnet.analysis.flow import gradient_norms
 from refnet.nets.recurrent import RecurrentNet
+from refnet.runs.read import Record
 from refnet.runs.rows import table
 from refnet.studies.comparison import stated
 from refnet.studies.controlled import CELLS, CODE, CURVE, SMALL
@@ -23,10 +23,10 @@ from refnet.training.protocols import preset
 __all__ = ["STUDY"]
 
 
-def _last_or_best(row: dict[str, Any]) -> dict[str, Any]:
+def _last_or_best(row: Record) -> Record:
     """The figures at which the task was solved; those with the least error of a run that did not
     solve it."""
-    columns: dict[str, Any] = row["final"] if row["state"] == "solved" else row["best"]
+    columns: Record = row["final"] if row["state"] == "solved" else row["best"]
     return columns
 
 
@@ -83,7 +83,7 @@ def _part(question: str, row_of: RowOf, seeds: int, quick: bool) -> str:
     )
 
 
-STARTS: dict[str, dict[str, Any]] = {
+STARTS: dict[str, Record] = {
     "as in the code": {},
     "W_hh alone made orthogonal": {"orthogonal": "hidden"},
     "W_xh from N(0, .01)": SMALL,

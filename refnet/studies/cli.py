@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refnet.runs.files import named, printable, quoted, told, user_cache
+from refnet.runs.files import described, named, printable, quoted, user_cache
 
 if TYPE_CHECKING:
     from refnet.studies.costs import Cost
@@ -250,9 +250,9 @@ def _show(study: "Study", store: "Store", args: argparse.Namespace) -> None:
     except ImportError:
         print("the figure needs Matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
     except OSError as error:  # as in a folder of somebody else
-        print(f"the figure could not be written: {told(error)}", file=sys.stderr)
+        print(f"the figure could not be written: {described(error)}", file=sys.stderr)
     except Exception as error:  # as of a LaTeX that Matplotlib's settings ask for in vain
-        print(f"Matplotlib could not draw the figure: {told(error)}", file=sys.stderr)
+        print(f"Matplotlib could not draw the figure: {described(error)}", file=sys.stderr)
 
 
 def _command(args: argparse.Namespace, *options: str) -> str:
@@ -279,7 +279,9 @@ def _known(args: argparse.Namespace) -> dict[str, "Cost"]:
     except FileNotFoundError:
         pass
     except (OSError, FileError) as error:
-        print(f"what was measured on this machine is not known: {told(error)}", file=sys.stderr)
+        print(
+            f"what was measured on this machine is not known: {described(error)}", file=sys.stderr
+        )
     return {}
 
 

@@ -12,12 +12,15 @@ from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
 
+from refnet.runs.read import Record
+
 __all__ = [
     "ONE_RUN",
     "REPEATED",
     "Claim",
     "Finding",
     "Of",
+    "Quantity",
     "Rows",
     "Verdict",
     "above",
@@ -33,6 +36,8 @@ __all__ = [
 
 Rows = Mapping[str, Sequence[Any]]
 """The runs that have ended, one of each seed, by the label of their cell."""
+Quantity = Callable[[Any], float | None]
+"""A number that a run has, or None."""
 REPEATED = 0.2
 """The standard deviation of log(iterations) among runs of the same settings and seed whose rounding
 differs: .14 over those that two studies record, and rounded up, because they are few."""
@@ -99,7 +104,7 @@ class Of:
     """A figure of the runs of a cell. If one of them has diverged, or None for it, a claim of
     them fails."""
 
-    figure: Callable[[Any], float | None]
+    figure: Quantity
     label: str
 
 
@@ -150,12 +155,12 @@ def stated(findings: Iterable[Finding], rows: Rows) -> list[str]:
     return [ONE_RUN * (verdict is Verdict.ONE_RUN) + text for verdict, text in verdicts if verdict]
 
 
-def _lasted(row: dict[str, Any]) -> float:
+def _lasted(row: Record) -> float:
     """The logarithm of the iterations, for a run that did not solve its task a lower bound."""
     return log(row["iterations"])
 
 
-def _took(row: dict[str, Any]) -> float | None:
+def _took(row: Record) -> float | None:
     return _lasted(row) if row["state"] == "solved" else None
 
 
@@ -170,34 +175,26 @@ def slower(slow: str, fast: str, times: float = 1) -> Claim:
     return Claim(Of(_lasted, slow), Of(_took, fast), log(times), REPEATED)
 
 
-def above(
-    figure: Callable[[Any], float | None], label: str, least: float, floor: float = 0
-) -> Claim:
+def above(figure: Quantity, label: str, least: float, floor: float = 0) -> Claim:
     """The figure is above a fixed number."""
     return Claim(Of(figure, label), least, floor=floor)
 
 
-def below(
-    figure: Callable[[Any], float | None], label: str, most: float, floor: float = 0
-) -> Claim:
+def below(figure: Quantity, label: str, most: float, floor: float = 0) -> Claim:
     """The figure is below a fixed number."""
     return Claim(most, Of(figure, label), floor=floor)
 
 
-def between(
-    figure: Callable[[Any], float | None], label: str, least: float, most: float
-) -> tuple[Claim, Claim]:
+def between(figure: Quantity, label: str, least: float, most: float) -> tuple[Claim, Claim]:
     """The figure is between two fixed numbers."""
     return above(figure, label, least), below(figure, label, most)
 
 
-def ahead(figure: Callable[[Any], float | None], label: str, other: str, by: float) -> Claim:
+def ahead(figure: Quantity, label: str, other: str, by: float) -> Claim:
     """The figure of a cell is above that of the other by more than ``by``."""
     return Claim(Of(figure, label), Of(figure, other), by)
 
 
-def near(
-    figure: Callable[[Any], float | None], label: str, other: str, by: float
-) -> tuple[Claim, Claim]:
+def near(figure: Quantity, label: str, other: str, by: float) -> tuple[Claim, Claim]:
     """The figures of two cells are less than ``by`` apart."""
     return ahead(figure, label, other, -by), ahead(figure, other, label, -by)

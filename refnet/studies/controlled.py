@@ -5,8 +5,7 @@ protocol has otherwise.
 Checked by: tests/studies/test_pages.py.
 """
 
-from typing import Any
-
+from refnet.runs.read import Record
 from refnet.studies.findings import (
     ADDING,
     BRIEF,
@@ -39,10 +38,7 @@ CURVE = ("accuracy", "mse")
 
 
 def _cells(
-    question: str,
-    fixed: dict[str, Any],
-    cases: dict[str, dict[str, Any]],
-    quick: dict[str, Any] | None = None,
+    question: str, fixed: Record, cases: dict[str, Record], quick: Record | None = None
 ) -> list[Cell]:
     return [
         Cell(f"{question}: {name}", {"protocol": CODE, **fixed, **case}, quick=quick or {})
@@ -65,7 +61,7 @@ TABLE_1 = {
 }
 SCALED = {"task": "sequential-mnist:scaling=standard,validation=10000"}
 FASTER = {"rate": 1e-3}
-SMALL: dict[str, Any] = {"orthogonal": "hidden", "input_weights": "gaussian:sd=0.01"}
+SMALL: Record = {"orthogonal": "hidden", "input_weights": "gaussian:sd=0.01"}
 
 CELLS = [
     *_cells(

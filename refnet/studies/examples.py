@@ -7,6 +7,7 @@ Checked by: tests/studies/test_pages.py.
 from dataclasses import replace
 from typing import Any
 
+from refnet.runs.read import Record
 from refnet.runs.rows import finite
 from refnet.studies.findings import FINDINGS
 from refnet.studies.grid import Cell, accuracy, drawn, grid, label_of, solved_at
@@ -17,7 +18,7 @@ __all__ = ["CURVE", "LSTM", "METHODS", "STUDY"]
 
 CURVE = ("accuracy", "spectral_radius", "gradient_norm", "mse")
 
-_SETTINGS: dict[str, dict[str, Any]] = {
+_SETTINGS: dict[str, Record] = {
     "plain": {"iterations": 20_000},
     "oinit": {"method": "oinit", "orthogonal": "hidden"},
     "open": {"method": "open", "open_form": "squared"},

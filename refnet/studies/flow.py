@@ -10,6 +10,7 @@ import numpy as np
 from refnet.analysis.flow import gradient_norms
 from refnet.batch import Array
 from refnet.nets.recurrent import RecurrentNet
+from refnet.runs.read import Record
 from refnet.runs.rows import table
 from refnet.studies.jobs import Job
 from refnet.studies.study import RowOf, Study, rows_of, spread
@@ -43,7 +44,7 @@ def norms_in_training(config: Config, updates: int, every: int) -> tuple[Array, 
     return np.array(norms), np.array(values)
 
 
-def flow(margin: str, seed: int, length: int, updates: int) -> dict[str, Any]:
+def flow(margin: str, seed: int, length: int, updates: int) -> Record:
     """The norms at some times, a list for every EVERY updates, and the last singular values."""
     config = preset(
         "copy",
@@ -81,7 +82,7 @@ def _jobs(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
     return [_job(margin, seed, quick) for seed in range(seeds) for margin in MARGINS]
 
 
-def _rows(row_of: RowOf, margin: str, seeds: int, quick: bool) -> list[dict[str, Any]]:
+def _rows(row_of: RowOf, margin: str, seeds: int, quick: bool) -> list[Record]:
     return rows_of(row_of, [_job(margin, seed, quick) for seed in range(seeds)])
 
 

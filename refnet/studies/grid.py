@@ -8,8 +8,9 @@ from operator import itemgetter
 from textwrap import fill
 from typing import Any
 
+from refnet.runs.read import Record
 from refnet.runs.rows import finite, table
-from refnet.studies.comparison import Finding, stated
+from refnet.studies.comparison import Finding, Quantity, stated
 from refnet.studies.jobs import Job
 from refnet.studies.study import RowOf, Study, rows_of, spread
 from refnet.training.protocols import configure
@@ -28,7 +29,7 @@ __all__ = [
     "solved_at",
 ]
 
-Figure = tuple[str, Callable[[dict[str, Any]], float | None], str]
+Figure = tuple[str, Quantity, str]
 """A column: its name, the figure of a row (None if the run has none), and its format."""
 
 
@@ -37,9 +38,9 @@ class Cell:
     """One cell: what it is called, its settings, and what is printed for each column."""
 
     label: str
-    settings: dict[str, Any]
+    settings: Record
     printed: tuple[str, ...] = ()
-    quick: dict[str, Any] = field(default_factory=dict)
+    quick: Record = field(default_factory=dict)
 
     def job(self, seed: int, quick: bool, curve: tuple[str, ...]) -> Job:
         """The run of one seed."""
@@ -47,31 +48,29 @@ class Cell:
         return Job(f"{self.label}, seed {seed}", configure(settings), curve=curve)
 
 
-def accuracy(row: dict[str, Any]) -> float | None:
+def accuracy(row: Record) -> float | None:
     """The best accuracy in percent: the test set's at the weights that the protocol selects."""
     best = row["best"]
     share = best.get("test_accuracy", best.get("accuracy"))
     return None if share is None else 100 * share
 
 
-def last_accuracy(row: dict[str, Any]) -> float | None:
+def last_accuracy(row: Record) -> float | None:
     """The accuracy at the end in percent; None before there is an evaluation."""
     return 100 * row["final"]["accuracy"] if row["final"] else None
 
 
-def solved_at(row: dict[str, Any]) -> float | None:
+def solved_at(row: Record) -> float | None:
     """Iterations until the task was solved."""
     return row["iterations"] if row["state"] == "solved" else None
 
 
-def ended_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def ended_of(rows: list[Record]) -> list[Record]:
     """The rows of runs that have ended."""
     return [row for row in rows if row["state"] != "begun"]
 
 
-def _summary(
-    rows: list[dict[str, Any]], figure: Callable[[dict[str, Any]], float | None], form: str
-) -> str:
+def _summary(rows: list[Record], figure: Quantity, form: str) -> str:
     """A figure's values in the runs that have ended or, while none has, those so far."""
     ended = ended_of(rows)
     values = [value for row in ended or rows if (value := figure(row)) is not None]
@@ -84,7 +83,7 @@ def _summary(
     return "not solved" if figure is solved_at else "-"
 
 
-def _state(row: dict[str, Any]) -> str:
+def _state(row: Record) -> str:
     if row.get("damaged"):
         return "damaged"
     if row["state"] == "begun":
@@ -94,7 +93,7 @@ def _state(row: dict[str, Any]) -> str:
 
 STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 3, 1, 3, 1, 3)), (0, (1, 3)))
 """Of the lines of a panel, so that one is seen that lies under another."""
-BENEATH: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18)}
+BENEATH: Record = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18)}
 """Where a legend covers no curve."""
 LOGARITHMIC = ("gradient_norm", "defect", "mse", "loss", "spectral_radius")
 RATIO = 6
@@ -102,7 +101,7 @@ RATIO = 6
 the shortest."""
 
 
-def drawn(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def drawn(rows: list[Record]) -> list[Record]:
     """The runs of a setting that a figure shows: those that have ended, which keep their last
     value; while none has, the one that is farthest. A run that diverged before its first
     evaluation has nothing to show."""
@@ -110,7 +109,7 @@ def drawn(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return ended_of(rows) or sorted(rows, key=itemgetter("iterations"), reverse=True)[:1]
 
 
-def label_of(label: str, rows: list[dict[str, Any]]) -> str:
+def label_of(label: str, rows: list[Record]) -> str:
     """A curve's name, which says so if a run of it has not ended."""
     return label + ", not finished" * (ended_of(rows) != rows)
 
@@ -130,7 +129,7 @@ def panel_before(mark: str) -> Panels:
 
 
 def _places(
-    rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...], panels: Panels
+    rows: dict[str, list[Record]], curve: tuple[str, ...], panels: Panels
 ) -> list[tuple[str, str]]:
     """The panels, each with its column: of several panels the first in which it has values, of a
     single one all."""
@@ -147,7 +146,7 @@ def _places(
     return places
 
 
-def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...], panels: Panels) -> Any:
+def _curves(rows: dict[str, list[Record]], curve: tuple[str, ...], panels: Panels) -> Any:
     """A panel for each column, or for each value of ``panels``; seeds are a line and a band."""
     from matplotlib.figure import Figure as Canvas
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -173,7 +172,7 @@ def _curves(rows: dict[str, list[dict[str, Any]]], curve: tuple[str, ...], panel
     return canvas
 
 
-def _draw_panel(panel: Any, name: str, column: str, rows: dict[str, list[dict[str, Any]]]) -> None:
+def _draw_panel(panel: Any, name: str, column: str, rows: dict[str, list[Record]]) -> None:
     from refnet.runs.plots import banded, words
 
     ends: list[int] = []
@@ -210,7 +209,7 @@ class _Grid:
     figures: list[Figure]
     curve: tuple[str, ...]
     panels: Panels
-    draw: Callable[[dict[str, dict[str, Any]]], Any] | None
+    draw: Callable[[dict[str, Record]], Any] | None
     notes: Sequence[Finding]
 
     def chosen(self, quick: bool) -> list[Cell]:
@@ -220,7 +219,7 @@ class _Grid:
         chosen = self.chosen(quick)
         return [cell.job(seed, quick, self.curve) for seed in range(seeds) for cell in chosen]
 
-    def rows(self, row_of: RowOf, seeds: int, quick: bool) -> dict[str, list[dict[str, Any]]]:
+    def rows(self, row_of: RowOf, seeds: int, quick: bool) -> dict[str, list[Record]]:
         """By the label of their cell."""
         return {
             cell.label: rows_of(row_of, [cell.job(n, quick, self.curve) for n in range(seeds)])
@@ -292,7 +291,7 @@ def grid(
     figures: list[Figure],
     curve: tuple[str, ...] = (),
     panels: Panels = one_panel,
-    draw: Callable[[dict[str, dict[str, Any]]], Any] | None = None,
+    draw: Callable[[dict[str, Record]], Any] | None = None,
     notes: Sequence[Finding] = (),
 ) -> Study:
     """The study of these cells. ``curve``: the columns that rows keep, for a figure with a panel

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import refnet
+from refnet.runs.read import Record
 from refnet.training.config import Config, applicable
 
 __all__ = ["Job", "code_digest"]
@@ -44,11 +44,11 @@ class Job:
     name: str
     config: Config | None = None
     function: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: Record = field(default_factory=dict)
     curve: tuple[str, ...] = ()
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Record:
         """All that the run depends on beside the code."""
         if self.config is None:
             return {"function": self.function, **self.arguments}

@@ -3,10 +3,10 @@
 Checked by: tests/studies/test_pages.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import product
-from typing import Any
+from itertools import count, product
+from typing import Any, NamedTuple
 
 from refnet.runs.rows import table
 from refnet.studies.comparison import stated
@@ -15,7 +15,7 @@ from refnet.studies.jobs import Job
 from refnet.studies.study import RowOf, Study, spread
 from refnet.training.protocols import SYNTHETIC, TABLE_I, configure
 
-__all__ = ["NETS", "TABLES"]
+__all__ = ["NETS", "TABLES", "Ladder"]
 
 CODE, TEXT = ({"protocol": f"manchev-spratling/{name}"} for name in ("code", "text"))
 SGD = {**CODE, "optimizer": "sgd"}
@@ -34,88 +34,80 @@ GRID = (0.1, 0.01, 0.001, 0.0001, 0.00001), (1.0, 0.1, 0.01, 0.001, 0.0001)
 """Rates and lambdas: the printed ones are among them. The text names no grid for Table I."""
 
 
-def _rung(
-    task: str,
-    method: str,
-    length: int,
-    seed: int,
-    quick: bool,
-    fixed: Mapping[str, str] = CODE,
-    chosen: tuple[float, ...] = (),
-) -> Job:
-    """``fixed``: the protocol, and what differs from it. ``chosen``: the rate, and OPEN's lambda;
-    the printed ones if empty."""
-    settings = {
-        "task": task,
-        "method": method,
-        "length": length,
-        "seed": seed,
-        **fixed,
-        **dict(zip(NAMES, chosen)),
-    }
-    if quick:
-        settings |= {"task": f"{task}:samples=1000", "iterations": 1000}
-    at = "".join(f", {value:g}" for value in chosen)
-    return Job(f"{task}, {method}{at}, T = {length}, seed {seed}", configure(settings))
+class Ladder(NamedTuple):
+    """The lengths that a net climbs. ``fixed``: the protocol, and what differs from it. ``chosen``:
+    the rate, and OPEN's lambda; the printed ones if empty."""
+
+    task: str
+    method: str
+    seed: int = 0
+    quick: bool = False
+    fixed: Mapping[str, str] = CODE
+    chosen: tuple[float, ...] = ()
+
+    def rung(self, length: int) -> Job:
+        """The run at one length."""
+        task, method, seed, quick, fixed, chosen = self
+        settings = {
+            "task": task,
+            "method": method,
+            "length": length,
+            "seed": seed,
+            **fixed,
+            **dict(zip(NAMES, chosen)),
+        }
+        if quick:
+            settings |= {"task": f"{task}:samples=1000", "iterations": 1000}
+        at = "".join(f", {value:g}" for value in chosen)
+        return Job(f"{task}, {method}{at}, T = {length}, seed {seed}", configure(settings))
+
+    def climb(self, row_of: RowOf) -> tuple[int, Job | None]:
+        """The longest length solved with all shorter ones, and the next rung; None at the end."""
+        for length in count(STEP, STEP):
+            job = self.rung(length)
+            row = row_of(job)
+            if row is None or row["state"] == "begun":
+                return length - STEP, None if self.quick and length > 2 * STEP else job
+            if row["state"] != "solved":
+                break
+        return length - STEP, None
 
 
-def _climb(
-    row_of: RowOf,
-    task: str,
-    method: str,
-    seed: int,
-    quick: bool,
-    fixed: Mapping[str, str] = CODE,
-    chosen: tuple[float, ...] = (),
-) -> tuple[int, Job | None]:
-    """The longest length solved with all shorter ones, and the next rung; None at the end."""
-    length = STEP
-    while True:
-        job = _rung(task, method, length, seed, quick, fixed, chosen)
-        row = row_of(job)
-        if row is None or row["state"] == "begun":
-            return length - STEP, None if quick and length > 2 * STEP else job
-        if row["state"] != "solved":
-            return length - STEP, None
-        length += STEP
+def _places(quick: bool) -> list[tuple[str, str]]:
+    """The problems and methods; quick: one problem."""
+    return list(product(SYNTHETIC[: 1 if quick else None], NETS.values()))
+
+
+def _wanted(row_of: RowOf, ladders: Iterable[Ladder]) -> list[Job]:
+    return [job for ladder in ladders if (job := ladder.climb(row_of)[1]) is not None]
 
 
 def _rungs(row_of: RowOf, seeds: int, quick: bool, fixed: Mapping[str, str] = CODE) -> list[Job]:
-    # quick: one problem, two rungs
-    tasks = SYNTHETIC[:1] if quick else SYNTHETIC
-    return [
-        job
-        for seed in range(seeds)
-        for task in tasks
-        for method in NETS.values()
-        if (job := _climb(row_of, task, method, seed, quick, fixed)[1]) is not None
-    ]
+    places = product(range(seeds), _places(quick))
+    return _wanted(row_of, (Ladder(*place, seed, quick, fixed) for seed, place in places))
 
 
 def _table(
     row_of: RowOf, seeds: int, quick: bool, fixed: Mapping[str, str] = CODE, name: str = "table-i"
 ) -> str:
-    lines = []
+    lines: dict[str, list[Any]] = {}
     longest: dict[str, list[float]] = {}
-    for task in SYNTHETIC[:1] if quick else SYNTHETIC:
-        line: list[Any] = [task]
-        for method in NETS.values():
-            ended = longest[f"{task}, {method}"] = []
-            open_ended: list[int] = []
-            for seed in range(seeds):
-                reached, job = _climb(row_of, task, method, seed, quick, fixed)
-                (ended if job is None else open_ended).append(reached)
-            begun = [reached for reached in open_ended if reached]
-            line += [
-                ", ".join(
-                    [spread(ended, ".0f")] * bool(ended)
-                    + [f"at least {max(begun, default=0)}, not finished"] * bool(begun)
-                )
-                or "not run",
-                PRINTED[task][method],
-            ]
-        lines.append(line)
-    text = table(["longest T solved", *(part for net in NETS for part in (net, "printed"))], lines)
+    for task, method in _places(quick):
+        ended = longest[f"{task}, {method}"] = []
+        reached_so_far = 0
+        for seed in range(seeds):
+            reached, job = Ladder(task, method, seed, quick, fixed).climb(row_of)
+            if job is None:
+                ended.append(reached)
+            else:
+                reached_so_far = max(reached_so_far, reached)
+        parts = [spread(ended, ".0f")] * bool(ended)
+        parts += [f"at least {reached_so_far}, not finished"] * bool(reached_so_far)
+        lines.setdefault(task, [task]).extend(
+            [", ".join(parts) or "not run", PRINTED[task][method]]
+        )
+    header = ["longest T solved", *(part for net in NETS for part in (net, "printed"))]
+    text = table(header, list(lines.values()))
     if quick:
         return text
     said = stated(FINDINGS.get(name, ()), longest)
@@ -131,9 +123,9 @@ def _errors(row_of: RowOf, seeds: int, fixed: Mapping[str, str]) -> str:
     for net, method in NETS.items():
         rungs = []
         for seed in range(seeds):
-            reached, job = _climb(row_of, "adding", method, seed, False, fixed)
-            last = _rung("adding", method, reached + STEP, seed, False, fixed)
-            if job is None and (row := row_of(last)) is not None:
+            ladder = Ladder("adding", method, seed, fixed=fixed)
+            reached, job = ladder.climb(row_of)
+            if job is None and (row := row_of(ladder.rung(reached + STEP))) is not None:
                 rungs.append((reached + STEP, row["best"]))
         if rungs:
             lines.append(
@@ -158,41 +150,38 @@ def _grid(method: str) -> list[tuple[float, ...]]:
     return list(product(*GRID[: 2 if method == "open" else 1]))
 
 
-def _places(quick: bool) -> list[tuple[str, str]]:
-    """The problems and methods searched; quick: one problem, without OPEN's 25 candidates."""
-    return [
-        (task, method)
-        for task in (SYNTHETIC[:1] if quick else SYNTHETIC)
-        for method in NETS.values()
-        if not quick or method != "open"
-    ]
+def _searched(quick: bool) -> list[tuple[str, str]]:
+    """The problems and methods searched; quick: without OPEN's 25 candidates."""
+    return [place for place in _places(quick) if not quick or place[1] != "open"]
 
 
 def _search(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
     """The next rung of every candidate that has failed at none, the shortest first: all
     candidates climb side by side, so that the leader is known at any time."""
-    wanted = [
-        job
-        for seed in range(seeds)
-        for task, method in _places(quick)
-        for chosen in _grid(method)
-        if (job := _climb(row_of, task, method, seed, quick, CODE, chosen)[1]) is not None
-    ]
-    return sorted(wanted, key=lambda job: job.config.length if job.config else 0)
+    candidates = (
+        Ladder(*place, seed, quick, CODE, chosen)
+        for seed, place in product(range(seeds), _searched(quick))
+        for chosen in _grid(place[1])
+    )
+    return sorted(_wanted(row_of, candidates), key=_length)
+
+
+def _length(job: Job) -> int:
+    return job.config.length if job.config else 0
 
 
 def _winners(row_of: RowOf, seeds: int, quick: bool) -> str:
     lines, searched = [], quick
-    for task, method in _places(quick):
+    for task, method in _searched(quick):
         reached: dict[tuple[float, ...], list[float]] = {}
-        ended = total = 0
-        for chosen in _grid(method):
-            for seed in range(seeds):
-                length, job = _climb(row_of, task, method, seed, quick, CODE, chosen)
-                first = _rung(task, method, STEP, seed, quick, CODE, chosen)
-                if row_of(first) is not None:
-                    reached.setdefault(chosen, []).append(length)
-                ended, total = ended + (job is None), total + 1
+        ended = 0
+        candidates = list(product(_grid(method), range(seeds)))
+        for chosen, seed in candidates:
+            ladder = Ladder(task, method, seed, quick, CODE, chosen)
+            length, job = ladder.climb(row_of)
+            if row_of(ladder.rung(STEP)) is not None:
+                reached.setdefault(chosen, []).append(length)
+            ended += job is None
         searched |= any(chosen != TABLE_I[task][method] for chosen in reached)
         means = {chosen: sum(lengths) / len(lengths) for chosen, lengths in reached.items()}
         best = [chosen for chosen in means if means[chosen] == max(means.values())]
@@ -203,17 +192,14 @@ def _winners(row_of: RowOf, seeds: int, quick: bool) -> str:
                 _parameters(TABLE_I[task][method]),
                 spread(reached[best[0]] if best else [], ".0f"),
                 "; ".join(map(_parameters, best)) or "-",
-                f"{ended} of {total}",
+                f"{ended} of {len(candidates)}",
             ]
         )
     text = table(
         ["problem", "printed T", "at", "longest T solved so far", "at", "ladders ended"], lines
     )
-    return (
-        text
-        if searched
-        else (text + "\nOf the grid only the printed rates and lambdas were run.\n")
-    )
+    note = "\nOf the grid only the printed rates and lambdas were run.\n"
+    return text + note * (not searched)
 
 
 def _parameters(chosen: tuple[float, ...]) -> str:

@@ -4,6 +4,7 @@ from math import sqrt
 from typing import Any
 
 from refnet.analysis.orthogonalization import orthogonalization_experiment
+from refnet.runs.read import Record
 from refnet.runs.rows import finite, table
 from refnet.studies.findings import FINDINGS
 from refnet.studies.grid import (
@@ -26,17 +27,12 @@ __all__ = ["LE_ET_AL", "LSTM", "STUDIES"]
 PROTOCOL, TEXT = "manchev-spratling/code", "manchev-spratling/text"
 
 LE_ET_AL = {"task": "sequential-mnist:scaling=unit", "protocol": TEXT, "clip": "norm"}
-LSTM: dict[str, Any] = {
-    "cell": "lstm:forget=1",
-    "rate": 0.01,
-    "clip_at": 1.0,
-    "weights": "glorot_uniform",
-}
+LSTM: Record = {"cell": "lstm:forget=1", "rate": 0.01, "clip_at": 1.0, "weights": "glorot_uniform"}
 """Figure 3a's other nets, and the first of them."""
 MEANS = {"gaussian": "22.77", "uniform": "24.00"}
 
 
-def orthogonalise(distribution: str, seed: int, runs: int) -> dict[str, Any]:
+def orthogonalise(distribution: str, seed: int, runs: int) -> Record:
     """The 10,000-run experiment of II-A, for one distribution."""
     steps = orthogonalization_experiment(distribution, runs=runs, seed=seed)
     return {
@@ -93,7 +89,7 @@ EARLY = 150
 """Thousands of examples in Figure 3b."""
 
 
-def pixel_by_pixel(rows: dict[str, dict[str, Any]]) -> Any:
+def pixel_by_pixel(rows: dict[str, Record]) -> Any:
     """Figure 3a, the accuracy of all nets, and Figure 3b, how an orthogonal net starts to learn:
     W_hh's defect and spectral radius and the norm of the gradient (theirs: of W_hh alone) over
     the first examples. The text says that 3b is of OINIT; that it starts at a spectral radius of 0

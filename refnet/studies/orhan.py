@@ -5,12 +5,12 @@ Checked by: tests/studies/test_pages.py.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from scipy.special import log_softmax
 
 from refnet.analysis.spectra import spectral_radius
+from refnet.runs.read import Record
 from refnet.runs.rows import table
 from refnet.studies.findings import FINDINGS
 from refnet.studies.grid import Cell, accuracy, grid, panel_before, solved_at
@@ -44,7 +44,7 @@ LARGE, LEAST = 100, 1e-7
 """A loss that counts as large, and the smallest probability of which Keras takes a logarithm."""
 
 
-def losses(start: str, seed: int, length: int, iterations: int) -> dict[str, Any]:
+def losses(start: str, seed: int, length: int, iterations: int) -> Record:
     """The losses of the copy task's first iterations, each batch's own, and the spectral radius
     after one iteration and where the loss is largest. ``clipped``: the largest loss if no
     probability is below LEAST."""

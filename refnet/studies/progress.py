@@ -5,8 +5,8 @@ Checked by: tests/studies/test_pages.py.
 
 from collections.abc import Collection, Iterable, Mapping
 from statistics import median
-from typing import Any
 
+from refnet.runs.read import Record
 from refnet.runs.rows import table
 from refnet.studies.costs import kind
 from refnet.studies.jobs import Job
@@ -22,7 +22,7 @@ def jobs_of(study: Study, find: RowOf, seeds: int, quick: bool) -> dict[str, Job
     it."""
     climbed: dict[str, Job] = {}
 
-    def row_of(job: Job) -> dict[str, Any] | None:
+    def row_of(job: Job) -> Record | None:
         row = find(job)
         if row is not None and study.part in job.name:
             climbed[job.key] = job
@@ -32,7 +32,7 @@ def jobs_of(study: Study, find: RowOf, seeds: int, quick: bool) -> dict[str, Job
     return climbed | {job.key: job for job in wanted}
 
 
-Rows = Mapping[str, dict[str, Any] | None]
+Rows = Mapping[str, Record | None]
 """What is known of each run, by key: its row, or how far it is."""
 
 
@@ -49,7 +49,7 @@ class Times:
                 pace = row.get("seconds", 0) / row.get("iterations", 1)
                 self.paces.setdefault(kind(job), []).append(pace)
 
-    def needed(self, job: Job, row: dict[str, Any] | None) -> float | None:
+    def needed(self, job: Job, row: Record | None) -> float | None:
         """Of a run that has not ended; None if nothing like it was timed."""
         at, seconds = (row.get("iterations"), row.get("seconds")) if row else (0, 0)
         known = (

@@ -18,7 +18,7 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from math import inf
 from multiprocessing.context import SpawnContext
@@ -27,8 +27,9 @@ from typing import Any
 
 from refnet.arguments import whole
 from refnet.process import serving, settle, starting, stop
-from refnet.runs.files import discard, naming, told
+from refnet.runs.files import described, discard, naming
 from refnet.runs.folder import BusyError
+from refnet.runs.read import Record
 from refnet.studies.jobs import Job
 from refnet.studies.progress import jobs_of, progress
 from refnet.studies.store import Store
@@ -72,7 +73,7 @@ class _Spawn(SpawnContext):
         return self.started[-1]
 
 
-class _Processes:
+class _Processes(Executor):
     """Processes of one run each, and a new one where one was killed: each a pool of its own,
     because a pool that loses one process ends the others and all that waits."""
 
@@ -83,9 +84,8 @@ class _Processes:
     def _new(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(1, self.context, initializer=_begin, initargs=(os.getpid(),))
 
-    def submit(self, *call: Any) -> Future[Any]:
-        """As ``concurrent.futures.Executor.submit``, to a process that has nothing to do; a new
-        one if there is none."""
+    def submit(self, *call: Any) -> Future[Any]:  # type: ignore[override]
+        """As any executor's, to a process that has nothing to do; a new one if there is none."""
         pool = next((pool for pool, last in self.calls.items() if last.done()), None) or self._new()
         with starting():
             try:
@@ -97,7 +97,7 @@ class _Processes:
         self.calls[pool] = future
         return future
 
-    def end(self) -> None:
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes at once: every run goes on from its checkpoint."""
         for pool in self.calls:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -105,25 +105,12 @@ class _Processes:
 
 
 @contextmanager
-def _submitter(executor: Executor | int) -> Iterator[tuple[Callable[..., Future[Any]], float]]:
-    """A function to submit a run, and how many may be submitted at once."""
-    if not isinstance(executor, int):
-        yield executor.submit, inf
-        return
-    processes = _Processes()
-    try:
-        yield processes.submit, executor
-    finally:
-        processes.end()
-
-
-@contextmanager
-def _going(executor: Executor | int) -> Iterator[None]:
+def _going(executor: Executor) -> Iterator[None]:
     """Say what to do if an executor that was given takes no more runs, or has given them up."""
     try:
         yield
     except (BrokenExecutor, CancelledError, RuntimeError) as error:
-        if isinstance(executor, int):
+        if isinstance(executor, _Processes):
             raise
         raise OSError(
             f"the executor ({type(executor).__name__}) has ended before its runs did: "
@@ -187,7 +174,7 @@ class _Runs:
         """The runs that there are, whether or not they are to be made again."""
         return jobs_of(self.study, partial(self.store.done, rows=self.rows), *self.sizes)
 
-    def row_of(self, job: Job) -> dict[str, Any] | None:
+    def row_of(self, job: Job) -> Record | None:
         """The row of a run that is done, and not to be made again."""
         return None if job.key in self.marks else self.store.done(job, self.rows)
 
@@ -237,7 +224,7 @@ class _Runs:
             "version of refnet; install this one there"
         )
 
-    def add(self, job: Job, row: dict[str, Any]) -> None:
+    def add(self, job: Job, row: Record) -> None:
         """Add the row of a run that has ended."""
         if self.repeat:
             self.rows[job.key] = row
@@ -306,15 +293,18 @@ def run(
     only what came after their last evaluation. Raises OSError if the folder cannot be made, if it
     is moved or removed, or if the executor has ended; rows that have come back by then are added.
     """
-    remote = not isinstance(executor, int)
-    if not remote:
+    pool: AbstractContextManager[Executor]
+    if isinstance(executor, int):
         whole("executor", executor)
+        most, pool = float(executor), _Processes()
+    else:
+        most, pool = inf, nullcontext(executor)
     whole("threads", threads)
     with naming(store.folder):
         store.folder.mkdir(parents=True, exist_ok=True)
     runs = _Runs(study, store, (seeds, quick), repeat, tell)
     report = 0.0
-    with _place(store.folder) as check, _submitter(executor) as (submit, most), runs.saved(check):
+    with _place(store.folder) as check, pool as workers, runs.saved(check):
         runs.read()
         store.clear(job for job in runs.climbed().values() if runs.row_of(job) is not None)
         if runs.left:
@@ -323,8 +313,9 @@ def run(
             for job in runs.sendable():
                 if len(runs.pending) < most:
                     mark = runs.marks.get(job.key, "")
-                    with _going(executor):
-                        runs.pending[submit(execute, job, store.folder, mark, threads)] = job
+                    with _going(workers):
+                        future = workers.submit(execute, job, store.folder, mark, threads)
+                    runs.pending[future] = job
             if time.monotonic() >= report:
                 tell(runs.progress())
                 report = time.monotonic() + EVERY
@@ -335,13 +326,13 @@ def run(
             for future in wait(runs.pending, patience, FIRST_COMPLETED).done:
                 job = runs.pending[future]
                 runs.busy.pop(job.key, None)
-                with _going(executor):
+                with _going(workers):
                     error = runs.fault(job, future)
                 if error is None:
                     check()
                     runs.add(job, future.result())
                 else:
-                    runs.fail(job, error, remote)
+                    runs.fail(job, error, most == inf)
                 del runs.pending[future]
             check()
             runs.read()
@@ -356,12 +347,12 @@ def _why(error: BaseException, remote: bool) -> str:
             "if __name__ == '__main__'; use fewer workers, with what a run needs by: "
             "refnet study --list"
         )
-    return f"{type(error).__name__}: {told(error)}" + "".join(
+    return f"{type(error).__name__}: {described(error)}" + "".join(
         f" ({note})" for note in getattr(error, "__notes__", ()) if remote
     )
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: Record) -> str:
     return (
         f"{row['name']}: {row.get('state', 'done')}"
         + (f" after {row['iterations']} iterations" if "iterations" in row else "")

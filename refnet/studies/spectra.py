@@ -5,13 +5,14 @@ Checked by: tests/studies/test_pages.py.
 
 from typing import Any
 
+from refnet.runs.read import Record
 from refnet.runs.rows import finite
 from refnet.studies.grid import STYLES, label_of
 
 __all__ = ["evolution"]
 
 
-def evolution(rows: dict[str, dict[str, Any]]) -> Any:
+def evolution(rows: dict[str, Record]) -> Any:
     """The loss of all runs in one panel, their names beside it, and for each with a spectrum a
     panel with the mean of the singular values, their standard deviation about it, the smallest and
     the largest."""
@@ -67,6 +68,6 @@ def evolution(rows: dict[str, dict[str, Any]]) -> Any:
     return figure
 
 
-def _marker(row: dict[str, Any]) -> str | None:
+def _marker(row: Record) -> str | None:
     """A few points have a mark each, so that a single one is seen."""
     return "o" if len(row["curve"]["iteration"]) < 5 else None

@@ -17,11 +17,10 @@ from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from stat import S_ISDIR
-from typing import Any
 
 from refnet.runs.files import naming, remove, write_atomically
 from refnet.runs.folder import Held, hold
-from refnet.runs.read import FileError, contents, json_of, reading
+from refnet.runs.read import FileError, Record, contents, json_of, reading
 from refnet.runs.rows import LIMIT, plain
 from refnet.studies.jobs import Job
 
@@ -33,11 +32,11 @@ MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """What editors begin a file with that they have encoded anew."""
 
 
-def _digest(row: dict[str, Any]) -> str:
+def _digest(row: Record) -> str:
     return hashlib.sha256(json.dumps(row, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def row_of(line: bytes) -> dict[str, Any]:
+def row_of(line: bytes) -> Record:
     """The row of a line. Raises ValueError if its digest is not the row's."""
     row = json_of(line)
     if (
@@ -51,7 +50,7 @@ def row_of(line: bytes) -> dict[str, Any]:
     return row
 
 
-def line_of(row: dict[str, Any]) -> bytes:
+def line_of(row: Record) -> bytes:
     """A row with its digest, as it is written."""
     row = json.loads(json.dumps(plain(row), allow_nan=False))  # as it will be read
     return json.dumps({**row, "sha256": _digest(row)}, sort_keys=True).encode() + b"\n"
@@ -70,7 +69,7 @@ def _torn(line: bytes) -> bool:
     return False
 
 
-def _same(row: dict[str, Any], settings: dict[str, Any]) -> bool:
+def _same(row: Record, settings: Record) -> bool:
     """Whether a row was made with these settings; those that only one of the two has do not
     count."""
     return all(
@@ -95,7 +94,7 @@ class Store:
         self.path = self.folder / "rows.jsonl"
         self.again = self.folder / "repeat.json"
 
-    def rows(self) -> dict[str, dict[str, Any]]:
+    def rows(self) -> dict[str, Record]:
         """The rows by key. A last line that a kill cut short was never finished and does not
         count.
 
@@ -132,7 +131,7 @@ class Store:
         with self.held(), naming(self.path), open(self.path, "ab"):
             pass
 
-    def append(self, row: dict[str, Any]) -> None:
+    def append(self, row: Record) -> None:
         """Add a row, unless its run has one that is not to be made again, and forget the run's
         checkpoints. A line before it that a kill cut short is cut off.
 
@@ -236,7 +235,7 @@ class Store:
         """The folder of a run that has not ended."""
         return self.folder / "unfinished" / key
 
-    def done(self, job: Job, rows: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
+    def done(self, job: Job, rows: dict[str, Record]) -> Record | None:
         """The row of a job, if it is done with the same settings."""
         row = rows.get(job.key)
         return row if row is not None and _same(row, job.settings) else None

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from refnet.runs.read import Record
 from refnet.studies.jobs import Job
 from refnet.training.protocols import PROTOCOLS
 
 __all__ = ["RowOf", "Study", "only", "protocols", "rows_of", "spread", "under", "unknown"]
 
-RowOf = Callable[[Job], dict[str, Any] | None]
+RowOf = Callable[[Job], Record | None]
 """The row of a job, or None while it is not done."""
 
 
@@ -17,7 +18,7 @@ def unknown(job: Job) -> None:
     """No job is done."""
 
 
-def rows_of(row_of: RowOf, jobs: Iterable[Job]) -> list[dict[str, Any]]:
+def rows_of(row_of: RowOf, jobs: Iterable[Job]) -> list[Record]:
     """The rows of those jobs that are done."""
     return [row for job in jobs if (row := row_of(job)) is not None]
 

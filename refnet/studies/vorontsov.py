@@ -4,8 +4,8 @@ import os
 import time
 from dataclasses import replace
 from statistics import median
-from typing import Any
 
+from refnet.runs.read import Record
 from refnet.runs.rows import table
 from refnet.studies.comparison import stated
 from refnet.studies.findings import FINDINGS
@@ -53,8 +53,8 @@ SUMMED = {"optimizer": "sgd", "rate": 1e-5, "reduction": "batch_mean", "clip": "
 
 def _soft(kind: str, strength: str) -> Cell:
     """A cell of Figure 4: a penalty on W'W - I, or a prior on the spectrum."""
-    settings: dict[str, Any]
-    quick: dict[str, Any] = {}
+    settings: Record
+    quick: Record = {}
     if kind == "dense":
         settings = {"length": 200, "transition": "dense", "method": "open", "rate": 1e-5}
         quick = {"task": "copy:samples=500", "length": 20, "iterations": 500}
@@ -80,7 +80,7 @@ def _soft(kind: str, strength: str) -> Cell:
 def _rows(
     task: str,
     printed: list[tuple[str, str, tuple[str, ...]]],
-    quick: dict[str, Any],
+    quick: Record,
     protocol: str = PROTOCOL,
     **fixed: str,
 ) -> list[Cell]:
@@ -161,7 +161,7 @@ _CHARACTERS = [
 TABLE_5 = {128: (21.9, 40.4), 500: (46.7, 161.4), 1000: (95.4, 711.2)}
 
 
-def time_steps(hidden: int, seed: int, steps: int) -> dict[str, Any]:
+def time_steps(hidden: int, seed: int, steps: int) -> Record:
     """Median seconds of 1000 steps of SGD, and of SGD with geodesic steps on both bases, on the
     copy task at T = 100; the two take turns, so that both see the same machine."""
     runs = {}

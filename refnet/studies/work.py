@@ -20,7 +20,7 @@ from refnet.maths.threads import set_threads, usual_threads
 from refnet.runs import checkpoint
 from refnet.runs.files import remove, write_atomically, write_text
 from refnet.runs.folder import BusyError, hold
-from refnet.runs.read import FileError, contents, json_of, reading
+from refnet.runs.read import FileError, Record, contents, json_of, reading
 from refnet.runs.rows import LIMIT, Rows, environment, machine, read_rows
 from refnet.studies.jobs import Job, code_digest
 from refnet.studies.store import Store, line_of, row_of
@@ -34,7 +34,7 @@ POINTS = 100
 """Points of a curve that a row keeps."""
 
 
-def execute(job: Job, folder: Path, mark: str = "", threads: int = 1) -> dict[str, Any]:
+def execute(job: Job, folder: Path, mark: str = "", threads: int = 1) -> Record:
     """Carry out a run of the study in ``folder``, which is made if it is not there, and return its
     row; go on where the folder has it unfinished. A row that is there already is returned as it
     is. ``mark``: of a repetition; then only rows and unfinished runs of that repetition count, and
@@ -47,7 +47,7 @@ def execute(job: Job, folder: Path, mark: str = "", threads: int = 1) -> dict[st
     set_threads(threads)
     store = Store(folder)
 
-    def done() -> dict[str, Any] | None:
+    def done() -> Record | None:
         row = store.done(job, store.rows())
         return row if row is None or not mark or row.get("repetition") == mark else None
 
@@ -147,7 +147,7 @@ def _note_code(folder: Path, function: str) -> list[str]:
     return known
 
 
-def _call(job: Job, folder: Path) -> dict[str, Any]:
+def _call(job: Job, folder: Path) -> Record:
     """What the function returns, and its seconds. It is kept in the folder until there is a row,
     so that a process that waited for the folder does not make it once more."""
     path = folder / "made.json"
@@ -170,7 +170,7 @@ def _call(job: Job, folder: Path) -> dict[str, Any]:
     return outcome
 
 
-def _train(job: Job, config: Config, folder: Path) -> dict[str, Any]:
+def _train(job: Job, config: Config, folder: Path) -> Record:
     """The outcome of the run, and the kinds of all machines that it has been on."""
     begin: Callable[..., Any] = loop.resume if folder.exists() else loop.train
     try:
@@ -207,7 +207,7 @@ def _or_remove(error: Exception, folder: Path) -> str:
     return f"{error}. Or remove {folder.parent}: the study then makes this run from its beginning"
 
 
-def begun(job: Job, store: Store, mark: str = "") -> dict[str, Any] | None:
+def begun(job: Job, store: Store, mark: str = "") -> Record | None:
     """How far a training run is that has not ended, in the form of a row: its state is "begun".
     ``damaged`` says what is wrong with its files, if they are not whole or of another run; it is
     then as one without an evaluation. None if it has no folder, or not from the repetition of this
@@ -215,7 +215,7 @@ def begun(job: Job, store: Store, mark: str = "") -> dict[str, Any] | None:
     folder = store.unfinished(job.key) / "run"
     if job.config is None or not folder.exists() or mark and not _marked(folder.parent, mark):
         return None
-    row: dict[str, Any] = {
+    row: Record = {
         "state": "begun",
         "iterations": 0,
         "of": job.config.iterations,
@@ -246,7 +246,7 @@ def shown(store: Store) -> RowOf:
 
     read, rows = size(), store.rows()
 
-    def row_of_job(job: Job) -> dict[str, Any] | None:
+    def row_of_job(job: Job) -> Record | None:
         nonlocal read, rows
         row = store.done(job, rows) or begun(job, store)
         if (row is None or "damaged" in row) and size() != read:
@@ -258,7 +258,7 @@ def shown(store: Store) -> RowOf:
     return row_of_job
 
 
-def _curve(job: Job, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+def _curve(job: Job, rows: list[Record]) -> dict[str, list[Any]]:
     """The columns wanted, at no more than POINTS rows, the first and the last among them: half of
     them evenly spaced, the others closer together the earlier they are."""
     if not job.curve:

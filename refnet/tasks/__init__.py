@@ -59,7 +59,7 @@ def make_task(name: str, **chosen: Any) -> Task:
     >>> batch.x.shape, batch.y.shape
     ((60, 20, 6), (20,))
 
-    Checked by: tests/tasks/test_tasks.py::test_make_refuses_what_it_does_not_know.
+    Checked by: tests/tasks/test_tasks.py::test_a_task_that_cannot_be_is_refused.
     """
     defaults = options(name)
     for option, value in chosen.items():

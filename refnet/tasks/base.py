@@ -13,8 +13,10 @@ from refnet.maths.losses import admit_labels
 __all__ = [
     "EVALUATION",
     "ORDER",
+    "Scores",
     "TRAINING",
     "Task",
+    "Totals",
     "check_batch",
     "classified",
     "evaluation_size",
@@ -23,6 +25,10 @@ __all__ = [
     "stream",
 ]
 
+Scores = dict[str, float]
+"""Counts and sums over a batch, or the figures to report, by name."""
+Totals = Mapping[str, float]
+"""The sums of scores, or figures, by name."""
 TRAINING, EVALUATION, ORDER = 0, 1, 2
 """The random streams: training batches, evaluation sets, the order of a data set."""
 
@@ -87,16 +93,16 @@ class Task(Protocol):
         fixed order. Raises ValueError for a split that is not in ``splits``.
         """
 
-    def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
+    def score(self, outputs: Array, batch: Batch) -> Scores:
         """Counts and sums over one batch; add them up by name and pass them to ``metrics``.
 
         ``outputs``: the net's, (B, C) or (T, B, C). An output that is not finite is an error.
         """
 
-    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+    def metrics(self, totals: Totals) -> Scores:
         """The figures to report, from the sums of the scores of all batches."""
 
-    def solved(self, metrics: Mapping[str, float]) -> bool:
+    def solved(self, metrics: Totals) -> bool:
         """Whether the figures meet ``criterion``; never, for a task that has none."""
         return False
 
@@ -145,7 +151,7 @@ LARGE = 2**11
 """Predictions from which they are scored by a compiled loop."""
 
 
-def classified(outputs: Array, labels: Array) -> dict[str, float]:
+def classified(outputs: Array, labels: Array) -> Scores:
     """How many of the predictions (N, C) of ``labels`` (N,) are wrong, and their loss.
 
     The first of the largest outputs is what is predicted. A prediction with an output that is
@@ -182,7 +188,7 @@ def classified(outputs: Array, labels: Array) -> dict[str, float]:
     }
 
 
-def rates(totals: Mapping[str, float]) -> dict[str, float]:
+def rates(totals: Totals) -> Scores:
     """What ``classified`` counted, as accuracy, errors and mean cross-entropy (in nats).
 
     >>> totals = classified(np.array([[2.0, 1.0], [0.0, 5.0]]), np.array([0, 0]))

@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array
-from refnet.runs.files import sweep, told, user_cache, write_atomically
+from refnet.runs.files import described, sweep, user_cache, write_atomically
 from refnet.runs.progress import counter
 
 __all__ = ["Source", "find", "folders", "load", "parse_idx", "unpack"]
@@ -101,7 +101,7 @@ def load(
             write_atomically(target, lambda file: file.write(packed))
         except OSError as error:
             logging.getLogger("refnet").warning(
-                "%s is used, but not kept for the next run: %s", source.name, told(error)
+                "%s is used, but not kept for the next run: %s", source.name, described(error)
             )
         return parsed
     looked = ", ".join(str(folder) for folder in folders(source.folder))

@@ -6,7 +6,7 @@ IDX files; Manchev & Spratling, III-B and C; Vorontsov et al., 3.
 Checked by: tests/tasks/test_mnist.py.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -15,7 +15,17 @@ import numpy as np
 
 from refnet.arguments import choice
 from refnet.batch import Array, Batch
-from refnet.tasks.base import ORDER, Task, check_batch, classified, evaluation_size, rates, stream
+from refnet.tasks.base import (
+    ORDER,
+    Scores,
+    Task,
+    Totals,
+    check_batch,
+    classified,
+    evaluation_size,
+    rates,
+    stream,
+)
 from refnet.tasks.files import Source, load, parse_idx
 
 __all__ = [
@@ -239,10 +249,10 @@ class Images(Task):
         for start in range(0, len(self._data[split][1]), size):
             yield self._batch(split, slice(start, start + size))
 
-    def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
+    def score(self, outputs: Array, batch: Batch) -> Scores:
         return classified(outputs, batch.y)
 
-    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+    def metrics(self, totals: Totals) -> Scores:
         return rates(totals)
 
 

@@ -8,7 +8,7 @@ never downloaded.
 Checked by: tests/tasks/test_ptb.py.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from math import log
@@ -17,7 +17,17 @@ import numpy as np
 
 from refnet.arguments import choice
 from refnet.batch import Array, Batch
-from refnet.tasks.base import ORDER, Task, check_batch, classified, evaluation_size, one_hot, stream
+from refnet.tasks.base import (
+    ORDER,
+    Scores,
+    Task,
+    Totals,
+    check_batch,
+    classified,
+    evaluation_size,
+    one_hot,
+    stream,
+)
 from refnet.tasks.files import Source, load
 
 __all__ = ["Characters", "ORDERS", "SYMBOLS", "encode", "lines", "schedule"]
@@ -206,7 +216,7 @@ class Characters(Task):
             self._batch(split, rows[start : start + size]) for start in range(0, len(rows), size)
         )
 
-    def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
+    def score(self, outputs: Array, batch: Batch) -> Scores:
         assert batch.mask is not None
         lengths = batch.mask.sum(axis=0) - 1
         inside = np.arange(len(batch.mask))[:, None] < lengths - 1
@@ -219,7 +229,7 @@ class Characters(Task):
             },
         }
 
-    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+    def metrics(self, totals: Totals) -> Scores:
         count, errors, loss = (totals[name] for name in ("count", "errors", "loss"))
         all_count, all_errors, all_loss = (
             totals[name] + totals[f"end_{name}"] for name in ("count", "errors", "loss")

@@ -8,7 +8,7 @@ Positions are 0-based and ranges half-open; q = int(length / 10).
 Checked by: tests/tasks/test_tasks.py, tests/training/test_scores.py.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log
 from typing import ClassVar
@@ -20,7 +20,9 @@ from refnet.batch import Array, Batch
 from refnet.tasks.base import (
     EVALUATION,
     TRAINING,
+    Scores,
     Task,
+    Totals,
     check_batch,
     classified,
     evaluation_size,
@@ -86,13 +88,13 @@ class Generated(Task):
         for part, start in enumerate(range(0, self.samples, size)):
             yield self.draw(stream(seed, EVALUATION, index, part), min(size, self.samples - start))
 
-    def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
+    def score(self, outputs: Array, batch: Batch) -> Scores:
         return classified(outputs, batch.y)
 
-    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+    def metrics(self, totals: Totals) -> Scores:
         return rates(totals)
 
-    def solved(self, metrics: Mapping[str, float]) -> bool:
+    def solved(self, metrics: Totals) -> bool:
         return metrics["errors"] == 0
 
 
@@ -228,7 +230,7 @@ class Adding(Generated):
             (target / 2 if self.halved else target).astype(self.dtype),
         )
 
-    def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
+    def score(self, outputs: Array, batch: Batch) -> Scores:
         if outputs.shape != batch.y.shape:
             raise ValueError(
                 f"adding.score: outputs have shape {outputs.shape}; need "
@@ -249,14 +251,14 @@ class Adding(Generated):
             **{f"errors_{name}": error.size - int(good.sum()) for name, good in right.items()},
         }
 
-    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+    def metrics(self, totals: Totals) -> Scores:
         number = totals["count"]
         return {
             "mse": totals["squares"] / number,
             **{name: totals[name] for name in ("errors_text", "errors_code", "errors_hs97")},
         }
 
-    def solved(self, metrics: Mapping[str, float]) -> bool:
+    def solved(self, metrics: Totals) -> bool:
         by_count = {"manchev-spratling": "errors_text", "manchev-spratling-code": "errors_code"}
         if self.protocol in by_count:
             return metrics[by_count[self.protocol]] == 0
@@ -310,13 +312,13 @@ class Copy(Generated):
             y,
         )
 
-    def score(self, outputs: Array, batch: Batch) -> dict[str, float]:
+    def score(self, outputs: Array, batch: Batch) -> Scores:
         every = classified(outputs.reshape(-1, self.outputs), batch.y.ravel())
         last = classified(outputs[-10:].reshape(-1, self.outputs), batch.y[-10:].ravel())
         return {**last, "loss": every["loss"], "steps": every["count"]}
 
-    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+    def metrics(self, totals: Totals) -> Scores:
         return {**rates(totals), "cross_entropy": totals["loss"] / totals["steps"]}
 
-    def solved(self, metrics: Mapping[str, float]) -> bool:
+    def solved(self, metrics: Totals) -> bool:
         return metrics["accuracy"] >= 0.99

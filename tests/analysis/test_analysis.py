@@ -97,8 +97,6 @@ def test_schur_form(rng):
     chain = schur_form(initialize("chain", (9, 9), rng, gain=1.5))
     assert abs(chain.eigenvalues).max() < 1e-1  # the ninth root of rounding, at most
     assert abs(np.sort(np.linalg.svd(chain.strict)[1])[1:] - 1.5).max() < 0.1
-    with pytest.raises(ValueError, match="schur_form: W has entries that are not finite"):
-        schur_form(np.full((2, 2), np.nan))
 
 
 def test_noise_covariance(rng):
@@ -175,13 +173,9 @@ def test_finite_horizon(rng):
     assert abs(curves[2] - fisher_memory(grown, v, 5)).max() <= tolerance(grown)
     mixed = np.array([[5, 3, 0, 0], [0, 0.25, 2, 0], [0, 0, 0.5, 1], [0, 0, 0, -3]])  # some grow
     for steps in (1, 2, 30):
-        found = fisher_memory(mixed, np.full(4, 0.5), steps, noise=0.5, horizon=steps)
-        assert (found >= 0).all()
-        assert abs(found - in_fractions(mixed, steps)).max() <= 100 * steps * EPS
-    with pytest.raises(ValueError, match="delays is 6 but the horizon 5"):
-        fisher_memory(W, v, 6, horizon=5)
-    with pytest.raises(ValueError, match="horizon is 0; need at least 1"):
-        noise_covariance(W, 1, 0)
+        memory = fisher_memory(mixed, np.full(4, 0.5), steps, noise=0.5, horizon=steps)
+        assert (memory >= 0).all()
+        assert abs(memory - in_fractions(mixed, steps)).max() <= 100 * steps * EPS
 
 
 def test_signal_to_noise(rng):
@@ -204,8 +198,6 @@ def test_peak_order(rng):
     assert (shuffle[order] == np.arange(8)).all()
     assert abs(profile[8] - 0.9) < 4 * EPS and abs(np.delete(profile, 8)).max() == 0
     assert len(peak_order(np.array(states)[:, None], W, widest=2)[0]) == 5
-    with pytest.raises(ValueError, match="need .T, B, H. with H = 8"):
-        peak_order(np.ones((3, 8)), W)
 
 
 def test_numerical_range(rng):
@@ -221,8 +213,6 @@ def test_numerical_range(rng):
     for angle in np.linspace(0, 2 * np.pi, 13):
         turned = np.exp(-1j * angle)
         assert (turned * np.linalg.eigvals(W)).real.max() <= (turned * boundary).real.max() + 0.05
-    with pytest.raises(ValueError, match="angles is 0; need at least 1"):
-        numerical_range(W, 0)
 
 
 def test_pseudospectrum(rng):
@@ -235,14 +225,19 @@ def test_pseudospectrum(rng):
     assert pseudospectrum(chain, np.array([0.5]))[0] < 0.5**12
     W, point = rng.normal(size=(5, 5)), 0.3 + 0.4j
     u, s, vh = np.linalg.svd(point * np.eye(5) - W)
-    moved = W + s[-1] * np.outer(u[:, -1], vh[-1])
-    assert abs(np.linalg.eigvals(moved) - point).min() < 1e-12
+    perturbed = W + s[-1] * np.outer(u[:, -1], vh[-1])
+    assert abs(np.linalg.eigvals(perturbed) - point).min() < 1e-12
     assert abs(pseudospectrum(W, np.array(point)) - s[-1]) < 100 * EPS
 
 
 @pytest.mark.parametrize(
     "function, arguments, message",
     [
+        (schur_form, (np.full((2, 2), np.nan),), "schur_form: W has entries that are not finite"),
+        (fisher_memory, (np.eye(2) / 2, head(2), 6, 1, 5), "delays is 6 but the horizon 5"),
+        (noise_covariance, (np.eye(2), 1, 0), "horizon is 0; need at least 1"),
+        (peak_order, (np.ones((3, 8)), np.eye(8)), "need .T, B, H. with H = 8"),
+        (numerical_range, (np.eye(2), 0), "angles is 0; need at least 1"),
         (spectral_radius, (np.zeros((2, 3)),), r"shape \(2, 3\); need a square"),
         (henrici, (np.zeros(3),), r"shape \(3,\); need a square"),
         (spectral_radius, (np.array([[np.nan]]),), "not finite"),

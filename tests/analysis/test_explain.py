@@ -27,8 +27,8 @@ def small(name, seed=0, **options):
 
 
 def rows(explanation, table=0):
-    found = explanation.tables[table]
-    return {row[0]: dict(zip(found.header, row)) for row in found.rows}
+    shown = explanation.tables[table]
+    return {row[0]: dict(zip(shown.header, row)) for row in shown.rows}
 
 
 def test_names_of_the_command_are_the_topics():
@@ -39,31 +39,31 @@ def test_names_of_the_command_are_the_topics():
 def test_figure_and_text(name, tmp_path):
     """A figure in both formats, the same bytes for the same seed; finite numbers; a source."""
     pytest.importorskip("matplotlib")
-    found, again = small(name), small.__wrapped__(name)
-    assert found.source in str(found) and found.text in str(found)
-    for one in found.tables:
-        assert all(len(row) == len(one.header) for row in one.rows)
-        for row in one.rows:
+    shown, again = small(name), small.__wrapped__(name)
+    assert shown.source in str(shown) and shown.text in str(shown)
+    for table in shown.tables:
+        assert all(len(row) == len(table.header) for row in table.rows)
+        for row in table.rows:
             assert all(np.isfinite(value) for value in row if isinstance(value, float)), row
     for form, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
-        save(found, tmp_path / f"a.{form}")
+        save(shown, tmp_path / f"a.{form}")
         save(again, tmp_path / f"b.{form}")
         first, second = ((tmp_path / f"{n}.{form}").read_bytes() for n in "ab")
         assert first.startswith(start) and first == second
 
 
 def test_flow_keeps_the_norm_with_margin_0():
-    found = rows(small("gradient-flow"))
-    name = next(name for name in found["0"] if name.startswith("after "))
-    assert found["0"][name] == pytest.approx(1, abs=1e-12)
-    assert found["0"]["smallest s"] == pytest.approx(1, abs=1e-12)
-    assert found["none"]["largest s"] > 1
+    table = rows(small("gradient-flow"))
+    name = next(name for name in table["0"] if name.startswith("after "))
+    assert table["0"][name] == pytest.approx(1, abs=1e-12)
+    assert table["0"]["smallest s"] == pytest.approx(1, abs=1e-12)
+    assert table["none"]["largest s"] > 1
 
 
 def test_memory_of_normal_and_other_matrices():
-    found = rows(small("memory"))
-    assert found[".9 orthogonal"]["J_tot"] == pytest.approx(1, abs=1e-9)
-    assert found["chain, gain 1.02"]["J_tot"] > 2.9
+    table = rows(small("memory"))
+    assert table[".9 orthogonal"]["J_tot"] == pytest.approx(1, abs=1e-9)
+    assert table["chain, gain 1.02"]["J_tot"] > 2.9
     assert all(row[-1] < 1e-12 for row in small("memory").tables[1].rows)
 
 
@@ -80,23 +80,23 @@ def test_descent_from_a_large_matrix():
 
 @pytest.mark.parametrize("size, seed", [(2, 0), (4, 1), (10, 6), (10, 36)])
 def test_memory_of_an_orthogonal_matrix_whose_eigenvalues_round_below_1(size, seed):
-    found = TOPICS["memory"](size=size, seed=seed, matrix="orthogonal").tables[0].rows[0]
-    assert str(found[-1]).endswith(f"(last {2 * size} steps)")
-    assert float(str(found[-1]).split()[0]) == pytest.approx(1, abs=1e-9)
+    row = TOPICS["memory"](size=size, seed=seed, matrix="orthogonal").tables[0].rows[0]
+    assert str(row[-1]).endswith(f"(last {2 * size} steps)")
+    assert float(str(row[-1]).split()[0]) == pytest.approx(1, abs=1e-9)
 
 
 def test_closed_forms_and_schur_forms():
     """The table of memory knows what the figure draws: normal matrices have no strict part."""
-    found = rows(small("memory"))
-    assert found[".9 orthogonal"]["Henrici's departure"] < 1e-12
-    assert found["chain, gain 1.02"]["Henrici's departure"] == pytest.approx(1.02 * 3)
+    table = rows(small("memory"))
+    assert table[".9 orthogonal"]["Henrici's departure"] < 1e-12
+    assert table["chain, gain 1.02"]["Henrici's departure"] == pytest.approx(1.02 * 3)
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
     figure = Figure(layout="constrained")
     small("memory").draw(figure)
     lower = figure.subfigs[1].axes
-    assert [ax.get_title() for ax in lower] == list(found)
+    assert [ax.get_title() for ax in lower] == list(table)
     for ax in lower:  # triangular: nothing below the diagonal
         image = np.asarray(ax.images[0].get_array())
         assert (np.tril(image, -1)[np.tril_indices(len(image), -1)] == -4).all()
@@ -113,13 +113,13 @@ def test_figures_show_prediction_and_measurement(name):
     small(name).draw(figure)
     labels = {
         label
-        for ax in figure.findobj(lambda one: hasattr(one, "get_legend_handles_labels"))
+        for ax in figure.findobj(lambda artist: hasattr(artist, "get_legend_handles_labels"))
         for label in ax.get_legend_handles_labels()[1]
         if hasattr(ax, "plot")
     }
     words = ("predicted", "closed form", "bound", "limit", "derived", "map", "radius", "root")
     assert any(word in label for label in labels for word in words), labels
-    axes = figure.findobj(lambda one: hasattr(one, "get_xlabel"))
+    axes = figure.findobj(lambda artist: hasattr(artist, "get_xlabel"))
     for ax in axes:
         if ax.get_visible() and ax.has_data() and ax.get_label() != "<colorbar>":
             assert ax.get_xlabel(), (name, ax.get_title())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from refnet import __main__, cli
-from refnet.runs.files import argument, printable, quoted, told
+from refnet.runs.files import argument, described, printable, quoted
 
 NAMES = ["plain", "a\x1b[31mb", "c\nd", "e\udcff", "-'\\\t\u202e"]
 PACKAGE = Path(cli.__file__).parent
@@ -66,7 +66,7 @@ def test_every_command_prints_names_that_a_terminal_shows(tmp_path, monkeypatch,
             assert all(c.isprintable() or c == "\n" for c in said), said
             assert any(
                 form in said
-                for form in (printable(name), quoted(name)[2:-1], told(ValueError(name)))
+                for form in (printable(name), quoted(name)[2:-1], described(ValueError(name)))
             ), said
             lines.append(said.count("\n"))
         with pytest.raises(SystemExit):
@@ -92,7 +92,7 @@ def test_warnings_and_logs_are_one_printable_line():
 
 
 OUTSIDE = {"error", "figure", "file", "folder", "path", "theirs"}
-SAFE = {"_one_line", "argument", "cell", "printable", "told"}
+SAFE = {"_one_line", "argument", "cell", "printable", "described"}
 
 
 def raw(source):

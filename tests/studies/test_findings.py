@@ -151,9 +151,9 @@ def test_every_sentence_beneath_a_table_is_a_finding():
     comparison: a heading, a table, or what is said of settings and of errors."""
     texts = {text for _, finding in ALL for text in (finding.text, ONE_RUN + finding.text)}
     for study in STUDIES.values():
-        made = study.table(studies.recorded(study), studies.seeds(study), False)
+        text = study.table(studies.recorded(study), studies.seeds(study), False)
         said = {
-            line.removeprefix("- ") for line in made.splitlines() if line and line[0] not in "|#"
+            line.removeprefix("- ") for line in text.splitlines() if line and line[0] not in "|#"
         }
         others = " ".join(said - texts)
         assert not re.search(r"\b(faster|slower|ahead of|behind|better|worse|suits)\b", others)
@@ -238,7 +238,7 @@ def test_weaker_penalties_are_slower_only_beyond_their_spread(none, said):
     ],
 )
 def test_what_is_said_of_table_i_is_what_its_lengths_say(name, reached, said):
-    def found(job):
+    def row_of(job):
         task, method, length, seed = re.fullmatch(
             r"(.*), (.*), T = (\d+), seed (\d+)", job.name
         ).groups()
@@ -247,7 +247,7 @@ def test_what_is_said_of_table_i_is_what_its_lengths_say(name, reached, said):
             return None
         return {"state": "solved" if int(length) <= ends[int(seed)] else "finished", "best": {}}
 
-    text = STUDIES[name].table(found, 3, False)
+    text = STUDIES[name].table(row_of, 3, False)
     notes = [each.text for each in FINDINGS.get(name, ()) if each.text in text]
     assert len(notes) == bool(said) and said in text
 

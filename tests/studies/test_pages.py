@@ -20,12 +20,12 @@ from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.comparison import ONE_RUN, Finding, solved
 from refnet.studies.controlled import CELLS, PTB
 from refnet.studies.grid import Cell, _curves, accuracy, grid, solved_at
-from refnet.studies.ladder import GRID, PRINTED, _climb, _rung
+from refnet.studies.ladder import GRID, PRINTED, Ladder
 from refnet.studies.manchev import pixel_by_pixel
 from refnet.studies.progress import progress
 from refnet.studies.spectra import evolution
 from refnet.studies.store import Store
-from refnet.studies.study import protocols, spread, under, unknown
+from refnet.studies.study import protocols, under, unknown
 from refnet.studies.work import begun, shown
 from refnet.training import loop
 from refnet.training.config import Config, to_toml
@@ -36,8 +36,22 @@ from support.studies import TINY, make, slow_study, tiny_jobs, tiny_study
 needs_matplotlib = pytest.mark.needs("matplotlib")
 
 
-def found_in(rows):
+def by_name(rows):
+    """The rows by the names of their runs."""
     return lambda job: rows.get(job.name)
+
+
+def jobs_of(name, seeds=1):
+    return STUDIES[name].jobs(unknown, seeds, False)
+
+
+def figure_of(name, rows, seeds=1):
+    return STUDIES[name].figure(by_name(rows), seeds, False)
+
+
+def cells_of(line):
+    """What a line of a table has in its cells."""
+    return [cell.strip() for cell in line.split("|")[1:-1]]
 
 
 def row(state="finished", iterations=100, **best):
@@ -60,10 +74,7 @@ def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
         "a, seed 1": row(accuracy=0.75),
         "b, seed 0": row("solved", 40, accuracy=1.0),
     }
-    lines = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in study.table(found_in(rows), 2, False).splitlines()
-    ]
+    lines = [cells_of(line) for line in study.table(by_name(rows), 2, False).splitlines()]
     assert lines[0] == ["run", "accuracy, %", "printed", "solved at", "runs"]
     assert lines[2:] == [
         ["a", "50.0 (25.0 to 75.0, 2 seeds)", "94.10", "not solved", "2 finished"],
@@ -73,12 +84,12 @@ def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
 
 
 def test_accuracies_are_shown_at_their_best_and_at_the_end():
-    made = {**row(accuracy=0.924), "final": {"accuracy": 0.918}}
+    declined = {**row(accuracy=0.924), "final": {"accuracy": 0.918}}
     assert "| 92.40 (one seed) | 97.03   | 91.80 (one seed)       |" in find("table-iii").table(
-        found_in({"FF+OPEN, seed 0": made}), 1, False
+        by_name({"FF+OPEN, seed 0": declined}), 1, False
     )
     assert "| 91.80 (one seed)       | 91.40   | 92.40 (one seed) |" in find("table-iv").table(
-        found_in({"alpha = 0.1, seed 0": made}), 1, False
+        by_name({"alpha = 0.1, seed 0": declined}), 1, False
     )
 
 
@@ -93,26 +104,26 @@ def test_a_note_is_shown_if_the_rows_that_have_ended_say_so():
     )
     done, failed, begun = row("solved"), row(), row("begun") | {"of": 200}
     for second, said in ((done, ""), (begun, ONE_RUN), (failed, None)):
-        text = study.table(found_in({"a, seed 0": done, "a, seed 1": second}), 2, False)
+        text = study.table(by_name({"a, seed 0": done, "a, seed 1": second}), 2, False)
         assert text.endswith(f"\n{said}all solved.\n") or said is None and "solved." not in text
-    assert "all solved" not in study.table(found_in({"a, seed 0": done}), 1, True)
-    assert "all solved" not in study.table(found_in({}), 2, False)
+    assert "all solved" not in study.table(by_name({"a, seed 0": done}), 1, True)
+    assert "all solved" not in study.table(by_name({}), 2, False)
 
 
 def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
     ended = row(errors_text=9909, errors_code=0, errors_hs97=12)
     text = find("table-i").table(
-        found_in(
+        by_name(
             {
-                _rung("adding", "plain", 10, 0, False).name: row("solved"),
-                _rung("adding", "plain", 20, 0, False).name: ended,
-                _rung("adding", "plain", 10, 1, False).name: row("begun") | {"of": 9},
+                Ladder("adding", "plain").rung(10).name: row("solved"),
+                Ladder("adding", "plain").rung(20).name: ended,
+                Ladder("adding", "plain", 1).rung(10).name: row("begun") | {"of": 9},
             }
         ),
         2,
         False,
     )
-    assert [cell.strip() for cell in text.splitlines()[-1].split("|")[1:-1]] == [
+    assert cells_of(text.splitlines()[-1]) == [
         "SRNN",
         "20 (one seed)",
         "9909 (one seed)",
@@ -122,49 +133,43 @@ def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
 
 
 def test_a_ladder_climbs_until_a_length_is_not_solved():
-    solved = {_rung("adding", "plain", T, 0, False).name: row("solved") for T in (10, 20, 30)}
-    reached, job = _climb(found_in(solved), "adding", "plain", 0, False)
+    solved = {Ladder("adding", "plain").rung(T).name: row("solved") for T in (10, 20, 30)}
+    reached, job = Ladder("adding", "plain").climb(by_name(solved))
     assert reached == 30 and job.config.length == 40
     ended = {**solved, job.name: row("finished")}
-    assert _climb(found_in(ended), "adding", "plain", 0, False) == (30, None)
+    assert Ladder("adding", "plain").climb(by_name(ended)) == (30, None)
     study = find("table-i")
-    assert len(study.jobs(found_in({}), 1, False)) == 12
-    text = study.table(found_in(solved), 1, False)
+    assert len(study.jobs(by_name({}), 1, False)) == 12
+    text = study.table(by_name(solved), 1, False)
     assert "at least 30, not finished" in text and "not run" in text
-    assert "30 (one seed)" in study.table(found_in(ended), 1, False)
+    assert "30 (one seed)" in study.table(by_name(ended), 1, False)
     assert str(PRINTED["random-permutation"]["oinit"]) in text
 
 
 def test_the_search_climbs_with_every_candidate_and_names_the_best():
     search = find("table-i").search
-    first = search.jobs(found_in({}), 1, False)
+    first = search.jobs(by_name({}), 1, False)
     assert len(first) == 4 * (5 + 5 + 25) == len({job.key for job in first})
     # the printed parameters' runs are Table I's own
-    assert {job.key for job in find("table-i").jobs(found_in({}), 1, False)} < {
+    assert {job.key for job in find("table-i").jobs(by_name({}), 1, False)} < {
         job.key for job in first
     }
     rows = {
-        _rung("adding", "oinit", 10, 0, False, chosen=(rate,)).name: row(
+        Ladder("adding", "oinit", chosen=(rate,)).rung(10).name: row(
             "solved" if rate < 0.01 else "finished"
         )
         for rate in GRID[0]
     }
-    rows[_rung("adding", "oinit", 20, 0, False, chosen=(0.001,)).name] = row("solved")
-    text = search.table(found_in(rows), 1, False)
-    line = next(line for line in text.splitlines() if "adding, oinit" in line).split("|")
-    assert [part.strip() for part in line[2:7]] == [
-        "100",
-        "alpha 0.01",
-        "20 (one seed)",
-        "alpha 0.001",
-        "2 of 5",
-    ]
-    rows[_rung("adding", "oinit", 20, 0, False, chosen=(0.0001,)).name] = row("solved")
-    assert "| alpha 0.001; alpha 0.0001 |" in search.table(found_in(rows), 1, False)
+    rows[Ladder("adding", "oinit", chosen=(0.001,)).rung(20).name] = row("solved")
+    text = search.table(by_name(rows), 1, False)
+    line = next(line for line in text.splitlines() if "adding, oinit" in line)
+    assert cells_of(line)[1:] == ["100", "alpha 0.01", "20 (one seed)", "alpha 0.001", "2 of 5"]
+    rows[Ladder("adding", "oinit", chosen=(0.0001,)).rung(20).name] = row("solved")
+    assert "| alpha 0.001; alpha 0.0001 |" in search.table(by_name(rows), 1, False)
     alone = "only the printed"
-    assert alone in search.table(found_in({}), 1, False) and alone not in text
-    del rows[_rung("adding", "oinit", 20, 0, False, chosen=(0.0001,)).name]
-    wanted = search.jobs(found_in(rows), 1, False)
+    assert alone in search.table(by_name({}), 1, False) and alone not in text
+    del rows[Ladder("adding", "oinit", chosen=(0.0001,)).rung(20).name]
+    wanted = search.jobs(by_name(rows), 1, False)
     assert len(wanted) == len(first) - 2 and [job.config.length for job in wanted[-3:]] == [
         20,
         20,
@@ -175,9 +180,9 @@ def test_the_search_climbs_with_every_candidate_and_names_the_best():
 def test_costs_are_remembered_for_this_machine(tmp_path, monkeypatch):
     path = tmp_path / "new" / "studies.json"
     assert costs.remembered(path) == {}
-    costs.remember(path, {"a": costs.Cost(1.5, 20)})
+    costs.remember(path, {"a": costs.Cost(1.5, 20, {"a kind": 0.5})})
     costs.remember(path, {"b": costs.Cost(0.25, 3)})
-    assert costs.remembered(path) == {"a": (1.5, 20, {}), "b": (0.25, 3, {})}
+    assert costs.remembered(path) == {"a": (1.5, 20, {"a kind": 0.5}), "b": (0.25, 3, {})}
     monkeypatch.setattr(costs, "machine", lambda: "another one")
     assert costs.remembered(path) == {} != costs.remembered(path, everywhere=True)
     for damaged in (
@@ -195,49 +200,41 @@ def test_costs_are_remembered_for_this_machine(tmp_path, monkeypatch):
 def test_every_study_has_runs_of_different_keys_and_a_table():
     for study in STUDIES.values():
         for quick in (False, True):
-            jobs = study.jobs(lambda job: None, 2, quick)
+            jobs = study.jobs(unknown, 2, quick)
             assert len({job.key for job in jobs}) == len(jobs) == len({job.name for job in jobs})
-            assert len(jobs) == 2 * len(study.jobs(lambda job: None, 1, quick)) > 0
-            assert "not run" in study.table(lambda job: None, 1, quick), study.name
+            assert len(jobs) == 2 * len(study.jobs(unknown, 1, quick)) > 0
+            assert "not run" in study.table(unknown, 1, quick), study.name
 
 
 @pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
 def test_a_study_follows_either_protocol_of_its_authors(study):
     """Under the other one its runs are others, with the same names, in a folder that no other study
     has; runs that are nobody's protocol stay as they are."""
-    own = (protocols(study) or [""])[0]
+    followed = (protocols(study) or [""])[0]
     others = [
         name
         for name in PROTOCOLS
-        if own and name != own and name.startswith(own.partition("/")[0] + "/")
+        if followed and name != followed and name.startswith(followed.partition("/")[0] + "/")
     ]
     if not others or study.switched is None:
         for name in ("manchev-spratling/text", "vorontsov/code"):
-            if name != own:
+            if name != followed:
                 with pytest.raises(ValueError, match="can follow"):
                     under(study, name)
         return
-    moved = under(study, others[0])
-    assert under(study, own) is study and moved.name != study.name
-    assert STUDIES.get(moved.name, moved) is moved
+    other = under(study, others[0])
+    assert under(study, followed) is study and other.name != study.name
+    assert STUDIES.get(other.name, other) is other
     before, after = (
-        {job.name: job for job in each.jobs(lambda job: None, 1, False)} for each in (study, moved)
+        {job.name: job for job in each.jobs(unknown, 1, False)} for each in (study, other)
     )
     assert list(before) == [name for name in after if name in before]
     for name, job in before.items():
-        if job.config and job.config.protocol == own:
+        if job.config and job.config.protocol == followed:
             assert after[name].config.protocol == others[0], name
         else:
             assert after[name].key == job.key, name
     assert {job.key for job in before.values()} != {job.key for job in after.values()}
-
-
-def test_spread():
-    assert (spread([]), spread([1.0]), spread([1, 2])) == (
-        "not run",
-        "1.00 (one seed)",
-        "1.50 (1.00 to 2.00, 2 seeds)",
-    )
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):
@@ -256,8 +253,8 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
         assert main(["study", "table-iii", "--table", *words]) == 0
         assert "Protocol: manchev-spratling/code" in capsys.readouterr().out
     assert main(["study", "table-iii", "--protocol", "manchev-spratling/text", "--table"]) == 0
-    told = capsys.readouterr().out
-    assert "Protocol: manchev-spratling/text" in told and "97.03" in told
+    output = capsys.readouterr().out
+    assert "Protocol: manchev-spratling/text" in output and "97.03" in output
     assert main(["study", "table-i", "--search", "--status"]) == 0
     assert "open, 0.1, 0.01, T = 10, seed 0" in capsys.readouterr().out
     assert main(["study", "table-i", "--search", "--only", "adding, oinit", "--status"]) == 0
@@ -286,17 +283,17 @@ def test_the_page_is_what_the_recorded_rows_make(tmp_path, monkeypatch):
 
 
 def test_under_another_protocol_only_what_is_said_of_settings_is_said():
-    for name, protocol, kept in (
+    for name, protocol, count in (
         ("figure-1", "vorontsov/code", 0),
         ("figure-4", "vorontsov/code", 1),
         ("table-iii", "manchev-spratling/text", 2),
     ):
         study = find(name)
-        moved = under(study, protocol)
+        other = under(study, protocol)
         for rows in ("solved", "finished"):
-            text = moved.table(lambda job: row(rows), 3, False)
+            text = other.table(lambda job: row(rows), 3, False)
             notes = text.splitlines()[len(text.partition("\n\n")[0].splitlines()) + 1 :]
-            assert len([line for line in notes if line]) == kept, name
+            assert len([line for line in notes if line]) == count, name
         assert "Here" not in text
 
 
@@ -305,18 +302,18 @@ def test_what_a_study_says_of_another_is_what_the_rows_say():
     recorded there have to say so."""
     from benchmarks import studies
 
-    def made(study, label):
+    def rows_of(study, label):
         store = studies.store_of(find(study))
         rows = store.rows()
-        jobs = {job.name: job for job in find(study).jobs(lambda job: None, 3, False)}
+        jobs = {job.name: job for job in find(study).jobs(unknown, 3, False)}
         return [
-            found for seed in range(3) if (found := store.done(jobs[f"{label}, seed {seed}"], rows))
+            row for seed in range(3) if (row := store.done(jobs[f"{label}, seed {seed}"], rows))
         ]
 
-    def moved(question, first):
+    def farthest(question, first):
         """Which of a question's runs is farthest from its first one."""
         cells = [cell.label for cell in CELLS if cell.label.startswith(f"{question}:")]
-        start, *others = (accuracy(made("causes", label)[0]) for label in cells)
+        start, *others = (accuracy(rows_of("causes", label)[0]) for label in cells)
         assert cells[0].endswith(first)
         return max(zip(others, cells[1:]), key=lambda pair: abs(pair[0] - start))[1]
 
@@ -324,20 +321,20 @@ def test_what_a_study_says_of_another_is_what_the_rows_say():
     for said, holds in [
         (
             "in Table II, with standardised ones, it ends some twelve below",
-            11.5 < 86.81 - accuracy(made("table-ii", "SRNN+OINIT")[0]) < 12.5,
+            11.5 < 86.81 - accuracy(rows_of("table-ii", "SRNN+OINIT")[0]) < 12.5,
         ),
         (
             "where ours ends some six percentage points below the printed number",
-            5.5 < 77.18 - accuracy(made("table-1", "margin 0, orthogonal")[0]) < 6.5,
+            5.5 < 77.18 - accuracy(rows_of("table-1", "margin 0, orthogonal")[0]) < 6.5,
         ),
         (
             "without it (study table-3) fewer",
-            100 * made("table-3", "margin 0, orthogonal")[0]["best"]["test_accuracy_with_ends"]
+            100 * rows_of("table-3", "margin 0, orthogonal")[0]["best"]["test_accuracy_with_ends"]
             < 55.31,
         ),
         (
             "(study causes) the code's embedding moves the number most",
-            moved(PTB, "as recorded in Table 3").endswith("embedding of 512 (code)"),
+            farthest(PTB, "as recorded in Table 3").endswith("embedding of 512 (code)"),
         ),
     ]:
         assert said in page and holds, said
@@ -383,9 +380,9 @@ def test_a_cache_that_cannot_be_read_stops_no_study(tmp_path, monkeypatch, capsy
         monkeypatch.setattr(costs, "contents", contents)
     for mode, text in (("--table", "FF+OPEN"), ("--status", "FF+OPEN"), ("--list", "table-iii")):
         assert cli.main(["study", "table-iii", mode, "--folder", str(tmp_path / "studies")]) == 0
-        told = capsys.readouterr()
-        assert text in told.out
-        assert "what was measured on this machine is not known: " in told.err
+        output = capsys.readouterr()
+        assert text in output.out
+        assert "what was measured on this machine is not known: " in output.err
     monkeypatch.setattr(costs, "measure", lambda *ask: pytest.fail("measured"))
     assert cli.main(["study", "table-iii", "--measure"]) == 2
     assert (tmp_path / "studies.json").read_text() == "no record"
@@ -418,20 +415,8 @@ def test_a_whole_file_of_settings_takes_no_other_protocol(tmp_path):
 def test_a_run_is_resumed_where_it_is(tmp_path, capsys):
     loop.train(replace(TINY, iterations=2, evaluate_every=1), tmp_path / "run")
     before = (tmp_path / "run" / "rows.jsonl").read_bytes()
-    assert (
-        cli.main(
-            [
-                "train",
-                "--resume",
-                str(tmp_path / "run"),
-                "--iterations",
-                "4",
-                "--out",
-                str(tmp_path / "other"),
-            ]
-        )
-        == 2
-    )
+    words = ["train", "--resume", str(tmp_path / "run"), "--iterations", "4", "--out", "other"]
+    assert cli.main(words) == 2
     assert "only --iterations may be given with it, not --out" in capsys.readouterr().err
     assert (tmp_path / "run" / "rows.jsonl").read_bytes() == before
 
@@ -479,8 +464,8 @@ def test_an_option_that_cannot_be_followed_is_refused(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_the_whole_and_each_run_have_their_time_left(tmp_path):
-    jobs, store = tiny_jobs(), Store(tmp_path)
+def test_the_whole_and_each_run_have_their_time_left(store):
+    jobs = tiny_jobs()
     loop.train(replace(jobs[0].config, iterations=20), store.unfinished(jobs[0].key) / "run")
     keys = {job.key: job for job in jobs}
 
@@ -508,42 +493,40 @@ def test_the_whole_and_each_run_have_their_time_left(tmp_path):
     assert text([], [jobs[0].key], {costs.kind(jobs[0]): 1e6})[0].endswith(each)
 
 
-def test_what_was_measured_is_the_time_of_runs_that_were_never_made(tmp_path):
-    jobs, store = tiny_jobs(number=2), Store(tmp_path)
+def test_what_was_measured_is_the_time_of_runs_that_were_never_made(store):
+    jobs = tiny_jobs(number=2)
     keys = {job.key: job for job in jobs}
     for measured, said in (
         ({}, "0 of 2 runs done; no time known of 2"),
         ({costs.kind(jobs[0]): 90.0}, "0 of 2 runs done; 2.0 h at most left"),
     ):
-        assert progress(keys, keys, [], store, lambda job: None, {}, measured) == said
+        assert progress(keys, keys, [], store, unknown, {}, measured) == said
 
 
 def test_a_study_tells_its_progress_again_and_again(tmp_path, monkeypatch):
     """At once, and in between: also of runs that have no evaluations."""
     monkeypatch.setattr(runner, "EVERY", 0.01)
-    told = []
-    assert make(slow_study(2), Store(tmp_path / "slow"), tell=told.append) == {}
-    assert told[0].startswith("0 of 2 runs done; no time known of 2\n  slow 0: begun")
-    ends = [n for n, text in enumerate(told) if text.startswith("[")]
-    assert len(ends) == 2 and ends[0] > 2 and "1 of 2 runs done; " in told[ends[0] + 1]
-    told.clear()
-    make(tiny_study(), Store(tmp_path / "tiny"), tell=told.append)
-    assert told[0].startswith("0 of 3 runs done")
-    told.clear()
-    make(tiny_study(), Store(tmp_path / "tiny"), tell=told.append)
-    assert told == []
+    reports = []
+    assert make(slow_study(2), Store(tmp_path / "slow"), tell=reports.append) == {}
+    assert reports[0].startswith("0 of 2 runs done; no time known of 2\n  slow 0: begun")
+    ends = [n for n, text in enumerate(reports) if text.startswith("[")]
+    assert len(ends) == 2 and ends[0] > 2 and "1 of 2 runs done; " in reports[ends[0] + 1]
+    reports.clear()
+    make(tiny_study(), Store(tmp_path / "tiny"), tell=reports.append)
+    assert reports[0].startswith("0 of 3 runs done")
+    reports.clear()
+    make(tiny_study(), Store(tmp_path / "tiny"), tell=reports.append)
+    assert reports == []
 
 
 @needs_matplotlib
 def test_the_norms_in_training_are_those_of_the_nets_passed_through():
-    config = preset(
-        "copy:samples=50",
-        length=5,
-        hidden=6,
-        transition="svd:margin=0",
-        backend="reference",
-        dtype="float64",
-    )
+    def net(**options):
+        return preset(
+            "copy:samples=50", length=5, hidden=6, backend="reference", dtype="float64", **options
+        )
+
+    config = net(transition="svd:margin=0")
     norms, values = flow.norms_in_training(config, 5, 2)
     assert norms.shape == (3, 26) and values.shape == (3, 6)
     e = build(config)
@@ -552,19 +535,8 @@ def test_the_norms_in_training_are_those_of_the_nets_passed_through():
     assert not np.array_equal(norms[0], norms[1])
     # margin 0 and no activation: the norm is kept through time, and the spectrum is 1
     assert np.allclose(norms / norms[:, -1:], 1, rtol=1e-9) and np.allclose(values, 1)
-    wider, spread = flow.norms_in_training(
-        preset(
-            "copy:samples=50",
-            length=5,
-            hidden=6,
-            transition="svd:margin=none",
-            recurrent="glorot_normal",
-            backend="reference",
-            dtype="float64",
-        ),
-        3,
-        2,
-    )
+    free = net(transition="svd:margin=none", recurrent="glorot_normal")
+    wider, spread = flow.norms_in_training(free, 3, 2)
     assert np.ptp(wider[0]) > 0.1 * wider[0].max() and np.ptp(spread[0]) > 0.1
 
 
@@ -588,12 +560,10 @@ def test_figure_3_of_manchev_and_spratling():
             "state": "begun",
             "curve": {
                 "iteration": [1000, 2000],
-                **{
-                    name: [shift + place, shift + place + 0.5]
-                    for place, name in enumerate(
-                        ("accuracy", "defect", "spectral_radius", "gradient_norm")
-                    )
-                },
+                "accuracy": [shift, shift + 0.5],
+                "defect": [shift + 1, shift + 1.5],
+                "spectral_radius": [shift + 2, shift + 2.5],
+                "gradient_norm": [shift + 3, shift + 3.5],
             },
         }
 
@@ -601,7 +571,7 @@ def test_figure_3_of_manchev_and_spratling():
     accuracy, names, oinit, opened = pixel_by_pixel(rows).axes
     assert len(names.get_legend().get_texts()) == 3
     assert [list(line.get_ydata()) for line in accuracy.lines] == [[n, n + 0.5] for n in (1, 2, 3)]
-    (batch,) = {job.config.batch for job in STUDIES["table-ii"].jobs(lambda job: None, 1, False)}
+    (batch,) = {job.config.batch for job in jobs_of("table-ii")}
     for place, shift in (oinit, 1), (opened, 2):
         assert place.get_title().endswith(("OINIT", "OPEN")[shift - 1])
         assert [list(line.get_ydata()) for line in place.lines] == [
@@ -617,14 +587,10 @@ def test_figure_3_of_manchev_and_spratling():
     [([[1.0, 1.0], [1.0, 1.0]], "1", "1"), ([[1.0, 2.0], [9.0, 3.0]], "0.5", "3")],
 )
 def test_figure_2_of_vorontsov_et_al(tmp_path, norms, low, high):
-    rows = {flow._job("0", 0, False).key: flow_row("0", norms)}
-
-    def found(job):
-        return rows.get(job.key)
-
-    line = STUDIES["figure-2-flow"].table(found, 1, False).splitlines()[2].split("|")
-    assert [cell.split()[0] for cell in line[3:5]] == [low, high]
-    save(tmp_path / "figure.png", STUDIES["figure-2-flow"].figure(found, 1, False))
+    rows = {flow._job("0", 0, False).name: flow_row("0", norms)}
+    text = STUDIES["figure-2-flow"].table(by_name(rows), 1, False)
+    assert [cell.split()[0] for cell in cells_of(text.splitlines()[2])[2:4]] == [low, high]
+    save(tmp_path / "figure.png", figure_of("figure-2-flow", rows))
     assert imread(tmp_path / "figure.png").std() > 0.01
 
 
@@ -633,13 +599,9 @@ def test_a_study_draws_what_it_has_and_nothing_without_rows():
     """Any seed's rows, those of runs of another kind, or none."""
 
     def rows_of(name, text, row):
-        known = {
-            job.key: row
-            for job in STUDIES[name].jobs(lambda job: None, 3, False)
-            if text in job.name
-        }
+        known = {job.name: row for job in jobs_of(name, 3) if text in job.name}
         assert known
-        return STUDIES[name].figure(lambda job: known.get(job.key), 3, False)
+        return figure_of(name, known, 3)
 
     flow_of = flow_row("1", [[1.0, 1.0], [1.0, 1.0]])
     assert len(rows_of("figure-2-flow", "margin 1, seed 1", flow_of).axes[4].images) == 1
@@ -647,32 +609,30 @@ def test_a_study_draws_what_it_has_and_nothing_without_rows():
     assert rows_of("examples", "LSTM", curves).axes[0].lines
     assert rows_of("causes", "gradient in", {"ratio": 1}) is None
     for study in STUDIES.values():
-        assert study.figure is None or study.figure(lambda job: None, 3, False) is None
+        assert study.figure is None or study.figure(unknown, 3, False) is None
 
 
 @needs_matplotlib
 def test_a_curve_keeps_the_beginning_of_a_long_run():
-    job = STUDIES["table-ii"].jobs(lambda job: None, 1, False)[0]
+    job = jobs_of("table-ii")[0]
     rows = [{"iteration": 1000 * (n + 1)} for n in range(1000)]
-    kept = work._curve(job, rows)["iteration"]
-    assert len(kept) <= 100 and kept[:5] == [1000, 2000, 3000, 4000, 5000]
-    assert kept[-1] == 1_000_000 and max(np.diff(kept)) < 30_000
+    points = work._curve(job, rows)["iteration"]
+    assert len(points) <= 100 and points[:5] == [1000, 2000, 3000, 4000, 5000]
+    assert points[-1] == 1_000_000 and max(np.diff(points)) < 30_000
     assert work._curve(job, rows[:100])["iteration"] == [row["iteration"] for row in rows[:100]]
 
 
 @needs_matplotlib
 def test_losses_of_the_chain():
     """Of tasks.Copy's batches, the loss and the same without probabilities below 1e-7."""
-    made = orhan.losses("chain", 0, 200, 12)
-    assert made["first_radius"] > 0.9 and made["median"] <= made["largest"]
-    assert made["clipped"] == pytest.approx(made["largest"]) and made["large"] == 0
-    jobs = {
-        job.key: {**made, "largest": 3e14}
-        for job in STUDIES["orhan-pitkow"].jobs(lambda job: None, 1, False)
-        if job.config is None
+    losses = orhan.losses("chain", 0, 200, 12)
+    assert losses["first_radius"] > 0.9 and losses["median"] <= losses["largest"]
+    assert losses["clipped"] == pytest.approx(losses["largest"]) and losses["large"] == 0
+    rows = {
+        job.name: {**losses, "largest": 3e14} for job in jobs_of("orhan-pitkow") if not job.config
     }
-    line = STUDIES["orhan-pitkow"].table(lambda job: jobs.get(job.key), 1, False).splitlines()[-2]
-    assert line.split("|")[1].strip() == "chain" and "3e+14" in line
+    line = STUDIES["orhan-pitkow"].table(by_name(rows), 1, False).splitlines()[-2]
+    assert cells_of(line)[0] == "chain" and "3e+14" in line
 
 
 def curve_row(state="finished", **columns):
@@ -763,7 +723,7 @@ def test_long_runs_have_ticks_that_do_not_touch_and_many_curves_a_legend_beneath
             for text in axes.get_xticklabels()
             if axes.get_xlim()[0] <= text.get_position()[0] <= axes.get_xlim()[1]
         ]
-        assert all(one.x1 < other.x0 for one, other in zip(boxes, boxes[1:])) and len(boxes) > 2
+        assert all(box.x1 < other.x0 for box, other in zip(boxes, boxes[1:])) and len(boxes) > 2
         assert axes.get_xticklabels()[1].get_text().endswith(",000")
         assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
 
@@ -771,11 +731,7 @@ def test_long_runs_have_ticks_that_do_not_touch_and_many_curves_a_legend_beneath
 @needs_matplotlib
 def test_a_run_that_has_not_ended_is_no_part_of_a_band():
     """Its last value is not its end. With none that has ended, the farthest is drawn alone."""
-    jobs = [
-        job
-        for job in STUDIES["table-iii"].jobs(lambda job: None, 3, False)
-        if job.name.startswith("FF+OPEN")
-    ]
+    names = [f"FF+OPEN, seed {seed}" for seed in range(3)]
     rows = [
         {**curve_row(state, accuracy=[at] * 3), "iterations": iterations}
         for state, at, iterations in (
@@ -784,13 +740,12 @@ def test_a_run_that_has_not_ended_is_no_part_of_a_band():
             ("diverged", 0.7, 300),
         )
     ]
-    for kept, *expected in (
+    for known, *expected in (
         (rows, 0.9, 0.7),
         (rows[1:2], 0.1),
         ([rows[1], {**rows[1], "iterations": 100, "curve": rows[0]["curve"]}], 0.1),
     ):
-        found = {job.key: row for job, row in zip(jobs, kept)}
-        panel = STUDIES["table-iii"].figure(lambda job: found.get(job.key), 3, False).axes[0]
+        panel = figure_of("table-iii", dict(zip(names, known)), 3).axes[0]
         assert [line.get_ydata()[-1] for line in panel.lines] == pytest.approx(expected)
         assert ("not finished" in panel.lines[0].get_label()) == (expected == [0.1])
         assert len(panel.collections) == (expected == [0.9, 0.7])
@@ -801,32 +756,20 @@ def test_a_run_that_has_not_ended_is_no_part_of_a_band():
     "name, first", [("table-iii", "FF+OPEN"), ("examples", "temporal order T = 60, open")]
 )
 def test_a_run_that_diverged_before_its_first_evaluation_is_in_no_curve(name, first):
+    whole = row(accuracy=0.9) | curve_row(
+        mse=[None] * 3, spectral_radius=[1] * 3, gradient_norm=[1] * 3
+    )
     study, nothing = (
         STUDIES[name],
-        {
-            "state": "diverged",
-            "iterations": 0,
-            "best": {},
-            "final": {},
-            "reason": "",
-            "curve": dict.fromkeys(
-                ("iteration", "accuracy", "loss", "mse", "spectral_radius", "gradient_norm"), []
-            ),
-        },
+        row("diverged", 0) | {"curve": dict.fromkeys(whole["curve"], [])},
     )
-    whole = {
-        **curve_row(mse=[None] * 3, spectral_radius=[1] * 3, gradient_norm=[1] * 3),
-        "best": {"accuracy": 0.9},
-        "final": {"accuracy": 0.9},
-    }
 
-    def found(job):
+    def row_of(job):
         return whole if job.name == f"{first}, seed 1" else nothing
 
-    assert len(study.figure(found, 2, False).axes[0].lines) == 1
+    assert len(study.figure(row_of, 2, False).axes[0].lines) == 1
     assert (
-        study.table(found, 2, False).count("2 diverged")
-        == len(study.jobs(lambda job: None, 1, False)) - 1
+        study.table(row_of, 2, False).count("2 diverged") == len(study.jobs(unknown, 1, False)) - 1
     )
     assert study.figure(lambda job: nothing, 2, False) is None
 
@@ -839,23 +782,20 @@ def test_one_evaluation_is_no_curve(length, drawn):
         name: row["curve"].get(name, [1, 2, 3])[:length]
         for name in ("iteration", "accuracy", "loss")
     }
-    found = {job.key: row for job in STUDIES["table-iii"].jobs(lambda job: None, 1, False)}
-    figure = STUDIES["table-iii"].figure(lambda job: found.get(job.key), 1, False)
+    figure = figure_of("table-iii", {job.name: row for job in jobs_of("table-iii")})
     assert (figure is not None) == drawn
 
 
 @needs_matplotlib
 def test_the_figure_of_the_examples_has_a_band_of_seeds_for_each_method():
-    keys = {
-        examples.METHODS[method].job(seed, False, ()).key: 0.1 * (seed + 1)
-        for method in ("oinit", "open")
-        for seed in range(3 if method == "open" else 1)
-    }
     rows = {
-        key: curve_row(accuracy=[top] * 3, spectral_radius=[1, 1, 1], gradient_norm=[1, 1, 1])
-        for key, top in keys.items()
+        examples.METHODS[method].job(seed, False, ()).name: curve_row(
+            accuracy=[0.1 * (seed + 1)] * 3, spectral_radius=[1] * 3, gradient_norm=[1] * 3
+        )
+        for method, seeds in (("oinit", 1), ("open", 3))
+        for seed in range(seeds)
     }
-    figure = examples.STUDY.figure(lambda job: rows.get(job.key), 5, False)
+    figure = figure_of("examples", rows, 5)
     assert "median and range of up to 3 seeds" in figure.get_suptitle()
     accuracy = figure.axes[0]
     lines = {line.get_label(): line.get_ydata()[-1] for line in accuracy.lines}
@@ -871,10 +811,10 @@ def test_a_small_input_matrix_lets_the_gradient_through():
     }
     assert 0.5 < rows["W_xh from N(0, .01)"] < 1.5
     assert max(rows["as in the code"], rows["W_hh alone made orthogonal"]) < 0.1
-    jobs = {
-        job.key: {"ratio": 0.25 if job.arguments["start"] == "as in the code" else 4}
-        for job in causes.STUDY.jobs(lambda job: None, 1, True)
-        if job.config is None
+    rows = {
+        job.name: {"ratio": 0.25 if job.arguments["start"] == "as in the code" else 4}
+        for job in causes.STUDY.jobs(unknown, 1, True)
+        if not job.config
     }
-    lines = causes.STUDY.table(lambda job: jobs.get(job.key), 1, False).splitlines()
+    lines = causes.STUDY.table(by_name(rows), 1, False).splitlines()
     assert [line.split("|")[-2].split()[0] for line in lines[-6:]] == ["0.25", "4", "4"] * 2

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import fields, replace
@@ -22,7 +21,7 @@ from refnet.runs.rows import machine
 from refnet.studies import catalogue, costs, runner, work
 from refnet.studies.grid import Cell, accuracy, grid, solved_at
 from refnet.studies.jobs import Job
-from refnet.studies.ladder import _rung
+from refnet.studies.ladder import Ladder
 from refnet.studies.progress import status
 from refnet.studies.runner import run
 from refnet.studies.store import Store
@@ -35,6 +34,7 @@ from support.studies import (
     TINY,
     Distant,
     make,
+    orthogonal_start,
     results,
     slow_study,
     study_of,
@@ -42,6 +42,9 @@ from support.studies import (
     tiny_study,
     without_times,
 )
+
+OINIT = orthogonal_start("uniform")
+DEADLY = Job("deadly", function="os:_exit", arguments={"status": 1})
 
 
 @pytest.fixture(scope="module")
@@ -149,24 +152,12 @@ def test_rows_carry_where_they_come_from(undisturbed):
     assert not list(undisturbed.folder.glob("unfinished/*"))
 
 
-def test_a_row_names_every_machine_that_its_run_has_been_on(tmp_path, monkeypatch):
-    job, place = tiny_jobs()[0], Store(tmp_path).unfinished(tiny_jobs()[0].key)
+def test_a_row_names_every_machine_that_its_run_has_been_on(store, tmp_path, monkeypatch):
+    job, place = tiny_jobs()[0], store.unfinished(tiny_jobs()[0].key)
     place.mkdir(parents=True)
     loop.train(replace(job.config, iterations=20), place / "run", draw=False)
     monkeypatch.setattr(loop, "machine", lambda: "another")
     assert work.execute(job, tmp_path, threads=2)["machines"] == [machine(), "another"]
-
-
-def test_what_a_function_makes_names_its_machine(tmp_path, monkeypatch):
-    """Not that of a later process, which finds it made."""
-    job = Job(
-        "f",
-        function="refnet.studies.manchev:orthogonalise",
-        arguments={"distribution": "uniform", "seed": 0, "runs": 2},
-    )
-    work.execute(job, tmp_path)
-    monkeypatch.setattr(work, "machine", lambda: "another")
-    assert work.execute(job, tmp_path)["machines"] == [machine()]
 
 
 def test_nothing_is_done_twice(undisturbed, monkeypatch):
@@ -179,54 +170,32 @@ def test_nothing_is_done_twice(undisturbed, monkeypatch):
     assert undisturbed.path.read_bytes() == before
 
 
-def test_what_fails_is_told_and_the_rest_is_done(tmp_path):
-    jobs = [
-        *tiny_jobs(number=1),
-        Job(
-            "bad",
-            function="refnet.studies.manchev:orthogonalise",
-            arguments={"distribution": "x", "seed": 0, "runs": 1},
-        ),
-    ]
+def test_what_fails_is_told_and_the_rest_is_done(store):
+    jobs = [*tiny_jobs(number=1), orthogonal_start("bad", distribution="x")]
     study = study_of(jobs)
-    failed = make(study, Store(tmp_path))
+    failed = make(study, store)
     assert list(failed) == ["bad"] and "ValueError" in failed["bad"]
-    assert list(Store(tmp_path).rows()) == [jobs[0].key]
-    assert "| bad " in status(study, Store(tmp_path)) and "not run" in status(
-        study, Store(tmp_path)
-    )
+    assert list(store.rows()) == [jobs[0].key]
+    assert "| bad " in status(study, store) and "not run" in status(study, store)
 
 
-def test_a_run_that_kills_its_process_fails_alone(tmp_path, monkeypatch):
+def test_a_run_that_kills_its_process_fails_alone(store, monkeypatch):
     """However often its process dies, the runs that wait, or work beside it, are made."""
-    from refnet.studies import runner
-
     monkeypatch.setattr(runner, "DEATHS", 1)
-    jobs = [
-        Job("deadly", function="os:_exit", arguments={"status": 1}),
-        *(
-            Job(
-                f"seed {seed}",
-                function="refnet.studies.manchev:orthogonalise",
-                arguments={"distribution": "uniform", "seed": seed, "runs": 1},
-            )
-            for seed in range(2)
-        ),
-    ]
-    study = study_of(jobs)
-    told = []
-    failed = run(study, Store(tmp_path), executor=2, tell=told.append)
+    study = study_of([DEADLY, *(orthogonal_start(f"seed {seed}", seed) for seed in range(2))])
+    reports = []
+    failed = run(study, store, executor=2, tell=reports.append)
     assert list(failed) == ["deadly"] and failed["deadly"].startswith(
         "its process was killed 2 times (A process in the process pool was terminated abruptly"
     )
-    assert {row["name"] for row in Store(tmp_path).rows().values()} == {"seed 0", "seed 1"}
-    assert [line[:9] for line in told if line[0] == "["][0] in ("[2 to go]", "[1 to go]")
+    assert {row["name"] for row in store.rows().values()} == {"seed 0", "seed 1"}
+    assert [line[:9] for line in reports if line[0] == "["][0] in ("[2 to go]", "[1 to go]")
 
 
-def test_a_run_that_another_process_ends_in_between_has_not_failed(tmp_path, monkeypatch):
+def test_a_run_that_another_process_ends_in_between_has_not_failed(store, tmp_path, monkeypatch):
     """One process has made a run; before it adds the row and removes the run's folder, a second
     one begins to go on with it."""
-    job, store = tiny_jobs(number=1)[0], Store(tmp_path)
+    job = tiny_jobs(number=1)[0]
     row = work.execute(job, tmp_path)
     resume = loop.resume
 
@@ -271,7 +240,7 @@ def test_the_commit_is_that_of_the_package_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
-def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch):
+def test_a_run_that_diverges_is_a_result(store, tmp_path, monkeypatch):
     job = Job("wild", replace(TINY, activation="relu", optimizer="sgd", rate=1e30))
     row = work.execute(job, tmp_path)
     assert row["state"] == "diverged" and "not finite" in row["reason"] and row["best"] == {}
@@ -288,12 +257,12 @@ def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch):
     late = work.execute(Job("late", TINY), tmp_path)
     assert late["state"] == "diverged" and late["iterations"] == TINY.evaluate_every
     assert 0 <= late["best"]["accuracy"] == late["final"]["accuracy"]
-    Store(tmp_path).append(row)
-    assert Store(tmp_path).done(job, Store(tmp_path).rows()) is not None
+    store.append(row)
+    assert store.done(job, store.rows()) is not None
 
 
 @pytest.mark.parametrize("held", [True, False], ids=["held", "begun in between"])
-def test_a_run_that_another_process_works_on_is_asked_for_again(tmp_path, monkeypatch, held):
+def test_a_run_that_another_process_works_on_is_asked_for_again(store, monkeypatch, held):
     calls, train = [], work.loop.train
 
     def busy_first(job, *rest):
@@ -310,14 +279,14 @@ def test_a_run_that_another_process_works_on_is_asked_for_again(tmp_path, monkey
     monkeypatch.setattr(runner, "execute", busy_first)
     if not held:
         monkeypatch.setattr(work.loop, "train", late)
-    assert make(tiny_study(number=1), Store(tmp_path)) == {}
-    assert len(calls) == 2 and len(Store(tmp_path).rows()) == 1
+    assert make(tiny_study(number=1), store) == {}
+    assert len(calls) == 2 and len(store.rows()) == 1
 
 
-def test_the_comparison_sees_a_run_that_started_anew_with_another_seed(tmp_path, undisturbed):
+def test_the_comparison_sees_a_run_that_started_anew_with_another_seed(store, undisturbed):
     rows = results(undisturbed)
-    make(tiny_study(iterations=41), Store(tmp_path))
-    assert [row["best"] for row in results(Store(tmp_path)).values()] != [
+    make(tiny_study(iterations=41), store)
+    assert [row["best"] for row in results(store).values()] != [
         row["best"] for row in rows.values()
     ]
 
@@ -377,8 +346,8 @@ def _edited(folder):
         _edited,
     ],
 )
-def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(tmp_path, damage):
-    jobs, store = tiny_jobs(), Store(tmp_path)
+def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(store, damage):
+    jobs = tiny_jobs()
     for job in jobs[:2]:
         loop.train(replace(job.config, iterations=20), store.unfinished(job.key) / "run")
     folder = store.unfinished(jobs[0].key) / "run"
@@ -390,10 +359,8 @@ def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(tmp_path, damage):
     assert re.search(r"seed 0 +\| damaged", text) and f"seed 0: {row['damaged']}" in text
     assert re.search(r"seed 1 +\| begun", text)
     study = grid("g", "G", [Cell("a", {"task": "copy"})], [("accuracy, %", accuracy, ".1f")])
-    assert [
-        part.strip()
-        for part in study.table(lambda job: row, 1, False).splitlines()[2].split("|")[1:4]
-    ] == ["a", "not yet", "1 damaged"]
+    line = study.table(lambda job: row, 1, False).splitlines()[2]
+    assert [cell.strip() for cell in line.split("|")[1:4]] == ["a", "not yet", "1 damaged"]
     # the study makes all others, and says what to remove
     failed = make(tiny_study(), store)
     assert list(failed) == ["seed 0"] and f"remove {folder.parent}:" in failed["seed 0"]
@@ -402,64 +369,22 @@ def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(tmp_path, damage):
     assert make(tiny_study(), store) == {}
 
 
-OINIT = Job(
-    "uniform",
-    function="refnet.studies.manchev:orthogonalise",
-    arguments={"distribution": "uniform", "seed": 0, "runs": 2},
-)
-
-
 @pytest.mark.parametrize("asked", [1, 2, 1000])
-def test_a_run_has_the_threads_that_were_asked_for(tmp_path, asked):
+def test_a_run_has_the_threads_that_were_asked_for(store, asked):
     """Or all that its machine has."""
     job = Job("count", function="support.studies:count_threads", arguments={"number": 0})
-    study, store = study_of([job]), Store(tmp_path)
+    study = study_of([job])
     assert make(study, store, threads=asked) == {}
     assert store.rows()[job.key]["threads"] == min(asked, usual_threads())
 
 
-def test_two_processes_call_every_function_once(tmp_path, monkeypatch):
-    """Two runners on one folder, whose locks hold between threads too."""
-    monkeypatch.setattr(runner, "PAUSE", 0.01)
-    CALLS.clear()
-    failed = []
-
-    def work_on():
-        failed.append(make(slow_study(), Store(tmp_path)))
-
-    threads = [threading.Thread(target=work_on) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == [{}] * 3 and sorted(CALLS) == [0, 1, 2, 3]
-    rows = Store(tmp_path).rows().values()
-    assert sorted(row["value"] for row in rows) == [0, 1 / 3, 2 / 3, 1]
-    assert {row["far"] for row in rows} == {"Infinity"}
-    assert not list(tmp_path.glob("unfinished/*"))
-
-
-def test_a_run_that_ends_while_it_is_looked_at_is_shown_as_ended(tmp_path):
-    job, store = tiny_jobs(number=1)[0], Store(tmp_path)
+def test_a_run_that_ends_while_it_is_looked_at_is_shown_as_ended(store, tmp_path):
+    job = tiny_jobs(number=1)[0]
     row = work.execute(job, tmp_path)
-    found = work.shown(store)
-    assert found(job)["state"] == "begun"
+    row_of = work.shown(store)
+    assert row_of(job)["state"] == "begun"
     store.append(row)
-    assert found(job)["state"] == row["state"] and not list(tmp_path.glob("unfinished/*"))
-
-
-def test_a_run_that_ends_just_before_is_not_begun_anew(tmp_path, monkeypatch):
-    """Another process adds its row, and removes its folder, after this one has looked for them."""
-    job, store = tiny_jobs(number=1)[0], Store(tmp_path)
-    row, note = work.execute(job, tmp_path), work._note_code
-
-    def late(folder, function):
-        store.append(row)
-        return note(folder, function)
-
-    monkeypatch.setattr(work, "_note_code", late)
-    monkeypatch.setattr(work, "_train", None)  # would raise
-    assert work.execute(job, tmp_path) == store.rows()[job.key]
+    assert row_of(job)["state"] == row["state"] and not list(tmp_path.glob("unfinished/*"))
 
 
 class Gone(ThreadPoolExecutor):
@@ -472,25 +397,23 @@ class Gone(ThreadPoolExecutor):
         return future
 
 
-def test_an_executor_that_has_ended_is_named(tmp_path):
-    with ThreadPoolExecutor(1) as closed:
-        pass
-    for executor in (Gone(1), closed):
-        with pytest.raises(
+@pytest.mark.parametrize("kind", [Gone, ThreadPoolExecutor, ProcessPoolExecutor])
+def test_an_executor_that_has_ended_is_named(store, kind):
+    """One that cancels what it was given, one that was closed, and one that lost its process."""
+    executor, study = kind(1), study_of([DEADLY])
+    if kind is ThreadPoolExecutor:
+        executor.shutdown()
+    with (
+        executor,
+        pytest.raises(
             OSError,
-            match=rf"^the executor \({type(executor).__name__}\) has ended "
-            "before its runs did: .* Start it and this study again",
-        ):
-            run(tiny_study(), Store(tmp_path), executor=executor)
+            match=rf"^the executor \({kind.__name__}\) has ended before its runs did: "
+            ".* Start it and this study again",
+        ),
+    ):
+        run(study, store, executor=executor)
     with pytest.raises(CancelledError):
         Gone(1).submit().result()
-
-
-def test_a_pool_that_has_lost_its_process_is_named(tmp_path):
-    jobs = [Job("deadly", function="os:_exit", arguments={"status": 1})]
-    study = study_of(jobs)
-    with ProcessPoolExecutor(1) as pool, pytest.raises(OSError, match="ProcessPoolExecutor"):
-        run(study, Store(tmp_path), executor=pool)
 
 
 def _broken(text):
@@ -561,14 +484,14 @@ def test_a_new_folder_with_the_number_of_the_old_one_is_not_taken_for_it(tmp_pat
     assert not store.path.exists()
 
 
-def test_a_folder_in_which_no_row_can_be_written_is_refused_before_a_run(tmp_path, monkeypatch):
+def test_a_folder_in_which_no_row_can_be_written_is_refused_before_a_run(store, monkeypatch):
     def refused(self):
         raise PermissionError(13, "Permission denied", str(self.folder / ".lock"))
 
     monkeypatch.setattr(Store, "held", refused)
     CALLS.clear()
     with pytest.raises(PermissionError):
-        make(slow_study(), Store(tmp_path))
+        make(slow_study(), store)
     assert CALLS == []
 
 
@@ -592,21 +515,21 @@ def test_a_run_that_another_process_has_ended_is_not_waited_for(tmp_path, monkey
     assert len(asked) <= 5
 
 
-def test_rows_are_read_once_when_one_is_added_meanwhile(tmp_path, monkeypatch):
-    store, jobs, reads, rows = Store(tmp_path), tiny_jobs(number=9), [], Store.rows
+def test_rows_are_read_once_when_one_is_added_meanwhile(store, tmp_path, monkeypatch):
+    jobs, reads, rows = tiny_jobs(number=9), [], Store.rows
     row = work.execute(OINIT, tmp_path)
     monkeypatch.setattr(Store, "rows", lambda self: (reads.append(1), rows(self))[1])
-    found = work.shown(store)
+    row_of = work.shown(store)
     store.append(row)
     del reads[:]
-    assert [found(job) for job in jobs] == [None] * 9 and len(reads) == 1
-    assert found(OINIT)["key"] == row["key"]
+    assert [row_of(job) for job in jobs] == [None] * 9 and len(reads) == 1
+    assert row_of(OINIT)["key"] == row["key"]
 
 
-def test_an_error_of_a_worker_names_its_machine(tmp_path, monkeypatch):
+def test_an_error_of_a_worker_names_its_machine(store, monkeypatch):
     monkeypatch.setattr(work.platform, "node", lambda: "far-away")
     monkeypatch.setattr(work, "_note_code", lambda folder, function: (folder / "x").read_text())
-    failed = make(slow_study(1), Store(tmp_path))
+    failed = make(slow_study(1), store)
     assert failed["slow 0"].endswith("; check the name (on far-away)")
 
 
@@ -626,15 +549,15 @@ def test_only_takes_every_run_that_status_shows(climbed, tmp_path, monkeypatch, 
     assert cli.main([*words, name]) == 0 and [job.name for job in ran] == [name]
 
 
-def test_processes_of_the_caller_go_on(tmp_path):
-    own = get_context("spawn").Process(target=time.sleep, args=(600,))
-    own.start()
+def test_processes_of_the_caller_go_on(store):
+    process = get_context("spawn").Process(target=time.sleep, args=(600,))
+    process.start()
     try:
-        assert run(study_of([OINIT]), Store(tmp_path)) == {}
-        assert own.is_alive()
+        assert run(study_of([OINIT]), store) == {}
+        assert process.is_alive()
     finally:
-        own.kill()
-        own.join()
+        process.kill()
+        process.join()
 
 
 def test_a_row_has_the_commit_at_the_beginning_of_its_run(tmp_path, monkeypatch):
@@ -645,10 +568,9 @@ def test_a_row_has_the_commit_at_the_beginning_of_its_run(tmp_path, monkeypatch)
     assert work.execute(job, tmp_path)["commit"] == "after 0 calls" and CALLS == [0]
 
 
-@pytest.mark.parametrize("workers", [0, -1])
-def test_a_study_without_workers_is_refused(tmp_path, workers):
-    with pytest.raises(ValueError, match=f"executor is {workers}; need at least 1"):
-        run(tiny_study(), Store(tmp_path), executor=workers)
+def test_a_study_without_workers_is_refused(store):
+    with pytest.raises(ValueError, match="executor is 0; need at least 1"):
+        run(tiny_study(), store, executor=0)
 
 
 @pytest.fixture
@@ -656,7 +578,7 @@ def climbed(tmp_path):
     """A store with two rungs of a ladder, one of them solved."""
     store = Store(tmp_path / "table-i")
     for length, state in ((10, "solved"), (20, "finished")):
-        job = _rung("adding", "plain", length, 0, False)
+        job = Ladder("adding", "plain").rung(length)
         store.append(
             {
                 "key": job.key,
@@ -681,27 +603,13 @@ def test_a_ladders_status_has_the_rungs_that_are_climbed(climbed, capsys):
     assert "further runs" not in status(tiny_study(), climbed)
     text = status(only(ladder, "plain, T = 20"), climbed, 1)
     assert text.count("T = ") == 1 and "adding, plain, T = 20, seed 0 " in text
-    folder = str(climbed.folder.parent)
-    for words in (["--table"], ["--status"]):
-        assert (
-            cli.main(
-                [
-                    "study",
-                    "table-i",
-                    "--seeds",
-                    "1",
-                    "--only",
-                    "plain, T = 20",
-                    *words,
-                    "--folder",
-                    folder,
-                ]
-            )
-            == 0
-        )
+    folder = ["--folder", str(climbed.folder.parent)]
+    command = ["study", "table-i", "--only"]
+    for mode in ("--table", "--status"):
+        assert cli.main([*command, "plain, T = 20", "--seeds", "1", mode, *folder]) == 0
     # a row of a run that the study no longer has
     climbed.append({"key": "0" * 16, "name": "adding, T = 77", "settings": {}, "state": "solved"})
-    assert cli.main(["study", "table-i", "--only", "T = 77", "--status", "--folder", folder]) == 2
+    assert cli.main([*command, "T = 77", "--status", *folder]) == 2
     assert "no run has that in its name" in capsys.readouterr().err
 
 
@@ -713,9 +621,6 @@ def test_status_takes_what_was_measured(tmp_path, capsys):
     text = status(tiny_study(), store, command="refnet study tiny --measure")
     assert "3 runs of which no time is known; measure it: refnet study tiny --measure\n" in text
     assert costs.measure([job]).paces[costs.kind(job)] > 0
-    path = tmp_path / "costs.json"
-    costs.remember(path, {"tiny": costs.Cost(1, 2, measured)})
-    assert costs.remembered(path)["tiny"].paces == measured
 
 
 def test_steps_are_measured_as_runs_make_them(monkeypatch):
@@ -742,9 +647,9 @@ def test_the_command_that_measures_is_one_that_does(tmp_path, capsys, monkeypatc
     assert "no time is known" not in capsys.readouterr().out
 
 
-def test_what_a_kill_leaves_of_a_run_that_is_done_is_removed(tmp_path):
+def test_what_a_kill_leaves_of_a_run_that_is_done_is_removed(store):
     """Between its row and the removal of its folder; but not of a run that is made again."""
-    store, study = Store(tmp_path), slow_study(2)
+    study = slow_study(2)
     assert run(study, store) == {}
     keys = [job.key for job in study.jobs(lambda job: None, 1, False)]
     for key in (*keys, "another"):
@@ -825,10 +730,8 @@ def test_a_study_that_was_killed_goes_on_to_the_same_rows(tmp_path):
 
 def test_a_cluster_without_a_scheduler(tmp_path, capsys):
     pytest.importorskip("distributed")
-    assert (
-        cli.main(["study", "table-i", "--quick", "--folder", str(tmp_path), "--cluster", "nowhere"])
-        == 2
-    )
+    words = f"study table-i --quick --folder {tmp_path} --cluster nowhere"
+    assert cli.main(words.split()) == 2
     assert re.fullmatch(
         "refnet study: --cluster nowhere: no scheduler answers there .*: dask scheduler\n",
         capsys.readouterr().err,
@@ -857,19 +760,9 @@ def test_a_cluster_that_loses_its_scheduler(tmp_path):
     """One line, after what was said before, and no traceback of dask's."""
     pytest.importorskip("distributed")
     processes, address = scheduler_and_workers(tmp_path, workers=1)
+    words = f"-m refnet study figure-1 --quick --folder {tmp_path} --cluster {address}"
     study = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "refnet",
-            "study",
-            "figure-1",
-            "--quick",
-            "--folder",
-            str(tmp_path),
-            "--cluster",
-            address,
-        ],
+        [sys.executable, *words.split()],
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": os.getcwd()},

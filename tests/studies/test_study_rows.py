@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,8 +16,8 @@ import pytest
 
 from refnet.runs.folder import BusyError, hold
 from refnet.runs.read import FileError
+from refnet.runs.rows import machine
 from refnet.studies import catalogue, runner, work
-from refnet.studies.jobs import Job
 from refnet.studies.progress import status
 from refnet.studies.runner import run
 from refnet.studies.store import Store, line_of
@@ -28,6 +27,8 @@ from support.studies import (
     CALLS,
     Distant,
     make,
+    make_at_once,
+    orthogonal_start,
     results,
     slow_study,
     study_of,
@@ -48,8 +49,7 @@ def whole(tmp_path):
 @pytest.mark.parametrize(
     "torn", [b"{", b'{"key": "abc', b'{"key": "abc"', b'{"key": "ab\0\0', b"\0" * 9]
 )
-def test_a_torn_line_does_not_count_and_is_cut_off(tmp_path, torn):
-    store = Store(tmp_path)
+def test_a_torn_line_does_not_count_and_is_cut_off(store, torn):
     store.append({"key": "one", "settings": {}})
     with open(store.path, "ab") as file:
         file.write(torn)
@@ -93,19 +93,6 @@ def test_a_file_that_was_saved_otherwise_is_refused_and_left_alone(whole, change
     assert whole.path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "last",
-    [b'{"key": "x", "settings": {}, "sha256": "0"}', b'{"key": "x"}', b"\xff", b"key", b"{}\r{}"],
-)
-def test_a_last_line_that_no_kill_leaves_is_not_cut_off(whole, last):
-    with open(whole.path, "ab") as file:
-        file.write(last)
-    before = whole.path.read_bytes()
-    with pytest.raises(FileError):
-        whole.append({"key": "more", "settings": {}})
-    assert whole.path.read_bytes() == before
-
-
 def test_a_row_of_other_settings_is_replaced(whole):
     whole.append({"key": "x", "settings": {"rate": 1}, "made": "before"})
     whole.append({"key": "x", "settings": {"rate": 2}, "made": "then"})
@@ -115,26 +102,31 @@ def test_a_row_of_other_settings_is_replaced(whole):
 
 
 @pytest.mark.parametrize(
-    "line, message",
+    "data, message",
     [
-        (b'{"key"', "Expecting"),
-        (b"[" * 100_000, "nested more than"),
-        (b"{}", "not a row; need"),
-        (b'{"key": "x", "settings": {}, "mean": NaN}', "not JSON compliant"),
-        (b'{"key": 3, "settings": {}}', "not a row; need"),
-        (b'{"key": "x"}', "not a row; need"),
-        (b"\xff", "codec"),
+        (b'{"key"\n', "line 2: .*Expecting"),
+        (b"[" * 100_000 + b"\n", "line 2: .*nested more than"),
+        (b"{}\n", "line 2: .*not a row; need"),
+        (b'{"key": "x", "settings": {}, "mean": NaN}\n', "line 2: .*not JSON compliant"),
+        (b'{"key": 3, "settings": {}}\n', "line 2: .*not a row; need"),
+        (b'{"key": "x"}\n', "line 2: .*not a row; need"),
+        (b"\xff\n", "line 2: .*codec"),
+        (b'{"key": "x", "settings": {}, "sha256": "0"}', "line 2: does not match"),
+        (b'{"key": "x"}', "line 2: .*not a row; need"),
+        (b"\xff", "line 2: .*codec"),
+        (b"key", "line 2: .*Expecting"),
+        (b"{}\r{}", ""),
     ],
-    ids=["cut", "deep", "empty", "NaN", "number", "no settings", "bytes"],
+    ids=range(12),
 )
-def test_a_damaged_row_is_named_and_nothing_added(tmp_path, line, message):
-    store = Store(tmp_path)
+def test_a_damaged_row_is_named_and_nothing_added(store, data, message):
+    """Not even a last line without its end is cut off, if no kill leaves it."""
     store.append({"key": "one", "settings": {}})
     with open(store.path, "ab") as file:
-        file.write(line + b"\n")
+        file.write(data)
     before = store.path.read_bytes()
     for call in (store.rows, lambda: store.append({"key": "two", "settings": {}})):
-        with pytest.raises(FileError, match=f"rows.jsonl: line 2: .*{message}.*; remove that line"):
+        with pytest.raises(FileError, match=f"rows.jsonl: {message}"):
             call()
     assert store.path.read_bytes() == before
 
@@ -158,37 +150,30 @@ def test_a_changed_row_is_noticed(whole, change):
         whole.rows()
 
 
-def test_rows_are_bounded_in_size(tmp_path, monkeypatch):
-    store = Store(tmp_path)
+def test_rows_are_bounded_in_size(store, monkeypatch):
     store.append({"key": "one", "settings": {}})
     monkeypatch.setattr("refnet.studies.store.LIMIT", 10)
     with pytest.raises(FileError, match="need at most 10; put back a whole copy of it"):
         store.rows()
 
 
-def test_many_append_at_once(tmp_path):
+def test_many_append_at_once(store):
     """Threads, each with a store of its own: every row is there, once."""
 
     def add(number):
-        Store(tmp_path).append({"key": str(number % 20), "settings": {}})
+        Store(store.folder).append({"key": str(number % 20), "settings": {}})
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(add, range(40)))
-    assert {*Store(tmp_path).rows()} == {str(n) for n in range(20)}
-    assert len(Store(tmp_path).path.read_bytes().splitlines()) == 20
+    assert {*store.rows()} == {str(n) for n in range(20)}
+    assert len(store.path.read_bytes().splitlines()) == 20
 
 
-JOB = Job(
-    "uniform",
-    function="refnet.studies.manchev:orthogonalise",
-    arguments={"distribution": "uniform", "seed": 0, "runs": 2},
-)
-
-
+JOB = orthogonal_start("uniform")
 STUDY = study_of([JOB])
 
 
-def test_a_worker_of_another_version_fails_and_is_not_asked_for_ever(tmp_path, monkeypatch):
+def test_a_worker_of_another_version_fails_and_is_not_asked_for_ever(store, monkeypatch):
     monkeypatch.setattr(
         runner,
         "execute",
@@ -198,13 +183,13 @@ def test_a_worker_of_another_version_fails_and_is_not_asked_for_ever(tmp_path, m
             "settings": {**job.settings, "runs": 3},
         },
     )
-    failed = make(STUDY, Store(tmp_path))
+    failed = make(STUDY, store)
     assert "other settings: the worker has another version of refnet" in failed[JOB.name]
-    assert Store(tmp_path).rows() == {}
+    assert store.rows() == {}
 
 
-def test_who_finds_a_run_held_writes_nothing_in_its_folder(tmp_path):
-    folder = Store(tmp_path).unfinished(JOB.key)
+def test_who_finds_a_run_held_writes_nothing_in_its_folder(store, tmp_path):
+    folder = store.unfinished(JOB.key)
     folder.mkdir(parents=True)
     with hold(folder):
         with pytest.raises(BusyError):
@@ -212,12 +197,14 @@ def test_who_finds_a_run_held_writes_nothing_in_its_folder(tmp_path):
         assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
-def test_a_run_that_ended_while_its_folder_was_waited_for_is_not_made_again(tmp_path, monkeypatch):
+def test_a_run_that_ended_while_its_folder_was_waited_for_is_not_made_again(
+    store, tmp_path, monkeypatch
+):
     other = {"key": JOB.key, "name": JOB.name, "settings": JOB.settings, "mean": -1.0}
 
     @contextmanager
     def ended(folder):
-        Store(tmp_path).append(other)
+        store.append(other)
         with hold(folder):
             yield
 
@@ -225,13 +212,16 @@ def test_a_run_that_ended_while_its_folder_was_waited_for_is_not_made_again(tmp_
     assert work.execute(JOB, tmp_path)["mean"] == -1
 
 
-def test_what_a_run_has_made_is_kept_until_there_is_a_row(tmp_path, monkeypatch):
+def test_what_a_run_has_made_is_kept_until_there_is_a_row(store, tmp_path, monkeypatch):
+    """And names the machine that it was made on, not that of a later process."""
     row = work.execute(JOB, tmp_path)
+    assert row["machines"] == [machine()]
+    monkeypatch.setattr(work, "machine", lambda: "another")
     monkeypatch.setattr(work, "import_module", None)  # would raise
     again = work.execute(JOB, tmp_path)
     assert {**again, "environment": 0} == {**row, "environment": 0}
-    Store(tmp_path).append(row)
-    assert not Store(tmp_path).unfinished(JOB.key).exists()
+    store.append(row)
+    assert not store.unfinished(JOB.key).exists()
 
 
 KEPT = {"key": JOB.key, "settings": JOB.settings, "made": {"mean": 1}}
@@ -262,25 +252,25 @@ KEPT = {"key": JOB.key, "settings": JOB.settings, "made": {"mean": 1}}
         "changed",
     ],
 )
-def test_what_was_made_is_never_taken_from_a_damaged_file(tmp_path, text):
-    folder = Store(tmp_path).unfinished(JOB.key)
+def test_what_was_made_is_never_taken_from_a_damaged_file(store, tmp_path, text):
+    folder = store.unfinished(JOB.key)
     folder.mkdir(parents=True)
     (folder / "made.json").write_bytes(text)
     with pytest.raises(FileError, match="made.json: .*; remove .*, and it is made again"):
         work.execute(JOB, tmp_path)
-    assert (folder / "made.json").read_bytes() == text and not Store(tmp_path).rows()
+    assert (folder / "made.json").read_bytes() == text and not store.rows()
 
 
-def test_a_foreign_list_of_codes_is_refused(tmp_path):
-    folder = Store(tmp_path).unfinished(JOB.key)
+def test_a_foreign_list_of_codes_is_refused(store, tmp_path):
+    folder = store.unfinished(JOB.key)
     folder.mkdir(parents=True)
     (folder / "code").write_text("something else\n")
     with pytest.raises(FileError, match="code: is no list of digests .*; remove the file"):
         work.execute(JOB, tmp_path)
 
 
-def test_runs_that_nobody_can_measure_are_said_to_be_short(tmp_path):
-    assert "still to compute: 1 of minutes each\n" in status(STUDY, Store(tmp_path))
+def test_runs_that_nobody_can_measure_are_said_to_be_short(store):
+    assert "still to compute: 1 of minutes each\n" in status(STUDY, store)
 
 
 @pytest.mark.parametrize("row", [{"state": "begun", "of": 9}, {"state": "diverged"}])
@@ -339,7 +329,7 @@ def test_no_file_takes_the_place_of_a_closed_stream(closed):
     assert done.returncode == 3 - closed.count("-")
 
 
-SEEDS = Study("seeds", "", lambda found, seeds, quick: tiny_jobs(number=seeds), lambda *ask: "")
+SEEDS = Study("seeds", "", lambda row_of, seeds, quick: tiny_jobs(number=seeds), lambda *ask: "")
 
 
 class First(Executor):
@@ -367,9 +357,9 @@ def lines(store):
 def steps(monkeypatch):
     """The steps of all runs so far, without those that are tried and forgotten."""
     monkeypatch.setattr(loop, "_try", lambda *given: None)
-    made, step = [], loop.step
-    monkeypatch.setattr(loop, "step", lambda *given: (made.append(1), step(*given))[1])
-    return made
+    calls, step = [], loop.step
+    monkeypatch.setattr(loop, "step", lambda *given: (calls.append(1), step(*given))[1])
+    return calls
 
 
 @contextmanager
@@ -390,12 +380,12 @@ def done(tmp_path):
 
 
 def test_a_repetition_goes_on_after_an_interruption(done):
-    before, told = results(done), []
+    before, reports = results(done), []
     with pytest.raises(KeyboardInterrupt):
         run(SEEDS, done, executor=First(), repeat=True, tell=interrupted)
     assert lines(done) == 4 and "2 runs are still to be made again" in status(SEEDS, done)
-    assert make(SEEDS, done, tell=told.append) == {} and lines(done) == 4
-    assert told == ["2 runs are still to be made again; --repeat goes on with them"]
+    assert make(SEEDS, done, tell=reports.append) == {} and lines(done) == 4
+    assert reports == ["2 runs are still to be made again; --repeat goes on with them"]
     assert make(SEEDS, done, repeat=True) == {}
     assert lines(done) == 6 and not done.again.exists()
     assert "made again" not in status(SEEDS, done)
@@ -403,37 +393,41 @@ def test_a_repetition_goes_on_after_an_interruption(done):
     assert lines(done) == 9 and results(done) == before
 
 
-def test_of_a_repetition_only_what_failed_is_left(done, monkeypatch):
-    train, made = work._train, []
+@pytest.mark.parametrize("seeds", [3, 1], ids=["done", "begun"])
+def test_of_a_repetition_only_what_failed_is_left(store, monkeypatch, seeds):
+    train, names = work._train, []
+    assert make(SEEDS, store, seeds=seeds) == {}
 
-    def full(job, *rest):
-        made.append(job.name)
-        if job.name == "seed 1" and len(made) < 4:
+    def failing(job, *rest):
+        names.append(job.name)
+        if job.name == "seed 1":
             raise OSError(28, "No space left on device")
         return train(job, *rest)
 
-    monkeypatch.setattr(work, "_train", full)
-    assert list(make(SEEDS, done, repeat=True)) == ["seed 1"]
-    assert "1 runs are still to be made again" in status(SEEDS, done)
-    assert make(SEEDS, done, repeat=True) == {}
-    assert made == ["seed 0", "seed 1", "seed 2", "seed 1"] and not done.again.exists()
+    with monkeypatch.context() as change:
+        change.setattr(work, "_train", failing)
+        for _ in range(2):
+            assert list(make(SEEDS, store, repeat=True)) == ["seed 1"]
+    assert names == ["seed 0", "seed 1", "seed 2", "seed 1"]
+    assert ("1 runs are still to be made again" in status(SEEDS, store)) == (seeds == 3)
+    assert make(SEEDS, store, repeat=seeds == 3) == {} and not store.again.exists()
+    assert lines(store) == 3 + seeds
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_a_repetition_of_a_study_that_is_not_done_ends(tmp_path, steps, most):
+def test_a_repetition_of_a_study_that_is_not_done_ends(store, steps, most):
     """Interrupted again and again, it makes every run that was done once more, and the others."""
-    store = Store(tmp_path)
     assert make(SEEDS, store, seeds=1) == {}
     begun = tiny_jobs()[2]
     with stopped_after(steps, 65):
         work.execute(begun, store.folder)
     assert "made again" not in status(SEEDS, store)
     for _ in range(2 // most):
-        told = []
+        reports = []
 
         def after(text):
-            told.append(text)
-            if len(told) == most:
+            reports.append(text)
+            if len(reports) == most:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
@@ -441,24 +435,6 @@ def test_a_repetition_of_a_study_that_is_not_done_ends(tmp_path, steps, most):
     assert make(SEEDS, store, repeat=True) == {} and not store.again.exists()
     assert lines(store) == 4 and len(steps) == 4 * 40  # what was begun went on
     assert make(SEEDS, store, repeat=True) == {} and lines(store) == 7
-
-
-def test_a_failure_in_a_repetition_of_what_was_not_done_is_all_that_is_left(tmp_path, monkeypatch):
-    store, train, made = Store(tmp_path), work._train, []
-
-    def failing(job, *rest):
-        made.append(job.name)
-        if job.name == "seed 1":
-            raise OSError(28, "No space left on device")
-        return train(job, *rest)
-
-    assert make(SEEDS, store, seeds=1) == {}
-    with monkeypatch.context() as change:
-        change.setattr(work, "_train", failing)
-        for _ in range(2):
-            assert list(make(SEEDS, store, repeat=True)) == ["seed 1"]
-    assert made == ["seed 0", "seed 1", "seed 2", "seed 1"]
-    assert make(SEEDS, store) == {} and lines(store) == 4 and not store.again.exists()
 
 
 def test_a_smaller_repetition_leaves_what_is_left_of_a_larger_one(done):
@@ -482,10 +458,10 @@ def test_a_run_is_repeated_whatever_its_row_is_called(done):
     assert lines(done) == 4 and done.rows()[tiny_jobs()[1].key]["name"] == "new seed 1"
 
 
-def ladder(found, seeds, quick):
+def ladder(row_of, seeds, quick):
     """Each of three runs is wanted if the one before it is solved."""
     for job in tiny_jobs():
-        if (row := found(job)) is None:
+        if (row := row_of(job)) is None:
             return [job]
         if row["state"] != "solved":
             return []
@@ -517,20 +493,7 @@ def killed(monkeypatch, store, before=False):
         make(LADDER, store, repeat=True)
 
 
-def test_a_ladder_that_ends_earlier_leaves_nothing(tmp_path, state):
-    store = Store(tmp_path)
-    assert make(LADDER, store) == {} and lines(store) == 3
-    state[0] = "finished"
-    assert make(LADDER, store, repeat=True) == {}
-    assert lines(store) == 4 and not store.again.exists()
-    state[0] = "solved"
-    assert make(LADDER, store, repeat=True) == {} and lines(store) == 5
-
-
-def test_a_ladder_that_ends_earlier_leaves_nothing_after_an_interruption(
-    tmp_path, monkeypatch, state
-):
-    store = Store(tmp_path)
+def test_a_ladder_that_ends_earlier_leaves_nothing_after_an_interruption(store, monkeypatch, state):
     assert make(LADDER, store) == {}
     state[0] = "finished"
     for before in (True, False):
@@ -539,9 +502,9 @@ def test_a_ladder_that_ends_earlier_leaves_nothing_after_an_interruption(
     assert lines(store) == 4 and not store.again.exists()
 
 
-def test_a_ladder_that_climbs_higher_goes_on_after_an_interruption(tmp_path, monkeypatch, state):
+def test_a_ladder_that_climbs_higher_goes_on_after_an_interruption(store, monkeypatch, state):
     """At any place: after a row was added, too, before the next run has begun."""
-    store, state[0] = Store(tmp_path), "finished"
+    state[0] = "finished"
     assert make(LADDER, store) == {} and lines(store) == 1
     state[0] = "solved"
     for count in (2, 3, 4):
@@ -616,21 +579,19 @@ def test_status_says_how_far_a_repetition_is(done):
     assert "2 runs are still to be made again (--repeat)\n" in text
 
 
-def test_two_repetitions_at_once_make_every_run_once(tmp_path, monkeypatch):
+def test_runners_at_once_make_every_run_once(store, tmp_path, monkeypatch):
+    """On one folder, whose locks hold between threads too; and so do repetitions."""
     monkeypatch.setattr(runner, "PAUSE", 0.01)
-    store, failed = Store(tmp_path), []
-    assert make(slow_study(), store) == {}
+    CALLS.clear()
+    assert make_at_once(slow_study(), store) == [{}] * 3 and sorted(CALLS) == [0, 1, 2, 3]
+    rows = store.rows().values()
+    assert sorted(row["value"] for row in rows) == [0, 1 / 3, 2 / 3, 1]
+    assert {row["far"] for row in rows} == {"Infinity"}
+    assert not list(tmp_path.glob("unfinished/*"))
     store.repeat(store.rows())
     CALLS.clear()
-    threads = [
-        threading.Thread(target=lambda: failed.append(make(slow_study(), store, repeat=True)))
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == [{}] * 3 and lines(store) == 4 + len(CALLS)
+    assert make_at_once(slow_study(), store, repeat=True) == [{}] * 3
+    assert lines(store) == 4 + len(CALLS)
     # a process that begins when all is done has it all made once more
     assert sorted(CALLS) in [sorted(list(range(4)) * times) for times in (1, 2, 3)]
 

@@ -8,19 +8,9 @@ from refnet.maths.threads import get_threads
 from refnet.studies.jobs import Job
 from refnet.studies.runner import run
 from refnet.studies.study import Study
-from refnet.training.config import Config
+from support import runs
 
-TINY = Config(
-    task="temporal-order:samples=40",
-    length=10,
-    hidden=6,
-    batch=4,
-    iterations=40,
-    evaluate_every=10,
-    optimizer="rmsprop",
-    rate=0.01,
-    backend="reference",
-)
+TINY = replace(runs.TINY, iterations=40)
 TIMES = ("seconds", "environment", "commit", "code", "repetition", "threads")
 
 
@@ -40,6 +30,22 @@ def tiny_study(**options):
     return study_of(tiny_jobs(**options), "tiny")
 
 
+def orthogonal_start(name, seed=0, runs=2, distribution="uniform"):
+    """A run that is a call of a function."""
+    return Job(
+        name,
+        function="refnet.studies.manchev:orthogonalise",
+        arguments={"distribution": distribution, "seed": seed, "runs": runs},
+    )
+
+
+def make_at_once(study, store, **options):
+    """Make the runs of a study in three runners at the same time; what failed in each."""
+    with ThreadPoolExecutor(3) as pool:
+        runners = [pool.submit(make, study, store, **options) for _ in range(3)]
+    return [runner.result() for runner in runners]
+
+
 def make(study, store, **options):
     """Make the runs of a study in this process."""
     with ThreadPoolExecutor(1) as pool:
@@ -47,10 +53,10 @@ def make(study, store, **options):
 
 
 def without_times(row):
-    kept = {name: value for name, value in row.items() if name not in TIMES}
+    result = {name: value for name, value in row.items() if name not in TIMES}
     for part in ("best", "final"):
-        kept[part] = {name: value for name, value in row[part].items() if name != "seconds"}
-    return kept
+        result[part] = {name: value for name, value in row[part].items() if name != "seconds"}
+    return result
 
 
 def results(store):

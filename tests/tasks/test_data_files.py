@@ -111,7 +111,7 @@ def server():
     web.server_close()
 
 
-def kept(folder):
+def files_in(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
@@ -187,7 +187,7 @@ def test_bad_file_here(places, case):
     with pytest.raises(ValueError, match=message) as error:
         get()
     assert str(path) in str(error.value)
-    assert kept(places) == [f"data/{SOURCE.name}"] and path.read_bytes() == data
+    assert files_in(places) == [f"data/{SOURCE.name}"] and path.read_bytes() == data
 
 
 def test_a_file_that_is_packed_twice_is_said(places):
@@ -206,7 +206,7 @@ def test_bad_file_there(places, server, case):
     mirror = server("a", data)
     with pytest.raises(FileNotFoundError, match=message) as error:
         get([mirror])
-    assert mirror in str(error.value) and kept(places) == []
+    assert mirror in str(error.value) and files_in(places) == []
 
 
 def test_download(places, server, monkeypatch):
@@ -221,7 +221,7 @@ def test_download(places, server, monkeypatch):
     )
     assert (get(mirrors) == IMAGES).all()
     assert steps[0] == len(packed) and steps[-1] == (len(packed), len(packed))
-    assert kept(places) == [f"cache/refnet/digits/{SOURCE.name}.gz"]
+    assert files_in(places) == [f"cache/refnet/digits/{SOURCE.name}.gz"]
     assert (get(mirrors) == IMAGES).all() and len(server.asked) == 1
 
 
@@ -235,10 +235,10 @@ def test_a_download_that_cannot_be_kept_is_used(places, server, monkeypatch, cap
         monkeypatch.setattr(files, "write_atomically", full)
     else:
         (places / "cache" / "refnet").write_text("")
-    before = kept(places)
+    before = files_in(places)
     assert (get([server("a", gzip.compress(GOOD))]) == IMAGES).all()
     assert f"{SOURCE.name} is used, but not kept for the next run: " in caplog.text
-    assert kept(places) == before
+    assert files_in(places) == before
 
 
 class Recorded:
@@ -283,7 +283,7 @@ def test_no_mirror_answers(places, server):
     mirrors = [server("a", b"")[:-2] + "nowhere/", "http://127.0.0.1:1/"]
     with pytest.raises(FileNotFoundError, match="HTTP Error 404.*[Cc]onnection refused"):
         get(mirrors)
-    assert kept(places) == []
+    assert files_in(places) == []
 
 
 def test_a_connection_that_breaks_off(places, server):
@@ -292,22 +292,22 @@ def test_a_connection_that_breaks_off(places, server):
         FileNotFoundError, match=f"broke off after {len(packed) - 5} of {len(packed)} bytes"
     ):
         get([server("a", packed[:-5], len(packed))])
-    assert kept(places) == []
+    assert files_in(places) == []
 
 
 def test_an_answer_that_is_not_proper_http(places, server):
     mirror = server("a", b"400\r\n" + gzip.compress(GOOD), "chunked")
     with pytest.raises(FileNotFoundError, match="not a proper answer .IncompleteRead"):
         get([mirror])
-    assert kept(places) == []
+    assert files_in(places) == []
 
 
 @pytest.mark.parametrize("length", [-1, None])
 def test_a_download_without_end_is_given_up(places, server, length):
-    endless = bytes(2**20)
+    zeros = bytes(2**20)
     with pytest.raises(FileNotFoundError, match="more than 65582 bytes; gave up"):
-        get([server("a", endless, length)])
-    assert kept(places) == []
+        get([server("a", zeros, length)])
+    assert files_in(places) == []
 
 
 def test_interrupted_download_keeps_nothing(places, server, monkeypatch):
@@ -317,7 +317,7 @@ def test_interrupted_download_keeps_nothing(places, server, monkeypatch):
     monkeypatch.setattr(files, "_checked", interrupt)
     with pytest.raises(KeyboardInterrupt):
         get([server("a", gzip.compress(GOOD))])
-    assert kept(places) == []
+    assert files_in(places) == []
 
 
 def test_a_bomb_is_not_unpacked():

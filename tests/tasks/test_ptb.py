@@ -49,7 +49,7 @@ def real(monkeypatch):
 def read(batch):
     """The lines of a batch, read from its one-hot inputs and checked step by step."""
     T, B, _ = batch.x.shape
-    found = []
+    lines = []
     for b in range(B):
         shown = [SYMBOLS[int(np.flatnonzero(batch.x[t, b])[0])] for t in range(T)]
         assert (batch.x[:, b].sum(axis=1) == 1).all() and (batch.x[:, b].max(axis=1) == 1).all()
@@ -58,9 +58,9 @@ def read(batch):
         targets = [SYMBOLS[y] for y in batch.y[:, b]]
         assert targets == shown[1:] + ["<unk>"]
         assert batch.mask[:, b].tolist() == [t <= end + 1 for t in range(T)]
-        found.append("".join(shown[:end]))
+        lines.append("".join(shown[:end]))
     assert batch.mask[-1].any()  # no step that no line needs
-    return found
+    return lines
 
 
 def test_symbols():
@@ -134,42 +134,31 @@ def test_evaluation_is_the_whole_split(small):
 
 
 def test_same_seed_same_bits(small):
-    one, two = make_task("ptb").batch(5, 4, 1), make_task("ptb").batch(5, 4, 1)
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(one, two))
+    first, second = make_task("ptb").batch(5, 4, 1), make_task("ptb").batch(5, 4, 1)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(first, second))
     rest = next(make_task("ptb").batches(4, 1, start=5))
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(one, rest))
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(first, rest))
 
 
+@pytest.mark.parametrize("order", ptb.ORDERS)
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=80),
     st.integers(1, 20),
     st.integers(0, 2**40),
     st.integers(0, 5),
 )
-def test_an_epoch_has_every_line_once_in_company_of_its_length(lengths, size, seed, epoch):
+def test_an_epoch_has_every_line_once(order, lengths, size, seed, epoch):
+    """In company of its length, or, mixed, whatever the lengths are."""
     lengths = np.array(lengths)
-    batches = ptb.schedule(lengths, size, seed, epoch)
+    batches = ptb.schedule(lengths, size, seed, epoch, order)
     assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
     assert len(batches) == -(-len(lengths) // size) and max(map(len, batches)) <= size
-    tens = sorted(
-        (min(lengths[rows] // ptb.WIDTH), max(lengths[rows] // ptb.WIDTH)) for rows in batches
-    )
-    assert all(low[1] <= high[0] for low, high in zip(tens, tens[1:]))
-
-
-@given(
-    st.lists(st.integers(1, 60), min_size=1, max_size=80),
-    st.integers(1, 20),
-    st.integers(0, 2**40),
-    st.integers(0, 5),
-)
-def test_an_epoch_of_mixed_lengths_has_every_line_once(lengths, size, seed, epoch):
-    batches = ptb.schedule(np.array(lengths), size, seed, epoch, "mixed")
-    assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
-    assert len(batches) == -(-len(lengths) // size) and max(map(len, batches)) <= size
-    # whatever the lengths are
-    others = ptb.schedule(np.ones(len(lengths)), size, seed, epoch, "mixed")
-    assert all((one == two).all() for one, two in zip(batches, others))
+    if order == "mixed":
+        others = ptb.schedule(np.ones(len(lengths)), size, seed, epoch, order)
+        assert all(map(np.array_equal, batches, others))
+    else:
+        tens = sorted((min(tens), max(tens)) for tens in (lengths[r] // ptb.WIDTH for r in batches))
+        assert all(low[1] <= high[0] for low, high in zip(tens, tens[1:]))
 
 
 @pytest.mark.parametrize("order", ptb.ORDERS)
@@ -183,7 +172,7 @@ def test_epochs_differ(order):
 
 def naive_figures(outputs, batch):
     """Bits and hits, prediction by prediction, from probabilities: (all, without the ends)."""
-    sums = {True: [0, 0.0, 0], False: [0, 0.0, 0]}
+    counted = {"_with_ends": [], "": []}
     for t in range(batch.x.shape[0]):
         for b in range(batch.x.shape[1]):
             if not batch.mask[t, b]:
@@ -191,16 +180,14 @@ def naive_figures(outputs, batch):
             p = np.exp(outputs[t, b]) / np.exp(outputs[t, b]).sum()
             shown = batch.x[: t + 1, b].argmax(axis=1)
             trivial = SYMBOLS.index("\n") in shown
-            for ends in (True, False):
-                if ends or not trivial:
-                    sums[ends][0] += 1
-                    sums[ends][1] -= log(p[batch.y[t, b]]) / log(2)
-                    sums[ends][2] += p.argmax() == batch.y[t, b]
+            result = -log(p[batch.y[t, b]]) / log(2), p.argmax() == batch.y[t, b]
+            counted["_with_ends"].append(result)
+            if not trivial:
+                counted[""].append(result)
     return {
-        "bpc_with_ends": sums[True][1] / sums[True][0],
-        "accuracy_with_ends": sums[True][2] / sums[True][0],
-        "bpc": sums[False][1] / sums[False][0],
-        "accuracy": sums[False][2] / sums[False][0],
+        name + ends: sum(column) / len(column)
+        for ends, results in counted.items()
+        for name, column in zip(("bpc", "accuracy"), zip(*results))
     }
 
 
@@ -209,10 +196,10 @@ def test_figures_with_and_without_the_ends(small):
     (batch,) = task.evaluation(0, 0, "test")
     rng = np.random.default_rng(0)
     outputs = rng.normal(size=(*batch.y.shape, 49)) + 2 * np.eye(49)[batch.y]
-    found, expected = task.metrics(task.score(outputs, batch)), naive_figures(outputs, batch)
-    assert found.keys() == expected.keys()
+    figures, expected = task.metrics(task.score(outputs, batch)), naive_figures(outputs, batch)
+    assert figures.keys() == expected.keys()
     for name, value in expected.items():  # sums of some 30 terms near 5, each a few roundings off
-        assert abs(found[name] - value) < 100 * np.finfo(float).eps * 5
+        assert abs(figures[name] - value) < 100 * np.finfo(float).eps * 5
     steps = sum(len(text) for text in TEXTS["test"])
     score = task.score(outputs, batch)
     assert (score["count"], score["end_count"]) == (steps, 2 * len(TEXTS["test"]))
@@ -223,11 +210,11 @@ def test_what_is_masked_does_not_count(small):
     (batch,) = task.evaluation(0, 0, "test")
     outputs = np.eye(49)[batch.y] * 50
     outputs[~batch.mask] = np.nan
-    found = task.metrics(task.score(outputs, batch))
-    assert found["accuracy"] == found["accuracy_with_ends"] == 1 and found["bpc"] < 1e-9
+    figures = task.metrics(task.score(outputs, batch))
+    assert figures["accuracy"] == figures["accuracy_with_ends"] == 1 and figures["bpc"] < 1e-9
     outputs[0, 0] = np.nan
     assert task.metrics(task.score(outputs, batch))["accuracy"] < 1
-    assert not task.solved(found)
+    assert not task.solved(figures)
 
 
 def test_missing_files_say_what_to_get(small):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["AtLeast", "AtMost", "Comparison", "Erratum", "as_text", "erratum"]
+__all__ = ["AtLeast", "AtMost", "Comparison", "Comparisons", "Erratum", "as_text", "erratum"]
 
 
 class AtMost(NamedTuple):
@@ -62,7 +62,8 @@ class Comparison(NamedTuple):
         return self.printed is None or not _holds(self.measured, self.printed, self.tolerance)
 
 
-Check = Callable[[np.random.Generator], list[Comparison]]
+Comparisons = list[Comparison]
+Check = Callable[[np.random.Generator], Comparisons]
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Erratum:
     why: str
     check: Check | None = None
 
-    def comparisons(self, seed: int = 0) -> list[Comparison]:
+    def comparisons(self, seed: int = 0) -> Comparisons:
         """The check's comparisons, random ones from ``seed``; none for wording."""
         return self.check(np.random.default_rng([seed, self.number])) if self.check else []
 

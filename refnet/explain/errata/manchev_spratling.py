@@ -16,7 +16,7 @@ from refnet.analysis.orthogonalization import (
 )
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array
-from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
+from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Comparisons, Erratum, erratum
 from refnet.explain.errata.exact import (
     A1,
     NILPOTENT,
@@ -46,7 +46,7 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_jacobians
 
-__all__ = ["ERRATA"]
+__all__: list[str] = []
 
 SOURCE = "Manchev & Spratling"
 Rng = np.random.Generator
@@ -64,7 +64,7 @@ Rng = np.random.Generator
     "f' in between: with W = [[2, 2], [-2, -2]], W W = 0, and a ReLU that keeps the first "
     "unit on and the second off, every factor is [[2, 2], [0, 0]].",
 )
-def _e1(rng: Rng) -> list[Comparison]:
+def _e1(rng: Rng) -> Comparisons:
     norms = product_norms("relu", NILPOTENT, 20)
     small = 0.9 * initialize("orthogonal", (2, 2), rng) @ np.diag([1, 0.3])
     shrunk = product_norms("identity", small, 20)
@@ -100,7 +100,7 @@ def _e1(rng: Rng) -> list[Comparison]:
     "h_i = f(a_i) with a_i = W h_{i-1} + ...: the outer factor is the derivative of f, at the "
     "pre-activation, on the left; W is not transposed.",
 )
-def _e2(rng: Rng) -> list[Comparison]:
+def _e2(rng: Rng) -> Comparisons:
     h, x = np.array([F(1, 3), F(-1, 2)]), rational((1,))
     net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["softsign"])
     params = {
@@ -136,7 +136,7 @@ def _e2(rng: Rng) -> list[Comparison]:
     "y = softmax(W h + b)",
     "The hidden layers have W h; for W (C, H) and h (H,) the product h W does not exist.",
 )
-def _e3(rng: Rng) -> list[Comparison]:
+def _e3(rng: Rng) -> Comparisons:
     net, p = two_layers()
     x = rational((F(1, 2), -3))
     outputs = net.forward(p, x)[0][0]
@@ -159,7 +159,7 @@ def _e3(rng: Rng) -> list[Comparison]:
     "n_i is the fan-in of W_i",
     "v_l sums over the fan-in of W_l: Var v_l = fan-in Var W_l E h_{l-1}^2.",
 )
-def _e4(rng: Rng) -> list[Comparison]:
+def _e4(rng: Rng) -> Comparisons:
     net = FeedforwardNet((3, 2, 1), activation=ACTIVATIONS["identity"])
     squares = []
     for A, B in every_sign((2, 3), (1, 2)):
@@ -184,7 +184,7 @@ def _e4(rng: Rng) -> list[Comparison]:
     "v_{l+1} = W_{l+1} f(v_l): the gradient is a matrix product with the transpose, then one "
     "factor f' a unit.",
 )
-def _e5(rng: Rng) -> list[Comparison]:
+def _e5(rng: Rng) -> Comparisons:
     net, p = two_layers()
     g = np.array([F(2), F(-5), F(1, 2)])
     x = rational((F(1, 2), -3))
@@ -203,7 +203,7 @@ def _e5(rng: Rng) -> list[Comparison]:
     "dE/dW_l = (dE/dv_l) h_{l-1}'",
     "dE/dW_ij = (dE/dv_i) h_j: an outer product with the shape of W.",
 )
-def _e6(rng: Rng) -> list[Comparison]:
+def _e6(rng: Rng) -> Comparisons:
     net, p = two_layers()
     g, x = np.array([F(2), F(-5), F(1, 2)]), rational((F(1, 2), -3))
     grads = net.backward(p, net.forward(p, x)[1], g[None])
@@ -227,7 +227,7 @@ def _e6(rng: Rng) -> list[Comparison]:
     "dE/dv_l = f' o W_{l+1}' dE/dv_{l+1} goes back through W_{l+1}, ..., not W_l, and sums "
     "over the fan-out.",
 )
-def _e7(rng: Rng) -> list[Comparison]:
+def _e7(rng: Rng) -> Comparisons:
     net = FeedforwardNet((3, 2, 1), activation=ACTIVATIONS["identity"])
     squares = []
     for A, B in every_sign((2, 3), (1, 2)):
@@ -252,7 +252,7 @@ def _e7(rng: Rng) -> list[Comparison]:
     "Var dE/dv_l = [n Var W]^(l_max + 1 - l) Var dE/dv_{l_max + 1}",
     "By eq. 11: the recursion starts from the gradient at the output, not from the input.",
 )
-def _e8(rng: Rng) -> list[Comparison]:
+def _e8(rng: Rng) -> Comparisons:
     return _equal_layers()[:1]
 
 
@@ -265,11 +265,11 @@ def _e8(rng: Rng) -> list[Comparison]:
     "dE/dW_l = (dE/dv_l) h_{l-1}' takes l - 1 matrices from below and l_max + 1 - l from "
     "above: l_max in sum, whatever l is.",
 )
-def _e9(rng: Rng) -> list[Comparison]:
+def _e9(rng: Rng) -> Comparisons:
     return _equal_layers()[1:]
 
 
-def _equal_layers() -> list[Comparison]:
+def _equal_layers() -> Comparisons:
     """All nets of two hidden layers and 2 units everywhere with weights +-1, x^2 = 4, g^2 = 9."""
     net = FeedforwardNet((2, 2, 2, 2), activation=ACTIVATIONS["identity"])
     x, g, none = rational((2, 2)), rational((3, 3)), rational((0, 0))[0]
@@ -298,7 +298,7 @@ def _equal_layers() -> list[Comparison]:
     "Glorot & Bengio (2010), eq. 16: U(-l, l), l = sqrt(6 / (fan-in + fan-out)). A Gaussian "
     "of that variance would have its largest entries far outside.",
 )
-def _e10(rng: Rng) -> list[Comparison]:
+def _e10(rng: Rng) -> Comparisons:
     limit, n = math.sqrt(6 / 300), 20_000
     W = initialize("glorot_uniform", (100, 200), rng).ravel() / limit
     # the mean of |x| is 1/2 if uniform; if Gaussian with variance 1/3, sqrt(2 / pi / 3)
@@ -325,7 +325,7 @@ def _e10(rng: Rng) -> list[Comparison]:
     "||W x||^2 = x' W' W x. A wide W with orthonormal rows has W W' = I and maps a space of "
     "dimension columns - rows to 0.",
 )
-def _e11(rng: Rng) -> list[Comparison]:
+def _e11(rng: Rng) -> Comparisons:
     wide = np.array([[F(3, 5), F(4, 5)]])
     y = np.array([F(4, 5), F(-3, 5)])
     return [
@@ -348,7 +348,7 @@ def _e11(rng: Rng) -> list[Comparison]:
     "W W' of a tall W has rank columns, so rows - columns of its eigenvalues are 0: "
     "||W W' - I||^2 = ||W' W - I||^2 + rows - columns.",
 )
-def _e12(rng: Rng) -> list[Comparison]:
+def _e12(rng: Rng) -> Comparisons:
     tall = rational((1, 0), (0, 1), (0, 0))
     other = rational((1, 2), (0, F(1, 2)), (-1, 3))
     start = initialize("gaussian", (30, 20), rng)
@@ -382,7 +382,7 @@ def _e12(rng: Rng) -> list[Comparison]:
     "m s^2, and they are neither identically distributed nor independent. Sum E x_ij^2 over "
     "i = j and over i != j.",
 )
-def _e13(rng: Rng) -> list[Comparison]:
+def _e13(rng: Rng) -> Comparisons:
     mean = F(0)
     for entries in itertools.product((-1, 2), repeat=4):
         chance = F(2, 3) ** entries.count(-1) * F(1, 3) ** entries.count(2)
@@ -442,7 +442,7 @@ def _variance(distribution: str, correct: float, printed: float, rng: Rng) -> Co
     "and z = x^4 - E x^4, f is a sum of single entries, of pairs in one row or column, and "
     "of rectangles, which are uncorrelated (analysis.orthogonalization.defect_moments).",
 )
-def _e14(rng: Rng) -> list[Comparison]:
+def _e14(rng: Rng) -> Comparisons:
     true = defect_moments(100, 100, gaussian_moments(0.1)).variance
     return [_exact_variance(), _variance("gaussian", true, 2 * 1e4 * 1e-4 + 2 * 100 * 0.01, rng)]
 
@@ -473,7 +473,7 @@ def _exact_variance() -> Comparison:
     "gives it. With it, Var x^2 = 4/45 b^4. Putting that for 22/45 gives .756: the rest of "
     "the difference is erratum 14.",
 )
-def _e15(rng: Rng) -> list[Comparison]:
+def _e15(rng: Rng) -> Comparisons:
     b = F(3, 7)
     general = sum((-b) ** i * b ** (4 - i) for i in range(5)) / F(5)
     true = defect_moments(100, 100, uniform_moments(0.1)).variance
@@ -505,7 +505,7 @@ def _e15(rng: Rng) -> list[Comparison]:
     "its mean is E f",
     "The process is that of f(X), so its mean is f's; mu_x is the mean of an entry of X.",
 )
-def _e16(rng: Rng) -> list[Comparison]:
+def _e16(rng: Rng) -> Comparisons:
     true, sample = defect_moments(100, 100, gaussian_moments(0.1)), _defects("gaussian", rng, 50)
     return [
         Comparison(
@@ -528,7 +528,7 @@ def _e16(rng: Rng) -> list[Comparison]:
     "is a fixed point; 1 attracts geometrically if |1 - 8 a| < 1; beyond the bound |s| grows. "
     "A larger W does not help: s_max^2 of n x n entries N(0, 1/n) tends to 4.",
 )
-def _e17(rng: Rng) -> list[Comparison]:
+def _e17(rng: Rng) -> Comparisons:
     success = {
         rate: orthogonalization_experiment(
             "glorot_normal", runs=10, rate=rate, seed=int(rng.integers(2**31))
@@ -567,7 +567,7 @@ def _e17(rng: Rng) -> list[Comparison]:
     "4 lambda (W W' - I) W",
     "d ||W W' - I||^2 = 4 tr((W W' - I) W dW'). The two are equal for a normal W only.",
 )
-def _e18(rng: Rng) -> list[Comparison]:
+def _e18(rng: Rng) -> Comparisons:
     rows = []
     for name, W, normal in (("a shear", SHEAR, False), ("twice a rotation", 2 * ROTATION, True)):
         E = W @ W.T - identity(2)
@@ -597,7 +597,7 @@ def _e18(rng: Rng) -> list[Comparison]:
     "a sum over the layers; dE/dW_hh",
     "III-C penalises a net of ten hidden layers, and the update is that of W_hh.",
 )
-def _e19(rng: Rng) -> list[Comparison]:
+def _e19(rng: Rng) -> Comparisons:
     value, grads = open_penalty({"W1": W1, "W2": W2}, F(1, 3))
     return [
         Comparison(
@@ -620,27 +620,4 @@ _e49 = Erratum(
     "in (10)",
     "Eq. 12 is about dE/dW_l, which eq. 10 makes of h_{l-1} (eq. 8) and dE/dv_l (eq. "
     "11). Eq. 9 is the recursion of dE/dv_l.",
-)
-
-ERRATA: tuple[Erratum, ...] = (
-    _e1,
-    _e2,
-    _e3,
-    _e4,
-    _e5,
-    _e6,
-    _e7,
-    _e8,
-    _e9,
-    _e10,
-    _e11,
-    _e12,
-    _e13,
-    _e14,
-    _e15,
-    _e16,
-    _e17,
-    _e18,
-    _e19,
-    _e49,
 )

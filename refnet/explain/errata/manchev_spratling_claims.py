@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from refnet.analysis.spectra import spectral_radius
-from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
+from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Comparisons, Erratum, erratum
 from refnet.explain.errata.exact import NILPOTENT, product_norms
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import defect, orthogonalize
@@ -19,7 +19,7 @@ from refnet.training.optimizers import SGD
 from refnet.training.protocols import TABLE_I, configure
 from refnet.training.specs import read_spec
 
-__all__ = ["ERRATA"]
+__all__: list[str] = []
 
 SOURCE = "Manchev & Spratling"
 TEXT = "manchev-spratling/text"
@@ -36,7 +36,7 @@ Rng = np.random.Generator
     "The figure's curves, which start near 0 and reach 1 as the penalty falls, are those of "
     "penalty enforced orthogonality.",
 )
-def _e37(rng: Rng) -> list[Comparison]:
+def _e37(rng: Rng) -> Comparisons:
     start = initialize("gaussian", (100, 100), rng, sd=0.01)
     trained = spectral_radius(orthogonalize(start, max_steps=100).W)
     small = spectral_radius(initialize("gaussian", (100, 100), rng, sd=0.001))
@@ -61,7 +61,7 @@ def _e37(rng: Rng) -> list[Comparison]:
     "The net of erratum 1 explodes with rho = 0. And with rho > 1 a saturated tanh shrinks "
     "every factor diag(f'(a)) W.",
 )
-def _e40(rng: Rng) -> list[Comparison]:
+def _e40(rng: Rng) -> Comparisons:
     exploding = product_norms("relu", NILPOTENT, 20)
     saturated = product_norms("tanh", 3 * np.eye(2), 20)
     return [
@@ -87,7 +87,7 @@ def _e40(rng: Rng) -> list[Comparison]:
     "The gradient of ||E||_F is 2 E W / ||E||_F, of norm about 2 however close W is to "
     "orthogonal, so steps of rate a go back and forth across the limit, up to about 2 a away.",
 )
-def _e41(rng: Rng) -> list[Comparison]:
+def _e41(rng: Rng) -> Comparisons:
     start = initialize("gaussian", (100, 100), rng)
     square = orthogonalize(start).costs[-1]
     plain = orthogonalize(start, form="unsquared", max_steps=2000).costs
@@ -117,7 +117,7 @@ def _e41(rng: Rng) -> list[Comparison]:
     "gaussian:sd=0.1`, seeds 0 to 9, 0 to 2.) Adding, to .0001, was not solved in 100,000 "
     "(seed 0). The text takes the statement from a manuscript [23].",
 )
-def _e45(rng: Rng) -> list[Comparison]:
+def _e45(rng: Rng) -> Comparisons:
     seed = int(rng.integers(2**31))
     rows = []
     for task, method in (
@@ -161,7 +161,7 @@ def _e45(rng: Rng) -> list[Comparison]:
     "does. OINIT does in all four",
     "Table I, row Adding: SRNN 80, SRNN+OPEN 80.",
 )
-def _e46(rng: Rng) -> list[Comparison]:
+def _e46(rng: Rng) -> Comparisons:
     return [
         Comparison(
             f"least gain in depth by {method.upper()} over Table I's problems",
@@ -181,7 +181,7 @@ def _e46(rng: Rng) -> list[Comparison]:
     "Table II's best run of SRNN+OINIT has sigma = .01; of SRNN+OPEN, .001",
     "Had sigma = .01 been worse at every rate, the best run would have .001.",
 )
-def _e47(rng: Rng) -> list[Comparison]:
+def _e47(rng: Rng) -> Comparisons:
     rows = []
     for method, printed, sigma in (("oinit", 0.001, 0.01), ("open", None, 0.001)):
         config = configure({"task": "sequential-mnist", "protocol": TEXT, "method": method})
@@ -205,7 +205,7 @@ def _e47(rng: Rng) -> list[Comparison]:
     "Hochreiter & Schmidhuber (1997), 5.4: a sequence is processed correctly if the absolute "
     "error at its end is below .04, which is 400 times as much.",
 )
-def _e48(rng: Rng) -> list[Comparison]:
+def _e48(rng: Rng) -> Comparisons:
     task = Adding(length=10, protocol="manchev-spratling")
     batch = task.batch(0, 100, int(rng.integers(2**31)))
     metrics = task.metrics(task.score(batch.y + np.float32(0.03), batch))
@@ -230,7 +230,7 @@ def _e48(rng: Rng) -> list[Comparison]:
     "Vorontsov et al. say of them. A matrix that is only initialised so leaves the unitary "
     "ones at the first step.",
 )
-def _e50(rng: Rng) -> list[Comparison]:
+def _e50(rng: Rng) -> Comparisons:
     start, target = (initialize("orthogonal", (6, 6), rng) for _ in range(2))
     rule = SGD(0.1)
 
@@ -269,7 +269,7 @@ def _e50(rng: Rng) -> list[Comparison]:
     "good one near -1.047, of -.102. The law of large numbers fixes the share of the bad ones "
     "at P(x_ij > .101).",
 )
-def _e58(rng: Rng) -> list[Comparison]:
+def _e58(rng: Rng) -> Comparisons:
     rows = []
     for m in (30, 300):
         x = initialize("uniform", (m, m), rng, limit=2)
@@ -310,7 +310,7 @@ _LEAST, _GAP = _double_well()
     "w_i = d_i s_i, entry by entry, or W = D S as matrices: for an orthogonal S and such a D, "
     "W'W is not I. That D is not updated has no part in dh_{t+1}/dh_t = diag(f'(a)) W.",
 )
-def _e59(rng: Rng) -> list[Comparison]:
+def _e59(rng: Rng) -> Comparisons:
     S, D = initialize("orthogonal", (50, 50), rng), rng.uniform(0, 1, (50, 50))
     g = rng.normal(size=50)
     rows = []
@@ -340,5 +340,3 @@ _e20 = Erratum(
     "IRNN [9]",
     "Reference 9 is Le et al., who start from the identity; 10 is Arjovsky et al.",
 )
-
-ERRATA: tuple[Erratum, ...] = (_e20, _e37, _e40, _e41, _e45, _e46, _e47, _e48, _e50, _e58, _e59)

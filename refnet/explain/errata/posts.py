@@ -11,11 +11,11 @@ import numpy as np
 from refnet.analysis.memory import total_memory
 from refnet.analysis.powers import power_norms, power_radii
 from refnet.batch import Array
-from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
+from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Comparisons, erratum
 from refnet.explain.errata.exact import ROTATION, SHEAR
 from refnet.matrices.initializers import initialize
 
-__all__ = ["ERRATA"]
+__all__: list[str] = []
 
 MERITY, ORHAN = "Merity", "Orhan"
 Rng = np.random.Generator
@@ -30,7 +30,7 @@ Rng = np.random.Generator
     "F = [[1, 1], [0, 1]] has both eigenvalues 1, and F^n = [[1, n], [0, 1]]: a Jordan block "
     "grows like a polynomial. A normal F is unitarily diagonal, so ||F^n|| = max |lambda|^n.",
 )
-def _e32(rng: Rng) -> list[Comparison]:
+def _e32(rng: Rng) -> Comparisons:
     shear, rotation = SHEAR.astype(float), ROTATION.astype(float)
     # the norm of [[1, n], [0, 1]] is (n + sqrt(n^2 + 4)) / 2
     return [
@@ -56,7 +56,7 @@ def _e32(rng: Rng) -> list[Comparison]:
     "LAPACK chooses signs, which the first entries of U, and of Q by QR, then have more often "
     "than not. QR is unique with diag(R) > 0, and that Q is Haar (Mezzadri 2007).",
 )
-def _e33(rng: Rng) -> list[Comparison]:
+def _e33(rng: Rng) -> Comparisons:
     N = 2000
 
     def mean_sign(draw: Callable[[], Array]) -> float:
@@ -95,7 +95,7 @@ def _e33(rng: Rng) -> list[Comparison]:
     "For N(0, 1/N) entries, rho(W) tends to 1 and so does the growth rate of the product: the "
     "difference in each factor is an effect of finite N, raised to the power n by n factors.",
 )
-def _e35(rng: Rng) -> list[Comparison]:
+def _e35(rng: Rng) -> Comparisons:
     small, error = power_radii(4, 4000, 10, rng)
     large, large_error = power_radii(60, 120, 10, rng)
     return [
@@ -123,7 +123,7 @@ def _e35(rng: Rng) -> list[Comparison]:
     "||W^k v|| = a^k for v at the head of the chain, k < N, then 0. At a = 1, J(k) = "
     "1 / (k + 1), whose sum is the harmonic number. The statement is read for every a.",
 )
-def _e36(rng: Rng) -> list[Comparison]:
+def _e36(rng: Rng) -> Comparisons:
     N = 12
     head = np.eye(N)[0]
 
@@ -159,7 +159,7 @@ def _e36(rng: Rng) -> list[Comparison]:
     "which the power is, spreads like n and the true walk like sqrt(n). By Jensen's "
     "inequality E |w|^n >= (E |w|)^n.",
 )
-def _e42(rng: Rng) -> list[Comparison]:
+def _e42(rng: Rng) -> Comparisons:
     n, runs = 10, 20_000
     logs = np.log(abs(initialize("gaussian", (runs, n), rng, sd=1)))
     power, product = n * logs[:, 0], logs.sum(axis=1)
@@ -189,7 +189,7 @@ def _e42(rng: Rng) -> list[Comparison]:
     "J(k) = (1 - r) / (1 - r^(k + 1)) with r = 1 / gain^2, k < N: 1 at k = 0, less at k > 0, "
     "and increasing in the gain. So of any chain, another one has more.",
 )
-def _e54(rng: Rng) -> list[Comparison]:
+def _e54(rng: Rng) -> Comparisons:
     N = 12
     rows = []
     for gain in (1.02, 1.5, 3.0, 10.0):
@@ -201,6 +201,3 @@ def _e54(rng: Rng) -> list[Comparison]:
             )
         )
     return rows
-
-
-ERRATA: tuple[Erratum, ...] = (_e32, _e33, _e35, _e36, _e42, _e54)

@@ -10,7 +10,7 @@ import numpy as np
 
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array
-from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, erratum
+from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Comparisons, Erratum, erratum
 from refnet.explain.errata.exact import (
     A1,
     NILPOTENT,
@@ -32,7 +32,7 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.tasks.synthetic import Adding
 from refnet.training.optimizers import SGD, Optimizer, RMSprop
 
-__all__ = ["ERRATA"]
+__all__: list[str] = []
 
 SOURCE = "Vorontsov et al."
 Rng = np.random.Generator
@@ -47,7 +47,7 @@ GRADIENT = rational((1, 2), (-1, 3))
     "W_{i+1} D_i, or its transpose D_i W_{i+1}' in denominator layout",
     "a_{i+1} = W_{i+1} f(a_i): D_i = diag(f'(a_i)) acts first, so it stands on the right.",
 )
-def _e21(rng: Rng) -> list[Comparison]:
+def _e21(rng: Rng) -> Comparisons:
     exact = jacobian(lambda a: W1 @ softsign(a), A1)
     return [Comparison("d(W f(a))/da by dual numbers", exact, slopes(A1) @ W1, W1 @ slopes(A1))]
 
@@ -62,7 +62,7 @@ def _e21(rng: Rng) -> list[Comparison]:
     "Even eta_t < 1 at every t is not enough: prod_{t = 2}^{n} (1 - 1 / t^2) = (n + 1) / 2n "
     "tends to 1/2. Here what vanishes is read as what falls below a hundredth.",
 )
-def _e22(rng: Rng) -> list[Comparison]:
+def _e22(rng: Rng) -> Comparisons:
     v = np.array([F(1), F(2)])
     for _ in range(50):
         v = ROTATION @ v
@@ -94,7 +94,7 @@ def _e22(rng: Rng) -> list[Comparison]:
     "The 2-norm sees the worst direction alone: it has no gradient in the others. Henaff et "
     "al. (2016), to whom the text refers, and the code have the sum of squares.",
 )
-def _e23(rng: Rng) -> list[Comparison]:
+def _e23(rng: Rng) -> Comparisons:
     nearer, farther = (
         defect(rational((2, 0), (0, s)), side="columns").item() for s in (1, F(3, 2))
     )
@@ -116,7 +116,7 @@ def _e23(rng: Rng) -> list[Comparison]:
     "they are non-negative",
     "A matrix that is not of full rank has singular values of 0.",
 )
-def _e24(rng: Rng) -> list[Comparison]:
+def _e24(rng: Rng) -> Comparisons:
     parts = SVD(margin="none").init(np.diag([2.0, 0.0]))
     return [
         Comparison(
@@ -137,7 +137,7 @@ def _e24(rng: Rng) -> list[Comparison]:
     "(I + X)^-1 (I - X) is orthogonal for a skew X; a product of orthogonal matrices is "
     "orthogonal, a sum of two is not.",
 )
-def _e25(rng: Rng) -> list[Comparison]:
+def _e25(rng: Rng) -> Comparisons:
     A = (GRADIENT @ ROTATION.T - ROTATION @ GRADIENT.T) / 6
     turn = solve(identity(2) + A, identity(2) - A)
     stepped = stiefel.step(ROTATION, GRADIENT, F(1, 3))
@@ -158,7 +158,7 @@ def _e25(rng: Rng) -> list[Comparison]:
     "(I + x/2)^-1 (I - x/2) = I - x + x^2/2 - x^3/4 + ..., e^-x = I - x + x^2/2 - x^3/6 + "
     "...: they agree to second order and differ by x^3/12.",
 )
-def _e26(rng: Rng) -> list[Comparison]:
+def _e26(rng: Rng) -> Comparisons:
     M, G = np.eye(2), np.array([[0, 0.5], [-0.5, 0]])  # A = G M' - M G' turns by 1 a unit of rate
     rows = []
     for rate in (0.2, 0.1, 0.05):
@@ -184,7 +184,7 @@ def _e26(rng: Rng) -> list[Comparison]:
     "The sigmoid lies in (0, 1), ends excluded. For m > 1, s < 0 for small p; then -s is the "
     "singular value.",
 )
-def _e27(rng: Rng) -> list[Comparison]:
+def _e27(rng: Rng) -> Comparisons:
     parts = {"U": np.eye(2), "V": np.eye(2), "p": np.array([-5.0, 30.0])}
     half, two, ten = (SVD(margin=m) for m in (0.5, 2.0, 10.0))
     singular = np.linalg.svd(ten.matrix(parts)[0], compute_uv=False)
@@ -221,7 +221,7 @@ def _e27(rng: Rng) -> list[Comparison]:
     "dL/ds is small where m is. The paper's experiments use RMSprop but for those with a "
     "prior and Table 5's.",
 )
-def _e28(rng: Rng) -> list[Comparison]:
+def _e28(rng: Rng) -> Comparisons:
     def change_of_s(m: float, factor: str, rule: Optimizer, dvalue: float) -> tuple[float, float]:
         transition = SVD(margin=m, spectrum_rate=factor)
         parts = {"U": np.eye(1), "V": np.eye(1), "p": np.zeros(1)}
@@ -276,7 +276,7 @@ _e29 = Erratum(
     "1/6 for the sum, as in the text; 1/24 for the half-sum that the code has as its target",
     "Var U = 1/12; of the sum of two 1/6, of half of it 1/24.",
 )
-def _e30(rng: Rng) -> list[Comparison]:
+def _e30(rng: Rng) -> Comparisons:
     rows = []
     N = 100_000
     for name, scale in (("vorontsov", 1), ("vorontsov-code", 4)):
@@ -306,7 +306,7 @@ def _e30(rng: Rng) -> list[Comparison]:
     "Along -A W with the correct A the loss changes by <G, -A W> = -||A||^2 / 2 <= 0; with "
     "the other A the change has either sign.",
 )
-def _e31(rng: Rng) -> list[Comparison]:
+def _e31(rng: Rng) -> Comparisons:
     W = rational((0, 1, 0), (F(-3, 5), 0, F(4, 5)), (F(4, 5), 0, F(3, 5)))
     rows, worst = [], F(-1)
     for entries in itertools.islice(itertools.product((-1, 0, 2), repeat=9), 0, None, 997):
@@ -341,7 +341,7 @@ def _e31(rng: Rng) -> list[Comparison]:
     "a_i does not depend on h_i; the next pre-activation does. The D of each factor is that "
     "of its own layer.",
 )
-def _e34(rng: Rng) -> list[Comparison]:
+def _e34(rng: Rng) -> Comparisons:
     two = jacobian(lambda a: W2 @ softsign(W1 @ softsign(a)), A1)
     later = W1 @ softsign(A1)
     return [
@@ -362,7 +362,7 @@ def _e34(rng: Rng) -> list[Comparison]:
     "at layer i",
     "D_i = dh_i/da_i, as in eq. 3 itself: h_i = f(a_i) has a_i's index.",
 )
-def _e38(rng: Rng) -> list[Comparison]:
+def _e38(rng: Rng) -> Comparisons:
     later = W1 @ softsign(A1)
     exact = jacobian(lambda a: W2 @ softsign(W1 @ softsign(a)), A1)
     return [
@@ -385,7 +385,7 @@ def _e38(rng: Rng) -> list[Comparison]:
     "The product of the largest singular values is an upper bound of a step's gain. A "
     "gradient along other singular vectors is multiplied by smaller ones.",
 )
-def _e43(rng: Rng) -> list[Comparison]:
+def _e43(rng: Rng) -> Comparisons:
     def after(W: Array, g: Array, steps: int = 20) -> F:
         """||g||^2 after so many steps back through a linear net."""
         for _ in range(steps):
@@ -420,7 +420,7 @@ def _e43(rng: Rng) -> list[Comparison]:
     "the present gradient and on W_0 alone, so that W never leaves the matrices that one step "
     "from W_0 reaches.",
 )
-def _e44(rng: Rng) -> list[Comparison]:
+def _e44(rng: Rng) -> Comparisons:
     start, target = np.eye(2), np.array([[0.0, -1.0], [1.0, 0.0]])
     moving = stuck = start
     for _ in range(200):  # down ||W - R||_F^2 / 2, of which R = target is the least value
@@ -457,7 +457,7 @@ _e39 = Erratum(
     "-log N(s; 1, v) = (s - 1)^2 / (2 v) + a constant. The sections on experiments use the "
     "word so: priors that are too strong slow convergence.",
 )
-def _e51(rng: Rng) -> list[Comparison]:
+def _e51(rng: Rng) -> Comparisons:
     s = np.array([F(3, 2), F(1, 5)])
     ones = SVD(margin="none", prior=F(1)).penalty({"U": identity(2), "V": identity(2), "s": s})[1][
         "s"
@@ -483,7 +483,7 @@ def _e51(rng: Rng) -> list[Comparison]:
     "By eq. 3: a_{t+1} = W_{t+1} h_t. In a recurrent net the two are one; the equation is "
     "that of layer i, too.",
 )
-def _e52(rng: Rng) -> list[Comparison]:
+def _e52(rng: Rng) -> Comparisons:
     before, after = identity(2) / 10, 10 * identity(2)
     a = before @ rational((0, 0))[0]  # softsign' = 1 there
     gain = jacobian(lambda a: after @ softsign(a), a)
@@ -505,7 +505,7 @@ def _e52(rng: Rng) -> list[Comparison]:
     "i = 1 .. n + 1, h_0 the input, with the loss at layer n + 1",
     "Eqs. 2 and 4 have a_{n+1} and W_{n+1}; and the first hidden layer has a matrix.",
 )
-def _e53(rng: Rng) -> list[Comparison]:
+def _e53(rng: Rng) -> Comparisons:
     return [
         Comparison(
             f"matrices of a net of {n} hidden layers",
@@ -543,7 +543,7 @@ _e55 = Erratum(
     "units saturate: W = I with tanh has dh_T/dh_t = prod diag(f'(a)). Section 1.1 itself has "
     "D contractive.",
 )
-def _e56(rng: Rng) -> list[Comparison]:
+def _e56(rng: Rng) -> Comparisons:
     W = ROTATION.astype(float)
     linear, tanh = (float(product_norms(name, W, 50)[0]) for name in ("identity", "tanh"))
     return [
@@ -562,7 +562,7 @@ def _e56(rng: Rng) -> list[Comparison]:
     "rho(W) <= ||W||_2 <= ||W||_F. With W = [[2, 2], [-2, -2]], W W = 0, so both eigenvalues "
     "are 0, and W (1, 1)' = (4, -4)'.",
 )
-def _e57(rng: Rng) -> list[Comparison]:
+def _e57(rng: Rng) -> Comparisons:
     gain = float(np.linalg.norm(NILPOTENT @ np.ones(2)) / 2**0.5)
     return [
         Comparison(
@@ -573,29 +573,3 @@ def _e57(rng: Rng) -> list[Comparison]:
             1e-6,
         )
     ]
-
-
-ERRATA: tuple[Erratum, ...] = (
-    _e21,
-    _e22,
-    _e23,
-    _e24,
-    _e25,
-    _e26,
-    _e27,
-    _e28,
-    _e29,
-    _e30,
-    _e31,
-    _e34,
-    _e38,
-    _e39,
-    _e43,
-    _e44,
-    _e51,
-    _e52,
-    _e53,
-    _e55,
-    _e56,
-    _e57,
-)
