@@ -14,7 +14,7 @@ from refnet.batch import Array, Batch, Params
 from refnet.check.edits import edits
 from refnet.check.mistakes import Mistake, mistakes, of_the_types
 from refnet.check.mistakes.base import Mistakes, mistake
-from refnet.check.mistakes.types import half
+from refnet.check.mistakes.formulas import coarse
 from refnet.check.naive import Pass
 from refnet.exact.enclose import Certified
 from refnet.nets.feedforward import FeedforwardNet
@@ -22,6 +22,7 @@ from refnet.nets.gradients import Net
 from refnet.nets.stacked import StackedNet
 
 CORRECT = mistake("none")
+half = partial(coarse, name="float16 or TF32")
 
 
 def bugs(certified: Certified) -> list[Mistake]:

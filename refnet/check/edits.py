@@ -11,7 +11,8 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
-from refnet.check.mistakes.gates import orders, taken
+from refnet.check.mistakes.formulas import blocks, taken
+from refnet.check.mistakes.gates import orders
 from refnet.exact.enclose import Certified
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import plain
@@ -73,12 +74,9 @@ def _of_the_gates(name: str, right: Array, certified: Certified) -> Edits:
         return
     G = len(net.gates)
     if name.startswith("dWhh") and not net.projection:
-        yield (
-            f"each gate's block of {name} is transposed",
-            np.concatenate([part.T for part in np.split(right, G)]),
-        )
+        yield (f"each gate's block of {name} is transposed", blocks(right, G, np.transpose))
     for order, names in orders(net.gates):
-        yield f"{name} has its gates stacked in the order {names}", taken(order)(right)
+        yield f"{name} has its gates stacked in the order {names}", taken(right, order)
     for n, gate in enumerate(net.gates):
         part = right.copy()
         part[n * net.hidden : (n + 1) * net.hidden] = 0
@@ -145,7 +143,7 @@ def shared_edits(right: Params, certified: Certified) -> Iterator[tuple[str, Par
         for order, names in orders(net.gates):
             yield (
                 f"the gradients' gates are stacked in the order {names}",
-                {name: taken(order)(value) for name, value in gates.items()},
+                {name: taken(value, order) for name, value in gates.items()},
             )
 
 
