@@ -14,6 +14,7 @@ from refnet.check.cases import (
     random_params,
     reference_results as results,
 )
+from refnet.check.conventions import Readings
 from refnet.check.noise import spread
 from refnet.check.verdict import (
     EXPLAINED,
@@ -434,7 +435,8 @@ def test_variants_of_the_callers_are_named(small):
     params, batch, certified, sigma = small
     half = {"bh": (params["bh"] / 2).astype(np.float32)}
     theirs = results(SMALL, {**params, **half}, batch)
-    verdict = compare(theirs, certified, sigma=sigma, variants={"bias_hh_l0 is left out": half})
+    readings = Readings(certified, {"bias_hh_l0 is left out": half})
+    verdict = compare(theirs, certified, sigma=sigma, readings=readings)
     assert verdict.convention == "bias_hh_l0 is left out"
 
 
