@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from refnet.check.cases import random_batch, random_mask, random_params
 from refnet.check.naive import run
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from support.drawn import drawn
 
 CELLS = ("rnn", "lstm", "gru", "gru_before")
 OPTIONS = {
@@ -22,10 +22,7 @@ OPTIONS = {
 
 
 def agree(net, mask=False, peepholes=False, **how):
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, float, peepholes), random_batch(net, rng, float, 6, 3)
-    if mask:
-        batch = batch._replace(mask=random_mask(rng, 6, 3))
+    params, batch = drawn(net, 6, 3, float, mask=mask, peepholes=peepholes)
     ours, theirs = loss_and_gradients(net, params, batch), run(net, params, batch, **how)
     # float64 both: n < 1e4 operations, entries of order 1
     bound = 1e4 * np.finfo(float).eps
@@ -62,7 +59,6 @@ def test_agrees_for_feedforward_nets(name):
 
 def test_the_forward_pass_alone():
     net = RecurrentNet(2, 4, 3)
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, float), random_batch(net, rng, float, 6, 3)
+    params, batch = drawn(net, 6, 3, float)
     whole, part = run(net, params, batch), run(net, params, batch, backward=False)
     assert set(part) == {"loss", "outputs"} and part["loss"] == whole["loss"]

@@ -3,6 +3,7 @@ errors come out anew. Families of functions, right ones and wrong ones, with and
 
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,12 +11,15 @@ import pytest
 from refnet.batch import Batch
 from refnet.check import assert_gradients, judge
 from refnet.check.arithmetic import rounded_to
-from refnet.check.cases import random_batch, random_mask, random_params, reference_results
+from refnet.check.cases import random_batch, random_mask, reference_results
 from refnet.check.mistakes import mistakes
 from refnet.check.naive import run
 from refnet.check.verdict import NOT_ROUNDING
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
+from support.drawn import drawn as drawn_in
+
+drawn = partial(drawn_in, T=5, dtype=np.float64)
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -27,15 +31,9 @@ NETS = {
 KEPT = "something is kept between calls"
 
 
-def made(net, T=5, B=3, dtype=np.float64, mask=False, seed=0):
-    rng = np.random.default_rng(seed)
-    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
-    return params, batch._replace(mask=random_mask(rng, T, B)) if mask else batch
-
-
 def first_is_harmless(net, B):
     """Inputs at which much that is wrong is right: full sequences and one class."""
-    params, batch = made(net, B=B)
+    params, batch = drawn(net, B=B)
     y = batch.y if batch.y.dtype.kind == "f" else np.full_like(batch.y, 2)
     return params, batch._replace(y=y, mask=np.ones(batch.x.shape[:2], bool))
 
@@ -46,7 +44,7 @@ def test_no_function_without_state_is_said_to_keep_something(name, B):
     net = NETS[name]
     params, batch = first_is_harmless(net, B)
     passed, named = [], set()
-    for mistake in mistakes(net, *made(net, B=B, mask=True)):
+    for mistake in mistakes(net, *drawn(net, B=B, mask=True)):
         verdict = judge(net, lambda p, b, m=mistake: m.run(net, p, b), params, batch)
         assert "kept" not in verdict.convention, mistake.name
         passed += [mistake.label] * verdict.passed
@@ -78,7 +76,7 @@ def first_label_for_all(net, p, b):
 @pytest.mark.parametrize("B", [1, 3])
 def test_labels_that_are_misread_are_not_kept(wrong, label, B):
     net = NETS["last"]
-    params, batch = made(net, B=B)
+    params, batch = drawn(net, B=B)
     batch = batch._replace(y=np.full(B, label))
     verdict = judge(net, lambda p, b: wrong(net, p, b), params, batch)
     assert "kept" not in verdict.convention
@@ -171,7 +169,7 @@ STATEFUL = {
 @pytest.mark.parametrize("name", STATEFUL)
 def test_what_keeps_something_is_said_to(name):
     net = NETS["every"]
-    for params, batch in (made(net, mask=True), first_is_harmless(net, 3)):
+    for params, batch in (drawn(net, mask=True), first_is_harmless(net, 3)):
         kept = {}
         verdict = judge(net, lambda p, b: STATEFUL[name](net, kept, p, b), params, batch)
         assert verdict.verdict == NOT_ROUNDING and KEPT in verdict.convention, verdict.convention
@@ -266,7 +264,7 @@ SMOOTH = {
 def test_no_smooth_mistake_is_taken_for_a_coarse_type(name, dtype):
     net = RecurrentNet(3, 16, 5)
     for T, B in ((20, 4), (6, 1)):
-        params, batch = made(net, T, B, dtype)
+        params, batch = drawn(net, T=T, B=B, dtype=dtype)
         verdict = judge(net, lambda p, b: SMOOTH[name](net, p, b), params, batch)
         assert verdict.verdict == NOT_ROUNDING
         assert not any(kind in verdict.convention for kind in ("float", "TF32")), verdict.convention
@@ -302,7 +300,7 @@ KINDS = {
 def test_a_coarse_type_is_named(kind, places, dtype):
     """Here at sizes where one place is found to the bit, or, of several, that errors come anew."""
     net = RecurrentNet(3, 16, 5)
-    params, batch = made(net, 20, 4, dtype)
+    params, batch = drawn(net, T=20, B=4, dtype=dtype)
     verdict = judge(net, lambda p, b: coarse(*places, to=KINDS[kind])(net, p, b), params, batch)
     assert verdict.verdict == NOT_ROUNDING
     if dtype == np.float32 or len(places) < 3:
@@ -313,7 +311,7 @@ def test_a_coarse_type_is_named(kind, places, dtype):
 
 def test_noise_that_is_drawn_anew_is_no_coarse_type():
     net, rng = RecurrentNet(3, 16, 5), np.random.default_rng(0)
-    params, batch = made(net, 20, 4, np.float32)
+    params, batch = drawn(net, T=20, B=4, dtype=np.float32)
 
     def noisy(p, b):
         return {
@@ -331,7 +329,7 @@ def test_noise_that_is_drawn_anew_is_no_coarse_type():
 )
 @pytest.mark.parametrize("counted", [True, False])
 def test_a_class_that_is_left_out_is_named(net, counted):
-    params, batch = made(net, 6, 7)
+    params, batch = drawn(net, T=6, B=7)
     for c in sorted({*batch.y.ravel().tolist()}):
 
         def theirs(p, b, c=c):
@@ -348,7 +346,7 @@ def test_a_class_that_is_left_out_is_named(net, counted):
 
 def test_a_class_that_is_that_of_one_place_is_named_with_it():
     net = RecurrentNet(3, 4, 5)
-    params, batch = made(net, 4, 2)
+    params, batch = drawn(net, T=4, B=2)
     batch = Batch(batch.x, np.array([3, 0]))
     without = run(
         net, params, batch, {"each": lambda v, s: (v[0] * [1, 0], v[1] * np.array([[1], [0]]))}
