@@ -55,11 +55,6 @@ def small():
         ),
         FeedforwardNet((4, 6, 6, 3)),
     ],
-    ids=lambda value: (
-        getattr(value, "__name__", None)
-        or " ".join(str(getattr(value, part, "")) for part in ("cell", "readout", "loss"))
-        + value.activation.name
-    ),
 )
 def test_correct_results_are_explained(net, dtype):
     params, batch = drawn(net, dtype=dtype, mask=getattr(net, "readout", "") == "every")
@@ -185,12 +180,6 @@ def test_nothing_asked_and_nothing_given_is_no_pass(small):
     assert not compare({}, small[2], required=(), sigma=small[3]).passed
 
 
-def test_dtype_must_be_a_float_type(small):
-    for dtype in (np.int32, np.longdouble):
-        with pytest.raises(ValueError, match="none of float16, float32, float64"):
-            compare({}, small[2], dtype=dtype)
-
-
 def test_exact_zeros_must_be_zero():
     """A dead ReLU's gradient is exactly zero: no rounding makes it anything else."""
     net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["relu"], loss="squared_error")
@@ -201,18 +190,6 @@ def test_exact_zeros_must_be_zero():
     assert compare(theirs, certified).passed
     theirs["dbh"] = theirs["dbh"] + np.float32(1e-30)
     assert compare(theirs, certified).worst.z == np.inf
-
-
-def test_underflow_to_zero_is_rounding():
-    """A gradient far below float32's range, flushed to zero, is what float32 gives."""
-    net = RecurrentNet(1, 2, 2)
-    params, batch = drawn(net, T=40)
-    params = {name: value / 64 for name, value in params.items()}
-    certified = certify(net, params, batch)
-    theirs = results(net, params, batch)
-    assert abs(certified.gradients["x"].value[0]).max() < 1e-45
-    assert (theirs["dx"][0] == 0).all()
-    assert compare(theirs, certified).passed
 
 
 def test_vanishing_gradients_keep_their_own_sigma():
@@ -372,13 +349,6 @@ def test_variants_of_the_callers_are_named(small):
     readings = Readings(certified, {"bias_hh_l0 is left out": half})
     verdict = compare(theirs, certified, sigma=sigma, readings=readings)
     assert verdict.convention == "bias_hh_l0 is left out"
-
-
-def test_an_unexplained_bug_gets_no_name(small):
-    params, batch, certified, sigma = small
-    theirs = results(SMALL, params, batch)
-    theirs["dWhh"] = theirs["dWhh"] + np.float32(0.01)
-    assert compare(theirs, certified, sigma=sigma).convention == ""
 
 
 def test_a_correct_program_is_not_rejected_for_the_long_tails_of_chaos(monkeypatch):

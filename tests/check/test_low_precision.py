@@ -205,9 +205,9 @@ def test_numbers_are_rounded_to_nearest_even():
 def test_names():
     assert arithmetic("bfloat16").u == 2**-8 and arithmetic(np.float32).u == 2**-24
     assert str(arithmetic("float64")) == "float64"
-    for wrong_one in ("float8", np.int32, "longdouble", object):
+    for wrong_kind in ("float8", np.int32, np.longdouble, "longdouble", object):
         with pytest.raises(ValueError, match="bfloat16-float32, float16-float32, tf32"):
-            arithmetic(wrong_one)
+            arithmetic(wrong_kind)
     net = RecurrentNet(2, 3, 4)
     with pytest.raises(ValueError, match="none of float16"):
         judge(net, {}, *Described(inputs=2, outputs=4).arrays(net, "tf32", 2, 2, 0), dtype="tf16")
