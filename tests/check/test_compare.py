@@ -25,6 +25,7 @@ from refnet.exact.parts import Clock
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
+from support.byhand import read
 from support.drawn import drawn
 
 pytestmark = pytest.mark.needs("flint")
@@ -259,10 +260,7 @@ def naive(p, batch, how):
     for t in range(T):
         a.append(x[t] @ p["Wxh"].T + h[t] @ W.T + p["bh"])
         h.append(np.tanh(a[t]))
-    v = h[T] @ p["Why"].T + p["by"]
-    e = np.exp(v - v.max(axis=1, keepdims=True))
-    dv = (e / e.sum(axis=1, keepdims=True) - np.eye(v.shape[1], dtype=v.dtype)[y]) / np.float32(B)
-    loss = np.float32((np.log(e.sum(axis=1)) + v.max(axis=1) - v[range(B), y]).mean())
+    loss, v, dv = read(p, h[T], y)
     g = {name: 0 * p[name] for name in ("Whh", "Wxh", "bh")}
     dh, dx = dv @ p["Why"], np.zeros_like(x)
     back = W.T if how == "Whh is transposed in the backward recursion only" else W

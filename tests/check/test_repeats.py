@@ -17,6 +17,7 @@ from refnet.check.naive import run
 from refnet.check.verdict import NOT_ROUNDING
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
+from support.byhand import softmax
 from support.drawn import drawn as drawn_in
 
 drawn = partial(drawn_in, T=5, dtype=np.float64)
@@ -189,11 +190,6 @@ def losses(change):
         return {name: results[name] for name in results if name not in ("outputs", "h")}
 
     return function
-
-
-def softmax(v):
-    e = np.exp(v - v.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
 
 
 def tempered(t):
