@@ -177,8 +177,8 @@ def compare(
     and float16-float32 (sums in float32), tf32; by default each array is judged by its own type,
     and a number without one (of Python's, or an integer) by that of most arrays.
     ``sigma``: what ``spread`` returned, if many results are judged by one certificate.
-    ``readings``: the explanations to try, if many results are judged by one certificate, or if
-    there are more than the usual ones.
+    ``readings``: the explanations to try (``refnet.check.conventions.Readings``), if many results
+    are judged by one certificate or other readings of the parameters are to be tried, too.
 
     Missing or unknown names, other shapes, NaN and infinities are *not rounding*, with a
     note; but of what overflows in the reference's own run in that type nothing is known. Raises

@@ -34,9 +34,8 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
         yield from _dropped_steps(net)
     if T > 1 and B > 1:
         if T == B:
-            turned = "w.swapaxes(0, 1)"
             yield reading(
-                "x has batch and time swapped", "x", back=turned, x=turned.replace("w", "v", 1)
+                "x has batch and time swapped", "x", back="w.swapaxes(0, 1)", x="v.swapaxes(0, 1)"
             )
         yield from _dropped_examples(net, batch)
     if D > 1:
