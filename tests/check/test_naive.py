@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from refnet.check.mistakes.base import mistake
 from refnet.check.naive import run
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.transitions import transition
@@ -62,3 +63,16 @@ def test_the_forward_pass_alone():
     params, batch = drawn(net, 6, 3, float)
     whole, part = run(net, params, batch), run(net, params, batch, backward=False)
     assert set(part) == {"loss", "outputs"} and part["loss"] == whole["loss"]
+
+
+def test_a_mistake_is_the_text_of_a_formula_or_a_function():
+    net = RecurrentNet(2, 4, 3)
+    case = drawn(net, 6, 3, float)
+    by_text = mistake("halved", e="v / 2 if s.t else v", act="f(a) / 2").run(net, *case)
+    by_function = run(
+        net, *case, {"e": lambda v, s: v / 2 if s.t else v, "act": lambda f, s: lambda a: f(a) / 2}
+    )
+    assert all((by_text[name] == by_function[name]).all() for name in by_text)
+    assert (by_text["dWhh"] != run(net, *case)["dWhh"]).all()
+    with pytest.raises(NameError, match="absent"):
+        mistake("of no name", h="absent(v)").run(net, *case)

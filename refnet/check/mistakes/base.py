@@ -3,7 +3,9 @@
 The formula that stands at a place of the naive net instead of the right one is a text, such as
 ``"s.h[s.t + 1]"``. It sees the right value ``v``, the pass ``s``, NumPy and the names of
 ``refnet.check.mistakes.formulas``; where a function stands, it sees the right one as ``f`` and its
-arguments: ``"f(a, a, dh)"``. Checked by: tests/check/test_mistake_names.py.
+arguments: ``"f(a, a, dh)"``. Checked by:
+tests/check/test_mistake_names.py,
+tests/check/test_naive.py::test_a_mistake_is_the_text_of_a_formula_or_a_function.
 """
 
 from collections.abc import Callable, Iterator
