@@ -86,7 +86,7 @@ class Sizes(NamedTuple):
     where on it the last hidden layer's rows lie, ``rows``; the numbers that a thread works in,
     ``room``; for how many threads there is work, ``worth``; of the parameters, the names, and for
     each its part of the gradients and its shape, ``parts``; the numbers of x and of each,
-    ``counts``."""
+    ``counts``; ``zeros`` (at[-1],) for activations without parameters, which kernels only read."""
 
     dtype: Any
     layers: Layers
@@ -97,6 +97,7 @@ class Sizes(NamedTuple):
     names: tuple[str, ...]
     parts: tuple[tuple[str, slice, tuple[int, ...]], ...]
     counts: list[int]
+    zeros: Array
 
 
 class Weights(NamedTuple):
@@ -156,6 +157,7 @@ def sizes(dtype: Any, B: int, widths: tuple[int, ...]) -> Sizes:
         tuple(name for name, *_ in parts),
         tuple(parts),
         [B * widths[0], *(prod(shape) for *_, shape in parts)],
+        np.zeros(at[-1], dtype),
     )
 
 
@@ -379,8 +381,10 @@ def _run(kernel: Any, made: Sizes, blocks: int, *arguments: Any, **options: Any)
 
 
 def _rule(made: Sizes, p: Params, act: Activation) -> Rule:
+    if not act.start:
+        return Rule(*settings(act, made.dtype), made.zeros)
     widths, at = made.layers.widths, made.layers.at
-    own = np.zeros(at[-1], made.dtype)
+    own = made.zeros.copy()
     for name, *_ in act.start:
         for layer in range(1, len(widths) - 1):
             own[at[layer] : at[layer] + widths[layer]] = p[f"{name}{layer}"]

@@ -182,12 +182,13 @@ class Layer:
             carry = grads["h0"]
             if inputs:
                 dx.append(grads["x"])
-            total = {
-                name: np.asanyarray(total[name] + value)
-                if name in total and name not in ("h0", "x")
-                else value
-                for name, value in grads.items()
-            }
+            if total:
+                grads |= {
+                    name: np.asanyarray(total[name] + value)
+                    for name, value in grads.items()
+                    if name in total and name not in ("h0", "x")
+                }
+            total = grads
             del part, dh  # before the next ones are made
         if len(dx) > 1:
             total["x"] = np.concatenate(dx[::-1])

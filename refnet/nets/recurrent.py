@@ -223,7 +223,7 @@ class RecurrentNet:
         """The cells of every layer by their names' suffix, each as a net of one layer."""
         return ({"": self},)
 
-    @property
+    @cached_property
     def every_cell(self) -> "dict[str, RecurrentNet]":
         """The cells of all layers by their names' suffix."""
         return {suffix: cell for layer in self.cells for suffix, cell in layer.items()}
@@ -429,11 +429,10 @@ class RecurrentNet:
         ValueError or TypeError on arrays that do not fit.
         """
         tape, x = begin(self, params, x, mask, copy and self.checkpoint != "forward")
-        outputs, tape = self._run_cells(tape, x, mask)
-        return outputs, tape._replace(shape=outputs.shape)
+        return self._run_cells(tape, x, mask)
 
     def _run_cells(self, tape: NetTape, x: Array, mask: Array | None) -> tuple[Array, NetTape]:
-        """The outputs, and the tape with those of the cells."""
+        """The outputs, and the complete tape."""
         p = tape.p
         h0, (T, B), H = self.initial_state(p, x), x.shape[:2], self.width
         steps: Array | int | None = None
@@ -458,10 +457,12 @@ class RecurrentNet:
                 rows[here] = part.h[steps[here] - first, here]
 
         cell = self.layer.forward(p, x, h0, read, isinstance(steps, int))
-        tape = tape._replace(cell=cell, rows=rows, steps=steps)
-        if steps is None:
-            return np.concatenate(outputs).reshape(T, B, self.outputs), tape
-        return self._read_out(p, rows), tape
+        result = (
+            np.concatenate(outputs).reshape(T, B, self.outputs)
+            if steps is None
+            else self._read_out(p, rows)
+        )
+        return result, tape._replace(cell=cell, rows=rows, steps=steps, shape=result.shape)
 
     @serial_blas
     def backward(
@@ -500,11 +501,11 @@ class RecurrentNet:
         grads, extra = dict(grads), dict(extra or {})
         by_slot = self.transition is not None or bool(extra)
         for suffix, cell in self.every_cell.items():
-            h0, whole = f"h0{suffix}", f"Whh{suffix}"
-            slots = [slot + suffix for slot in cell.slots]
+            h0 = f"h0{suffix}"
             if h0 in params and params[h0].ndim < grads[h0].ndim:
                 grads[h0] = grads[h0].sum(axis=-2)
             if by_slot:
+                whole, slots = f"Whh{suffix}", [slot + suffix for slot in cell.slots]
                 dWhh = grads.pop(whole)
                 if slots != [whole] and whole in extra:
                     dWhh = dWhh + extra.pop(whole)
@@ -548,7 +549,8 @@ class RecurrentNet:
 
         grads = self.layer.backward(p, tape.cell, pull, inputs, ended)
         grads["Why"] = sum(sums[1:], sums[0]) if sums else self.product(flat.T, tape.rows)
-        grads["by"] = doutputs.sum(axis=0).reshape(-1, self.outputs).sum(axis=0)
+        by_sequence = doutputs.sum(axis=0) if steps is None else doutputs
+        grads["by"] = by_sequence.sum(axis=0)
         if steps is not None and not isinstance(steps, int):
             h0 = grads["h0"].copy()
             h0[(0,) * (h0.ndim - 2)][:, :H] += np.where((steps == 0)[:, None], drows, 0)

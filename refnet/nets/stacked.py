@@ -210,7 +210,6 @@ class StackedNet(RecurrentNet):
     def _run_cells(self, tape: NetTape, x: Array, mask: Array | None) -> tuple[Array, NetTape]:
         p, (T, B) = tape.p, x.shape[:2]
         steps = np.full(B, T) if mask is None else last_steps(mask)
-        tape = tape._replace(steps=T if (steps == T).all() else steps)
         tapes: dict[str, CellTape | Checkpoints] = {}
         ends: list[Array] = []
         for layer in self.cells:
@@ -232,13 +231,15 @@ class StackedNet(RecurrentNet):
                 states.append(turned(h, steps, suffix))
             x = kept(np.concatenate(states, axis=2) if len(states) > 1 else states[0], steps)
         if self.readout == "none":
-            return x.copy(), tape._replace(cell=tapes, rows=x[:0])
-        rows = (
-            np.concatenate(ends, axis=1) if self.readout == "last" else x.reshape(T * B, self.width)
-        )
-        lead = (B,) if self.readout == "last" else (T, B)
-        outputs = self._read_out(p, rows).reshape(*lead, self.outputs)
-        return outputs, tape._replace(cell=tapes, rows=rows)
+            rows, outputs = x[:0], x.copy()
+        elif self.readout == "last":
+            rows = np.concatenate(ends, axis=1)
+            outputs = self._read_out(p, rows)
+        else:
+            rows = x.reshape(T * B, self.width)
+            outputs = self._read_out(p, rows).reshape(T, B, self.outputs)
+        last = T if (steps == T).all() else steps
+        return outputs, tape._replace(cell=tapes, rows=rows, steps=last, shape=outputs.shape)
 
     def _pull_cells(
         self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None

@@ -3,6 +3,7 @@
 import argparse
 import logging
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -317,6 +318,20 @@ def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
     )
 
 
+CLUSTER_LOGGERS = ("distributed", "tornado", "asyncio")
+"""The packages whose loggers speak of a cluster; the study itself says what to do."""
+
+
+def silence(packages: Sequence[str]) -> None:
+    """Let no logger of these packages print, whatever level their own configuration set.
+
+    Checked by: tests/studies/test_runs.py::test_no_logger_of_a_cluster_prints.
+    """
+    for name in [*packages, *logging.root.manager.loggerDict]:
+        if name.partition(".")[0] in packages:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
 def _cluster(address: str) -> Any:
     """The executor of a dask scheduler; runs whose worker dies are sent to another one."""
     try:
@@ -325,8 +340,7 @@ def _cluster(address: str) -> Any:
         raise ImportError(
             "--cluster needs dask.distributed; install it with: pip install 'refnet[cluster]'"
         ) from None
-    # of a scheduler that is gone it logs a traceback, and the study says what to do
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+    silence(CLUSTER_LOGGERS)  # they log tracebacks of a scheduler that is gone
     try:
         return Client(address).get_executor(retries=3, pure=False)
     except (OSError, ValueError) as error:

@@ -836,6 +836,23 @@ def test_a_cluster_without_a_scheduler(tmp_path, capsys):
     assert not any(tmp_path.iterdir())
 
 
+def test_no_logger_of_a_cluster_prints():
+    """Not even those that have a level and a handler of their own, or come later."""
+    pytest.importorskip("distributed")
+    program = """
+import logging, distributed.batched, distributed.comm.tcp
+from refnet.studies.cli import CLUSTER_LOGGERS, silence
+loggers = [*CLUSTER_LOGGERS, *logging.root.manager.loggerDict, "distributed.comes_later"]
+logging.getLogger("distributed.client").critical("before")
+silence(CLUSTER_LOGGERS)
+for name in loggers:
+    if name.startswith(CLUSTER_LOGGERS):
+        logging.getLogger(name).critical("of %s", name)
+"""
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert process.returncode == 0 and re.fullmatch(".* - before\n", process.stderr), process
+
+
 def test_a_cluster_that_loses_its_scheduler(tmp_path):
     """One line, after what was said before, and no traceback of dask's."""
     pytest.importorskip("distributed")
