@@ -14,7 +14,7 @@ from refnet.batch import Array, Batch, Params
 from refnet.check.edits import edits
 from refnet.check.mistakes import Mistake, mistakes, of_the_types
 from refnet.check.mistakes.base import Mistakes, mistake
-from refnet.check.mistakes.types import half
+from refnet.check.mistakes.formulas import coarse
 from refnet.check.naive import Pass
 from refnet.exact.enclose import Certified
 from refnet.nets.feedforward import FeedforwardNet
@@ -22,6 +22,7 @@ from refnet.nets.gradients import Net
 from refnet.nets.stacked import StackedNet
 
 CORRECT = mistake("none")
+half = partial(coarse, name="float16 or TF32")
 
 
 def bugs(certified: Certified) -> list[Mistake]:
@@ -56,45 +57,32 @@ def reported(certified: Certified) -> Mistakes:
 def nameless(net: Net, batch: Batch) -> Mistakes:
     """Wrong numbers."""
     act = net.activation.name
-    for label, scale, epsilon in (
-        ("is off by 1e-3", 1.001, 0),
-        ("is off by 1e-6", 1 + 1e-6, 0),
-        ("has an epsilon of 1e-5", 1, 1e-5),
+    for label, slope in (
+        ("is off by 1e-3", "f(a, h, dh) * s.x.dtype.type(1.001)"),
+        ("is off by 1e-6", "f(a, h, dh) * s.x.dtype.type(1 + 1e-6)"),
+        ("has an epsilon of 1e-5", "f(a, h, dh) + dh * s.x.dtype.type(1e-5)"),
     ):
-
-        def slope(f: Any, s: Pass, scale: float = scale, epsilon: float = epsilon) -> Any:
-            of = s.x.dtype.type
-            return lambda a, h, dh: f(a, h, dh) * of(scale) + dh * of(epsilon)
-
         yield mistake(f"{act}' {label}", act_pull=slope)
     if act == "tanh":
-        yield mistake("tanh by a rational approximation", act=lambda f, s: _pade)
+        pade = "np.clip(a * (27 + a * a) / (27 + 9 * a * a), -1, 1)"
+        yield mistake("tanh by a rational approximation", act=pade)
     if batch.x.dtype == np.float64:
         yield mistake(
             "part of the computation is in float32: the differences have its size, and all "
             "numbers are those of float32",
-            p=lambda p, s: {name: single(value) for name, value in p.items()},
-            **{place: lambda v, s: single(v) for place in ("x", "y", "h0")},
+            p="each(v, lambda w: w.astype(np.float32))",
+            **dict.fromkeys(("x", "y", "h0"), "v.astype(np.float32) if v.dtype.kind == 'f' else v"),
         )
     yield mistake("a dropout of 5% is left on in the states", h=_dropped)
     if net.loss == "cross_entropy":
         yield mistake("the softmax has an epsilon of 1e-3 in its sum", each=_grown)
         yield mistake(
             "the loss has an epsilon of 1e-3 in its logarithm",
-            each=lambda v, s: (-np.log(np.exp(-v[0]) + v[0].dtype.type(1e-3)), v[1]),
+            each="(-np.log(np.exp(-v[0]) + v[0].dtype.type(1e-3)), v[1])",
         )
     if batch.x.ndim == 3:
         yield from _over_time(len(batch.x))
     yield from _of_the_report(net)
-
-
-def single(value: Array) -> Array:
-    """Floats as float32; labels as they are."""
-    return value.astype(np.float32) if value.dtype.kind == "f" else value
-
-
-def _pade(a: Array) -> Array:
-    return np.clip(a * (27 + a * a) / (27 + 9 * a * a), -1, 1)
 
 
 def _dropped(h: Array, s: Pass) -> Array:
@@ -109,28 +97,27 @@ def _grown(v: Any, s: Pass) -> Any:
 
 
 def _over_time(T: int) -> Mistakes:
-    def halfway(change: Callable[[Array], Array]) -> Callable[[Array, Pass], Array]:
-        return lambda v, s: change(v) if s.t == T // 2 else v
-
     yield mistake(
         "the gradient is damped by 1% a step",
-        carry=lambda v, s: tuple(part * v[0].dtype.type(0.99) for part in v),
-    )
-    yield mistake("one step is computed in float16", h=halfway(half))
-    yield mistake(
-        "the first unit is left out of the backward recursion",
-        e=lambda e, s: e * (np.arange(e.shape[1]) > 0),
+        carry="tuple(part * v[0].dtype.type(0.99) for part in v)",
     )
     yield mistake(
-        "one entry of da is wrong at one step", da=halfway(partial(scaled_entry, factor=1.1))
+        "one step is computed in float16",
+        h=f"coarse(v, 'float16 or TF32') if s.t == {T // 2} else v",
     )
     yield mistake(
-        "the state is clipped to 0.9",
-        h=lambda h, s: np.clip(h, -h.dtype.type(0.9), h.dtype.type(0.9)),
+        "the first unit is left out of the backward recursion", e="v * (np.arange(v.shape[1]) > 0)"
+    )
+    yield mistake(
+        "one entry of da is wrong at one step",
+        da=lambda v, s: scaled_entry(v, 1.1) if s.t == T // 2 else v,
+    )
+    yield mistake(
+        "the state is clipped to 0.9", h="np.clip(v, -v.dtype.type(0.9), v.dtype.type(0.9))"
     )
     yield mistake(
         "the inputs are standardised",
-        x=lambda v, s: (v - v.mean(axis=(0, 1))) / (v.std(axis=(0, 1)) + v.dtype.type(1e-5)),
+        x="(v - v.mean(axis=(0, 1))) / (v.std(axis=(0, 1)) + v.dtype.type(1e-5))",
     )
 
 
@@ -168,12 +155,8 @@ def _of_the_report(net: Net) -> Mistakes:
     yield report("every gradient is rounded to float16", half)
     yield mistake(
         "weight decay of 1e-3 is left in",
-        grads=lambda g, s: {
-            name: value + s.p[name] * value.dtype.type(1e-3)
-            if name in s.p and name != "h0"
-            else value
-            for name, value in g.items()
-        },
+        grads="{name: w + s.p[name] * w.dtype.type(1e-3) if name in s.p and name != 'h0' else w "
+        "for name, w in v.items()}",
     )
     yield report(
         "every gradient has 1e-4 of noise",

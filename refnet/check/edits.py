@@ -11,7 +11,8 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
-from refnet.check.mistakes.gates import orders, taken
+from refnet.check.mistakes.formulas import blocks, put, taken
+from refnet.check.mistakes.gates import orders
 from refnet.exact.enclose import Certified
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import plain
@@ -24,65 +25,60 @@ STACKED = ("dWhh", "dWxh", "dWxh.W", "dbh")
 
 def edits(name: str, right: Array, certified: Certified) -> Edits:
     """Edits of one gradient without a free constant."""
-    if not name.startswith("d"):
-        return
+    if name.startswith("d"):
+        yield from _of_the_array(name, right, certified)
+        yield from _of_the_gates(name, right, certified)
+        for label, value in _of_the_manifold(name, right, certified):
+            yield f"{name} {label}", value
+
+
+def _of_the_array(name: str, right: Array, certified: Certified) -> Edits:
+    timed = name == "dx" and right.ndim == 3
     yield f"{name} has the wrong sign", -right
     yield f"the gradient {name} is missing (zero)", np.zeros_like(right)
     if right.ndim == 2:
         yield f"{name} is transposed", right.T
-        yield (
-            f"{name} is stored in the other memory order (column by column)",
-            right.T.reshape(right.shape),
-        )
-    timed = name == "dx" and right.ndim == 3
+        label = f"{name} is stored in the other memory order (column by column)"
+        yield label, right.T.reshape(right.shape)
     if timed:
         yield f"{name} has batch and time swapped", right.swapaxes(0, 1)
         yield f"{name} is reversed in time", right[::-1]
-        nothing = np.zeros_like(right[:1])
-        yield (
-            f"{name} is shifted by one step (later), zero first",
-            np.concatenate([nothing, right[:-1]]),
-        )
-        yield (
-            f"{name} is shifted by one step (earlier), zero last",
-            np.concatenate([right[1:], nothing]),
-        )
+        for label, rest, zeros in (
+            ("later), zero first", right[:-1], (1, 0)),
+            ("earlier), zero last", right[1:], (0, 1)),
+        ):
+            label = f"{name} is shifted by one step ({label}"
+            yield label, np.pad(rest, (zeros, (0, 0), (0, 0)))
     if (
         plain(name) == "dh0"
         and isinstance(certified.net, RecurrentNet)
         and CELLS[certified.net.cell].STATES == 2
     ):
-        nothing = np.zeros_like(right[0])
+        h, c = right
         yield f"{name} has those of h and c swapped", right[::-1]
-        yield f"{name} has zero for h", np.stack([nothing, right[1]])
-        yield f"{name} has zero for c", np.stack([right[0], nothing])
+        yield f"{name} has zero for h", np.stack([np.zeros_like(h), c])
+        yield f"{name} has zero for c", np.stack([h, np.zeros_like(c)])
     elif right.ndim and len(right) > 1:
-        unit = "step" if timed else "row"
-        yield f"{name} is shifted by one {unit} (later)", np.roll(right, 1, axis=0)
-        yield f"{name} is shifted by one {unit} (earlier)", np.roll(right, -1, axis=0)
+        for label, by in (("later", 1), ("earlier", -1)):
+            shifted = np.roll(right, by, axis=0)
+            yield f"{name} is shifted by one {'step' if timed else 'row'} ({label})", shifted
     bias = plain(name) == "dbh"
     yield f"{name} is doubled{': the gradients of two biases are added' * bias}", 2 * right
     yield f"{name} is halved{': the gradient is shared by two biases' * bias}", right / 2
-    yield from _of_the_gates(name, right, certified)
-    yield from _of_the_manifold(name, right, certified)
 
 
 def _of_the_gates(name: str, right: Array, certified: Certified) -> Edits:
     net = certified.net
-    if not isinstance(net, RecurrentNet) or len(net.gates) < 2 or (plain(name) not in STACKED):
+    if not isinstance(net, RecurrentNet) or len(net.gates) < 2 or plain(name) not in STACKED:
         return
-    G = len(net.gates)
     if name.startswith("dWhh") and not net.projection:
-        yield (
-            f"each gate's block of {name} is transposed",
-            np.concatenate([part.T for part in np.split(right, G)]),
-        )
+        turned = blocks(right, len(net.gates), np.transpose)
+        yield f"each gate's block of {name} is transposed", turned
     for order, names in orders(net.gates):
-        yield f"{name} has its gates stacked in the order {names}", taken(order)(right)
+        yield f"{name} has its gates stacked in the order {names}", taken(right, order)
     for n, gate in enumerate(net.gates):
-        part = right.copy()
-        part[n * net.hidden : (n + 1) * net.hidden] = 0
-        yield f"{name} is zero for the gate {gate}", part
+        rows = slice(n * net.hidden, (n + 1) * net.hidden)
+        yield f"{name} is zero for the gate {gate}", put(right, rows, 0)
 
 
 def _of_the_manifold(name: str, right: Array, certified: Certified) -> Edits:
@@ -92,20 +88,15 @@ def _of_the_manifold(name: str, right: Array, certified: Certified) -> Edits:
     M = np.asarray(certified.params[name[1:]], float)
     if name.rpartition(".")[2] in getattr(certified.net.transition, "manifold", ()):
         inner = M.T @ right
-        yield (
-            f"{name} is projected onto the tangent space: G - M sym(M'G)",
-            right - M @ (inner + inner.T) / 2,
-        )
+        tangent = right - M @ (inner + inner.T) / 2
+        yield "is projected onto the tangent space: G - M sym(M'G)", tangent
         if M.shape == right.shape:
-            yield (
-                f"{name} is the tangent of the canonical metric: G - M G'M",
-                right - M @ right.T @ M,
-            )
+            yield "is the tangent of the canonical metric: G - M G'M", right - M @ right.T @ M
     if right.shape[0] == right.shape[1]:
-        yield f"{name} has its lower triangle alone", np.tril(right, -1)
-        yield f"{name} has its upper triangle alone", np.triu(right, 1)
-        yield f"{name} is made skew-symmetric: (G - G') / 2", (right - right.T) / 2
-        yield f"{name} is made skew-symmetric: G - G'", right - right.T
+        yield "has its lower triangle alone", np.tril(right, -1)
+        yield "has its upper triangle alone", np.triu(right, 1)
+        yield "is made skew-symmetric: (G - G') / 2", (right - right.T) / 2
+        yield "is made skew-symmetric: G - G'", right - right.T
 
 
 def fitted_edits(name: str, right: Array, theirs: Array, certified: Certified) -> Edits:
@@ -120,33 +111,26 @@ def fitted_edits(name: str, right: Array, theirs: Array, certified: Certified) -
         yield f"{name} is clipped at {bound:.6g}", np.clip(right, -bound, bound)
     decay = _decay({name: right}, {name: theirs}, certified.params)
     if decay is not None:
-        yield (
-            f"{name} has {decay:.4g} times the parameter added (weight decay)",
-            right + decay * np.asarray(certified.params[name[1:]], float),
-        )
+        label = f"{name} has {decay:.4g} times the parameter added (weight decay)"
+        yield label, _decayed(name, right, decay, certified)
     index = np.unravel_index(abs(theirs - right).argmax(), right.shape)
-    alone = right.copy()
-    alone[index] = theirs[index]
-    yield f"only the entry {list(map(int, index))} of {name} is wrong", alone
+    label = f"only the entry {list(map(int, index))} of {name} is wrong"
+    yield label, put(right, index, theirs[index])
 
 
 def shared_edits(right: Params, certified: Certified) -> Iterator[tuple[str, Params]]:
     """Edits of several gradients in the same way, without a free constant."""
     gradients = {name: value for name, value in right.items() if name.startswith("d")}
+    matrices = {name: v for name, v in gradients.items() if v.ndim == 2 and "W" in name}
     yield "every gradient has the wrong sign", {name: -v for name, v in gradients.items()}
     yield "every gradient is missing (zero)", {name: 0 * v for name, v in gradients.items()}
-    yield (
-        "every weight matrix's gradient is transposed",
-        {name: value.T for name, value in gradients.items() if value.ndim == 2 and "W" in name},
-    )
+    turned = {name: v.T for name, v in matrices.items()}
+    yield "every weight matrix's gradient is transposed", turned
     net = certified.net
     if isinstance(net, RecurrentNet) and len(net.gates) > 1:
-        gates = {name: value for name, value in gradients.items() if plain(name) in STACKED}
         for order, names in orders(net.gates):
-            yield (
-                f"the gradients' gates are stacked in the order {names}",
-                {name: taken(order)(value) for name, value in gates.items()},
-            )
+            label = f"the gradients' gates are stacked in the order {names}"
+            yield label, {n: taken(v, order) for n, v in gradients.items() if plain(n) in STACKED}
 
 
 def shared_fitted_edits(
@@ -158,42 +142,33 @@ def shared_fitted_edits(
     ]
     if len(names) < 2:
         return
-    mine = np.concatenate([right[name].ravel() for name in names])
-    theirs = np.concatenate([given[name].ravel() for name in names])
+    mine, theirs = (
+        np.concatenate([arrays[name].ravel() for name in names]) for arrays in (right, given)
+    )
     factor = _factor(mine, theirs)
     if factor is not None:
         norm = float(np.linalg.norm(theirs))
-        known = (
-            next((n for n in (0.1, 0.25, 0.5, 1, 2, 5, 10, 100) if abs(norm / n - 1) < 1e-4), None)
-            if 0 < factor < 1
-            else None
-        )
-        label = (
-            f"the gradients are clipped to the norm {known:g}"
-            if known
-            else f"every gradient is {_times(factor, certified)} the right one"
-        )
+        usual = [n for n in (0.1, 0.25, 0.5, 1, 2, 5, 10, 100) if abs(norm / n - 1) < 1e-4]
+        times = _times(factor, certified)
+        label = f"every gradient is {times} the right one"
+        if 0 < factor < 1 and usual:
+            label = f"the gradients are clipped to the norm {usual[0]:g}"
         yield label, {name: factor * right[name] for name in names}
-        yield (
-            f"the loss and every gradient are {_times(factor, certified)} the right ones",
-            {name: factor * right[name] for name in ("loss", *names)},
-        )
+        label = f"the loss and every gradient are {times} the right ones"
+        yield label, {name: factor * right[name] for name in ("loss", *names)}
     bound = abs(theirs).max()
     if (abs(mine) > bound).any():
-        yield (
-            f"every gradient is clipped at {bound:.6g}",
-            {name: np.clip(right[name], -bound, bound) for name in names},
-        )
+        clipped = {name: np.clip(right[name], -bound, bound) for name in names}
+        yield f"every gradient is clipped at {bound:.6g}", clipped
     weights = [name for name in names if name[1:] in certified.params]
     decay = _decay({name: right[name] for name in weights}, given, certified.params)
     if decay is not None:
-        yield (
-            f"every gradient has {decay:.4g} times the parameter added (weight decay)",
-            {
-                name: right[name] + decay * np.asarray(certified.params[name[1:]], float)
-                for name in weights
-            },
-        )
+        label = f"every gradient has {decay:.4g} times the parameter added (weight decay)"
+        yield label, {name: _decayed(name, right[name], decay, certified) for name in weights}
+
+
+def _decayed(name: str, right: Array, decay: float, certified: Certified) -> Array:
+    return right + decay * np.asarray(certified.params[name[1:]], float)
 
 
 def _factor(right: Array, theirs: Array) -> float | None:

@@ -11,7 +11,7 @@ Checked by: tests/check/test_textbook_forms.py.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -77,6 +77,11 @@ def _log_sum_exp(logits: Array, labels: Array) -> Scored:
     return Scored(total - logits[rows, labels], gradient)
 
 
+_FUNCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    SIGMOID: ("sigmoid", {"value": _sigmoid}),
+    TANH: ("tanh", {"value": _tanh}),
+    SOFTSIGN: ("softsign", {"pull": _softsign_pull}),
+}
 _LOSSES: dict[str, Loss] = {
     UNSHIFTED: _unshifted,
     LOG_SOFTMAX: _log_softmax,
@@ -93,11 +98,7 @@ def forms(net: Net) -> Form:
             possible.append(MIX)
         if net.cell == "cifg":
             possible.append(COUPLED)
-    possible += [
-        form
-        for form, name in ((SIGMOID, "sigmoid"), (TANH, "tanh"), (SOFTSIGN, "softsign"))
-        if name in names
-    ]
+    possible += [form for form, (name, _) in _FUNCTIONS.items() if name in names]
     return (*possible, *(_LOSSES if net.loss == "cross_entropy" else ()))
 
 
@@ -110,114 +111,71 @@ def combined(parts: Form) -> Iterator[Form]:
 
 
 def _net(net: Net, form: Form) -> Net:
-    replacements: dict[str, dict[str, Any]] = {
-        name: how
-        for name, how, part in (
-            ("sigmoid", {"value": _sigmoid}, SIGMOID),
-            ("tanh", {"value": _tanh}, TANH),
-            ("softsign", {"pull": _softsign_pull}, SOFTSIGN),
-        )
-        if part in form
+    changes: dict[str, dict[str, Any]] = {
+        name: change for part, (name, change) in _FUNCTIONS.items() if part in form
     }
 
     def formed(entry: Activation) -> Activation:
-        return replace(entry, **replacements.get(entry.name, {}))
+        return replace(entry, **changes.get(entry.name, {}))
 
     net = replace(net, activation=formed(net.activation))
     if not isinstance(net, RecurrentNet):
         return net
     gate = formed(net.gate)
-    if MIX not in form:
-        return replace(net, gate=gate)
-    return replace(
-        net,
-        gate=replace(
-            gate, pull=lambda a, h, dh, p, alpha: gate.backward(a, gate.forward(a, p), dh, p)
-        ),
-    )  # of a: the slope keeps its digits
+
+    def pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
+        """Of a: the slope keeps its digits."""
+        return gate.backward(a, gate.forward(a, p), dh, p)
+
+    return replace(net, gate=replace(gate, pull=pull) if MIX in form else gate)
 
 
-def _tapes(tape: Any) -> tuple[Any, ...]:
-    """Of one cell, or of all in a stack."""
-    return tuple(tape.cell.values()) if isinstance(tape.cell, dict) else (tape.cell,)
-
-
-def _run(certified: Certified, form: Form, lifted: Lift) -> Params:
-    """Every quantity that ``certified`` has, with the form in place, on lifted numbers."""
-    net, batch = _net(certified.net, form), certified.batch
-    params = {name: lifted(value, name) for name, value in certified.params.items()}
-    outputs, tape = net.forward(params, lifted(batch.x, "x"), batch.mask)
-    if MIX in form:  # h - (1 - z) h is z h, of which (1 - z) keeps the digits that 1 has
-        for cell in _tapes(tape):
-            cell.v[:, :, 1] = 1 - (1 - cell.v[:, :, 1])
-    if COUPLED in form:  # f is what the gradient goes back by
-        for cell in _tapes(tape):
-            cell.v[:, :, 1] = 1 - cell.v[:, :, 0]
-    counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
-    losses = [_LOSSES[part] for part in form if part in _LOSSES]
-    y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
-    loss, doutputs = score(
-        net.loss,
-        outputs,
-        y,
-        counted,
-        divisor,
-        {**LOSSES, "cross_entropy": (*losses, LOSSES["cross_entropy"])[0]},
-    )
-    gradients = net.backward(params, tape, doutputs)
-    gradients.pop("clipped", None)
-    return {
-        "loss": loss,
-        "outputs": outputs,
-        **states(net, tape),
-        **{f"d{name}": value for name, value in gradients.items()},
-    }
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Formed(Certified):
     """What is certified, whose noise is that of the form."""
 
     form: Form
 
     def run(self, lifted: Lift) -> Params:
-        return _run(self, self.form, lifted)
-
-
-class _Same:
-    """A certificate as a key: itself, not its contents."""
-
-    def __init__(self, certified: Any) -> None:
-        self.it = certified
-
-    def __hash__(self) -> int:
-        return id(self.it)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.it is other.it
-
-
-@lru_cache(maxsize=12)
-def _once(key: _Same, form: Form, dtype: Any) -> Params:
-    run = partial(_run, key.it, form) if form else key.it.run
-    with np.errstate(all="ignore"):
-        theirs = run(lambda array, name: np.asarray(array, dtype))
+        """Every quantity that is certified, with the form in place, on lifted numbers."""
+        form, net, batch = self.form, _net(self.net, self.form), self.batch
+        params = {name: lifted(value, name) for name, value in self.params.items()}
+        outputs, tape = net.forward(params, lifted(batch.x, "x"), batch.mask)
+        cells = tape.cell.values() if isinstance(tape.cell, dict) else (tape.cell,)  # of a stack
+        for cell in cells:
+            if MIX in form:  # h - (1 - z) h is z h, of which (1 - z) keeps the digits that 1 has
+                cell.v[:, :, 1] = 1 - (1 - cell.v[:, :, 1])
+            if COUPLED in form:  # f is what the gradient goes back by
+                cell.v[:, :, 1] = 1 - cell.v[:, :, 0]
+        counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
+        other = [_LOSSES[part] for part in form if part in _LOSSES]
+        losses = {**LOSSES, "cross_entropy": (*other, LOSSES["cross_entropy"])[0]}
+        y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
+        loss, doutputs = score(net.loss, outputs, y, counted, divisor, losses)
+        gradients = net.backward(params, tape, doutputs)
+        gradients.pop("clipped", None)
         return {
-            name: theirs[name].astype(float) - value.value for name, value in key.it.named().items()
+            "loss": loss,
+            "outputs": outputs,
+            **states(net, tape),
+            **{f"d{name}": value for name, value in gradients.items()},
         }
 
 
 @lru_cache(maxsize=12)
-def _deviation(key: _Same, form: Form, dtype: Any) -> Params:
-    return spread(_Formed(**vars(key.it), form=form), dtype)
-
-
-def once(certified: Certified | CertifiedFunction, form: Form, dtype: Any) -> Params:
+def once(certified: Certified | CertifiedFunction, form: Form, dtype: np.dtype[Any]) -> Params:
     """How far one run in ``dtype`` with the form in place is from what is certified. A function
     has no forms but ()."""
-    return _once(_Same(certified), form, np.dtype(dtype))
+    run = _Formed(**vars(certified), form=form).run if form else certified.run
+    with np.errstate(all="ignore"):
+        theirs = run(lambda array, name: np.asarray(array, dtype))
+        return {
+            name: theirs[name].astype(float) - value.value
+            for name, value in certified.named().items()
+        }
 
 
-def deviation(certified: Certified, form: Form, dtype: Any) -> Params:
+@lru_cache(maxsize=12)
+def deviation(certified: Certified, form: Form, dtype: np.dtype[Any]) -> Params:
     """The spread of rounding with the form in place."""
-    return _deviation(_Same(certified), form, np.dtype(dtype))
+    return spread(_Formed(**vars(certified), form=form), dtype)

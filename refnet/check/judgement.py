@@ -28,6 +28,7 @@ __all__ = [
     "UNJUDGED",
     "Judgement",
     "judgement",
+    "unjudged",
 ]
 
 EXPLAINED = "explained by rounding"
@@ -86,6 +87,11 @@ class Judgement:
         return self.hidden == 1
 
 
+def unjudged(name: str, note: str, index: tuple[int, ...] | None = None) -> Judgement:
+    """What cannot be judged is not rounding; ``note`` says why."""
+    return Judgement(name, NOT_ROUNDING, np.inf, np.inf, index, note=note)
+
+
 def judgement(
     name: str, theirs: Any, certified: Array, sigma: Array, form: Array | None = None
 ) -> Judgement:
@@ -102,7 +108,7 @@ def judgement(
     values = numbers(theirs)
     note, index = _can_it_be_judged(name, theirs, values, certified, sigma)
     if note or values is None:
-        return Judgement(name, NOT_ROUNDING, np.inf, np.inf, index, note=note)
+        return unjudged(name, note, index)
     if not values.size:
         return Judgement(name, EXPLAINED, 0.0, 0.0, note="has no entries")
     measured = _is_it_rounding(name, values, certified, sigma, widen=form is None)

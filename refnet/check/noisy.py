@@ -42,6 +42,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -161,7 +162,7 @@ class Source:
         return result
 
     def perturbed(self, result: Noisy, sigma: Array | float) -> Noisy:
-        """``made`` itself with noise of standard deviation ``sigma``, (..., 1), or a number in
+        """``result`` itself with noise of standard deviation ``sigma``, (..., 1), or a number in
         units of each run's own size; at least that of an underflow: the smallest normal number
         for each of the terms summed."""
         flat = np.asarray(result).reshape(-1)
@@ -243,10 +244,10 @@ class Noisy(np.ndarray[Any, Any]):
         super().__setitem__(key, np.asarray(noisy(value)))
 
     def __eq__(self, other: object) -> Any:  # NumPy compares records before it asks for a ufunc
-        return _agreed(np.equal)(self, other)
+        return _agreed(np.equal, self, other)
 
     def __ne__(self, other: object) -> Any:
-        return _agreed(np.not_equal)(self, other)
+        return _agreed(np.not_equal, self, other)
 
     def sum(self, axis: Any = None, **options: Any) -> Any:  # type: ignore[override]
         """The sum over ``axis``, with the rounding of every order of summation."""
@@ -325,29 +326,25 @@ def _add(a: Any, b: Any) -> Noisy:
     return source.perturbed(result, source.u * sigma)
 
 
-def _agreed(compare: np.ufunc) -> Callable[[Any, Any], Array]:
-    def operation(a: Any, b: Any) -> Array:
-        runs = compare(runs_of(a), runs_of(b))
-        mixed = runs.any(axis=-1) & ~runs.all(axis=-1)
-        if mixed.any():
-            raise Split(runs[mixed][0])
-        return np.asarray(runs[..., 0])
-
-    return operation
+def _agreed(compare: np.ufunc, a: Any, b: Any) -> Array:
+    runs = compare(runs_of(a), runs_of(b))
+    mixed = runs.any(axis=-1) & ~runs.all(axis=-1)
+    if mixed.any():
+        raise Split(runs[mixed][0])
+    return np.asarray(runs[..., 0])
 
 
-def _rounded(function: np.ufunc, ulps: float) -> Callable[..., Noisy]:
-    return lambda *inputs: _SOURCE.get().rounded(function, inputs, ulps)
+def _rounded(function: np.ufunc, *inputs: Any) -> Noisy:
+    return _SOURCE.get().rounded(function, inputs, SINGLE)
 
 
-def _elementary(function: np.ufunc) -> Callable[[Any], Noisy]:
-    return lambda a: _SOURCE.get().elementary(function, a)
+def _elementary(function: np.ufunc, a: Any) -> Noisy:
+    return _SOURCE.get().elementary(function, a)
 
 
-def _exact(function: np.ufunc) -> Callable[[Any], Noisy]:
-    return lambda a: _SOURCE.get().array(
-        function(runs_of(a)), np.asarray(a)["terms"], np.asarray(a)["norm"]
-    )
+def _exact(function: np.ufunc, a: Any) -> Noisy:
+    records = np.asarray(a)
+    return _SOURCE.get().array(function(runs_of(a)), records["terms"], records["norm"])
 
 
 def power_of_two(size: Array) -> Array:
@@ -479,26 +476,15 @@ def _sum(a: Array) -> Noisy:
 _OPERATIONS: dict[np.ufunc, Callable[..., Any]] = {
     np.add: _add,
     np.matmul: _product,
-    **{ufunc: _exact(ufunc) for ufunc in (np.negative, np.absolute)},
-    **{ufunc: _rounded(ufunc, SINGLE) for ufunc in (np.subtract, np.multiply, np.divide, np.sqrt)},
     **{
-        ufunc: _elementary(ufunc)
-        for ufunc in (
-            np.exp,
-            np.expm1,
-            np.log,
-            np.log1p,
-            np.tanh,
-            np.cos,
-            np.sin,
-            np.cosh,
-            np.sinh,
-            np.arctan,
-            erf,
+        # erf is SciPy's
+        getattr(np, name, erf): partial(operation, getattr(np, name, erf))
+        for operation, names in (
+            (_exact, "negative absolute"),
+            (_rounded, "subtract multiply divide sqrt"),
+            (_elementary, "exp expm1 log log1p tanh cos sin cosh sinh arctan erf"),
+            (_agreed, "less less_equal greater greater_equal equal not_equal"),
         )
-    },
-    **{
-        ufunc: _agreed(ufunc)
-        for ufunc in (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+        for name in names.split()
     },
 }

@@ -74,10 +74,11 @@ def other_inputs(case: Case) -> Iterator[tuple[str, Inputs]]:
     # not the parts of a transition: half of an orthogonal matrix is none
     half = {name: value if "." in name else _half(value) for name, value in params.items()}
     yield "half of the parameters and inputs", (half, batch._replace(x=_half(batch.x)))
-    yield (
-        "other targets",
-        (params, _other_targets(batch, certificate(case).named()["outputs"].value.shape[-1])),
-    )
+    yield "other targets", (params, _other_targets(batch, _classes(case)))
+
+
+def _classes(case: Case) -> int:
+    return int(_certified(case)["outputs"].shape[-1])
 
 
 def _other_targets(batch: Batch, classes: int) -> Batch:
@@ -122,13 +123,17 @@ def _wide(value: Any) -> Array:
 def strays(case: Case, inputs: Inputs, arrays: Mapping[str, Any], sigma: Params) -> bool:
     """Whether one of the results ``arrays`` at other inputs is off by more than a twentieth of the
     way to the first one, in the norm."""
-    former = {name: value.value for name, value in certificate(case).named().items()}
+    former = _certified(case)
     true = _true(case.what, *inputs)
     return any(
         _moves(true[name], former[name], sigma[name])
         and not _norm(value - true[name]) <= _norm(true[name] - former[name]) / 20
         for name, value in _read(arrays, true).items()
     )
+
+
+def _certified(case: Case) -> Params:
+    return {name: value.value for name, value in certificate(case).named().items()}
 
 
 def _moves(true: Array, former: Array, sigma: Array) -> bool:
@@ -158,7 +163,7 @@ def keeps(
     be ignored.
     """
     net, (params, batch) = case.what, inputs
-    former = {name: value.value for name, value in certificate(case).named().items()}
+    former = _certified(case)
     first, there = _numbers(function, case.inputs, former), _true(net, *inputs)
     if not _right(first, former):
         return "the first inputs now give another result"
@@ -209,7 +214,7 @@ def _one_at_a_time(case: Case, inputs: Inputs) -> Iterator[tuple[str, list[Input
             continue
         values = [value]
         if name == "y" and first.dtype.kind in "iu":
-            C = certificate(case).named()["outputs"].value.shape[-1]
+            C = _classes(case)
             values += [
                 np.where(first < 0, first, (first + by) % C).astype(first.dtype)
                 for by in range(1, min(C, 9))
@@ -244,10 +249,9 @@ def rerolled(case: Case, function: Theirs, u: float, draws: int = 3) -> bool:
 
     def near(value: Array, by: float) -> Array:
         value = np.asarray(value)
-        near_value = (
-            value * (1 + by * rng.uniform(-1, 1, value.shape)) if value.dtype.kind == "f" else value
-        )
-        return np.asarray(near_value, value.dtype)
+        if value.dtype.kind != "f":
+            return value
+        return np.asarray(value * (1 + by * rng.uniform(-1, 1, value.shape)), value.dtype)
 
     def errors(by: float) -> tuple[Params, Params]:
         at = (

@@ -23,7 +23,7 @@ from refnet.check.cases import random_batch, random_params
 from refnet.check.certificates import Case
 from refnet.check.given import by_name, judged_types
 from refnet.check.noise import spread
-from refnet.check.verdict import Verdict, compare_values
+from refnet.check.verdict import Verdict, by_type, compare_values
 from refnet.exact.enclose import Certified, certify
 from refnet.exact.functions import CertifiedFunction, certify_function
 from refnet.nets.feedforward import FeedforwardNet
@@ -129,8 +129,7 @@ def _verdict(
     named = certified.named()
     arrays = by_name(theirs(*deepcopy(inputs)), named)
     types, _ = judged_types(arrays, dtype)
-    spreads = {kind: spread(certified, kind, RUNS) for kind in set(types.values())}
-    sigma = {name: spreads[types.get(name, types[""])][name] for name in named}
+    sigma = by_type(lambda kind: spread(certified, kind, RUNS), certified, types)
     return compare_values(
         arrays,
         {name: enclosure.value for name, enclosure in named.items()},

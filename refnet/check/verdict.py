@@ -10,9 +10,10 @@ verdict names the form and what it loses.
 Checked by: tests/check/test_compare.py; error rates: ``benchmarks.judge.rates``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from refnet.check.judgement import (
     UNJUDGED,
     Judgement,
     judgement,
+    unjudged,
 )
 from refnet.check.noise import RUNS, spread, unit
 from refnet.exact.enclose import Certified
@@ -114,33 +116,26 @@ class Verdict:
             if AS_WRITTEN in self.rule
             else "judge"
         )
-        overflow, zeros, hidden = [], [], []
-        for part in self.parts:
-            if part.overflow is not None:
-                overflow.append(f"{part.name}{list(part.overflow) or ''}")
-            if constant(part.name):
-                continue
-            if part.uninformative and part.certified == 0:
-                zeros.append(part.name)
-            elif part.hidden >= HIDDEN and part.overflow is None:
-                share = "" if part.uninformative else f"{100 * part.hidden:.3g}% of "
-                hidden.append(share + part.name)
-        reasons = (
-            (
-                overflow,
-                "the reference, computed as it is written, overflows there, and any number "
-                f"would do; {repair} at smaller numbers",
-            ),
-            (
-                hidden,
-                f"in {self.dtype} rounding explains zeros, too; judge in a wider type, or at "
-                "smaller sizes",
-            ),
-            (zeros, "zero is right here; judge at other sizes, with other parameters"),
-        )
+        shown = [part for part in self.parts if not constant(part.name)]
+        zeros = [part.name for part in shown if part.uninformative and part.certified == 0]
+        reasons = {
+            "the reference, computed as it is written, overflows there, and any number would do; "
+            f"{repair} at smaller numbers": [
+                f"{part.name}{list(part.overflow) or ''}"
+                for part in self.parts
+                if part.overflow is not None
+            ],
+            f"in {self.dtype} rounding explains zeros, too; judge in a wider type, or at smaller "
+            "sizes": [
+                ("" if part.uninformative else f"{100 * part.hidden:.3g}% of ") + part.name
+                for part in shown
+                if part.hidden >= HIDDEN and part.overflow is None and part.name not in zeros
+            ],
+            "zero is right here; judge at other sizes, with other parameters": zeros,
+        }
         return "; ".join(
             f"of {', '.join(names)} this shows nothing: {reason}"
-            for names, reason in reasons
+            for reason, names in reasons.items()
             if names
         )
 
@@ -170,7 +165,6 @@ def compare(
     sigma: Params | None = None,
     runs: int = RUNS,
     seed: int = 0,
-    variants: dict[str, Params] | None = None,
     readings: Readings | None = None,
 ) -> Verdict:
     """Judge another implementation's results by the certified ones.
@@ -183,8 +177,8 @@ def compare(
     and float16-float32 (sums in float32), tf32; by default each array is judged by its own type,
     and a number without one (of Python's, or an integer) by that of most arrays.
     ``sigma``: what ``spread`` returned, if many results are judged by one certificate.
-    ``variants``: other readings of the parameters to try as explanations, by a label.
-    ``readings``: the explanations to try, if many results are judged by one certificate.
+    ``readings``: the explanations to try (``refnet.check.conventions.Readings``), if many results
+    are judged by one certificate or other readings of the parameters are to be tried, too.
 
     Missing or unknown names, other shapes, NaN and infinities are *not rounding*, with a
     note; but of what overflows in the reference's own run in that type nothing is known. Raises
@@ -208,47 +202,47 @@ def compare(
 
     Checked by: tests/check/test_compare.py.
     """
-    if required is None:
-        required = tuple(f"d{name}" for name in certified.params)
     theirs = by_name(theirs, certified.named())
     types, assumed = judged_types(theirs, dtype)
-    usual = types[""]
     if sigma is None:
-        spreads = {kind: spread(certified, kind, runs, seed) for kind in set(types.values())}
-        sigma = {name: spreads[types.get(name, usual)][name] for name in certified.named()}
-    true = {name: value.value for name, value in certified.named().items()}
-    measured = compare_values(theirs, true, sigma, usual, required)
+        sigma = by_type(lambda kind: spread(certified, kind, runs, seed), certified, types)
+    comparison = _Comparison(theirs, certified, sigma, types)
+    measured = comparison.is_it_rounding(required)
     parts, explanation = measured.parts, ""
     in_numpy = all(isinstance(kind, np.dtype) for kind in types.values())
     if measured.verdict in (SUSPICIOUS, NOT_ROUNDING) and in_numpy:
-        parts, explanation = _is_it_another_formula(parts, theirs, certified, sigma, types)
+        parts, explanation = comparison.is_it_another_formula(parts)
     verdict = _worst(parts)
     if verdict == NOT_ROUNDING and not explanation and isinstance(certified, Certified):
-        readings = readings or Readings(certified, variants)
-        explanation = _which_mistake_is_it(measured.parts, theirs, readings, sigma, types)
-    parts = tuple(replace(part, dtype=str(types.get(part.name, usual))) for part in parts)
-    judged = {str(types[name]) for name in theirs if name in types} or {str(usual)}
+        explanation = comparison.which_mistake_is_it(measured.parts, readings)
+    parts = tuple(replace(part, dtype=str(comparison.kind(part.name))) for part in parts)
+    judged = {str(types[name]) for name in theirs if name in types} or {str(types[""])}
     rule = RULE if isinstance(certified, Certified) else RULE + AS_WRITTEN
     return Verdict(verdict, parts, explanation, ", ".join(sorted(judged)), rule, assumed)
+
+
+def by_type(
+    spread_of: Callable[[Any], Params],
+    certified: Certified | CertifiedFunction,
+    types: Mapping[str, Any],
+) -> Params:
+    """The spread of each quantity for the type by which it is judged."""
+    spreads = {kind: spread_of(kind) for kind in set(types.values())}
+    return {name: spreads[types.get(name, types[""])][name] for name in certified.named()}
 
 
 def compare_values(
     theirs: Mapping[str, Any], true: Params, sigma: Params, dtype: Kind, required: tuple[str, ...]
 ) -> Verdict:
     """The verdict alone, from certified values and their sigma."""
+    missing = [name for name in required if name not in theirs]
     parts = [
         judgement(name, theirs[name], true[name], sigma[name])
         if name in true
-        else Judgement(name, NOT_ROUNDING, np.inf, np.inf, note=_no_result(name, true))
+        else unjudged(name, _no_result(name, true))
         for name in theirs
     ]
-    parts += [
-        Judgement(name, NOT_ROUNDING, np.inf, np.inf, note="is missing")
-        for name in required
-        if name not in theirs
-    ]
-    if not parts:
-        parts = [Judgement("everything", NOT_ROUNDING, np.inf, np.inf, note="is missing")]
+    parts += [unjudged(name, "is missing") for name in missing or ["everything"] * (not theirs)]
     return Verdict(_worst(parts), tuple(parts), "", str(asked(dtype)))
 
 
@@ -275,92 +269,118 @@ def _worst(parts: Sequence[Judgement]) -> str:
 Parts = tuple[Judgement, ...]
 
 
-def _is_it_another_formula(
-    parts: Parts,
-    theirs: Mapping[str, Any],
-    certified: Certified | CertifiedFunction,
-    sigma: Params,
-    types: Mapping[str, Any],
-) -> tuple[Parts, str]:
-    """The judgements with a form's own spread for sigma, and the name of that form, if it
-    explains all of them. What overflows where the reference does in the same type shows nothing.
-    Otherwise the judgements as they are."""
-    infinite = {part.name for part in parts if part.note and part.index is not None}
-    if infinite:
-        plain = once(certified, (), types[""])
-        if infinite <= _overflowing(plain):
-            return tuple(
-                replace(part, verdict=SHOWS_NOTHING, z=0.0, rms=0.0, note="", overflow=part.index)
-                if part.name in infinite and _overflow_of(plain[part.name], theirs[part.name])
-                else part
-                for part in parts
-            ), f"the right result is beyond the range of {types['']} here"
-    if isinstance(certified, CertifiedFunction):
+@dataclass(frozen=True)
+class _Comparison:
+    """The questions about results: arrays by name, the type of each, and its sigma."""
+
+    theirs: Mapping[str, Any]
+    certified: Certified | CertifiedFunction
+    sigma: Params
+    types: Mapping[str, Any]
+
+    def kind(self, name: str) -> Any:
+        """The type by which a quantity is judged."""
+        return self.types.get(name, self.types[""])
+
+    @cached_property
+    def true(self) -> Params:
+        """The certified values."""
+        return {name: value.value for name, value in self.certified.named().items()}
+
+    def is_it_rounding(self, required: tuple[str, ...] | None) -> Verdict:
+        """The verdict without an explanation."""
+        if required is None:
+            required = tuple(f"d{name}" for name in self.certified.params)
+        return compare_values(self.theirs, self.true, self.sigma, self.types[""], required)
+
+    def is_it_another_formula(self, parts: Parts) -> tuple[Parts, str]:
+        """The judgements with a form's own spread for sigma, and the name of that form, if it
+        explains all of them. What overflows where the reference does in the same type shows
+        nothing. Otherwise the judgements as they are."""
+        infinite = {part.name for part in parts if part.note and part.index is not None}
+        if infinite:
+            plain = once(self.certified, (), self.types[""])
+            if infinite <= _overflowing(plain):
+                return tuple(
+                    replace(
+                        part, verdict=SHOWS_NOTHING, z=0.0, rms=0.0, note="", overflow=part.index
+                    )
+                    if part.name in infinite
+                    and _overflow_of(plain[part.name], self.theirs[part.name])
+                    else part
+                    for part in parts
+                ), f"the right result is beyond the range of {self.types['']} here"
+        if isinstance(self.certified, CertifiedFunction):
+            return parts, ""
+        wrong = [part for part in parts if RANK[part.verdict]]
+        possible, overflowing = self._possible_forms(self.certified, wrong, infinite)
+        if overflowing:
+            return parts, f"{overflowing}, which overflows here"
+        for form in combined(possible):
+            again = self._with_form(self.certified, parts, form)
+            if _worst(again) in (EXPLAINED, UNJUDGED):
+                worst = max(wrong, key=lambda part: part.z)
+                size = np.abs(np.asarray(worst.certified, self.kind(worst.name)))
+                lost = abs(worst.theirs - worst.certified) / float(np.spacing(size))
+                return again, (
+                    f"explained if {' and '.join(form)}, which loses {lost:.2g} ulp at "
+                    f"{worst.name}{list(worst.index or ())}"
+                )
         return parts, ""
-    possible, overflowing = _possible_forms(parts, theirs, certified, sigma, types[""], infinite)
-    if overflowing:
-        return parts, f"{overflowing}, which overflows here"
-    true = {name: value.value for name, value in certified.named().items()}
-    wrong = [part for part in parts if RANK[part.verdict]]
-    for form in combined(possible):
-        spreads = {kind: deviation(certified, form, kind) for kind in set(types.values())}
-        again = tuple(
+
+    def _with_form(self, certified: Certified, parts: Parts, form: Form) -> Parts:
+        spreads = by_type(lambda kind: deviation(certified, form, kind), certified, self.types)
+        return tuple(
             judgement(
                 part.name,
-                theirs[part.name],
-                true[part.name],
-                sigma[part.name],
-                spreads[types.get(part.name, types[""])][part.name],
+                self.theirs[part.name],
+                self.true[part.name],
+                self.sigma[part.name],
+                spreads[part.name],
             )
-            if part in wrong
+            if RANK[part.verdict]
             else part
             for part in parts
         )
-        if _worst(again) in (EXPLAINED, UNJUDGED):
-            worst = max(wrong, key=lambda part: part.z)
-            kind = types.get(worst.name, types[""])
-            ulp = float(np.spacing(np.abs(np.asarray(worst.certified, kind))))
-            lost = abs(worst.theirs - worst.certified) / ulp
-            return again, (
-                f"explained if {' and '.join(form)}, which loses {lost:.2g} ulp at "
-                f"{worst.name}{list(worst.index or ())}"
-            )
-    return parts, ""
 
+    def _possible_forms(
+        self, certified: Certified, wrong: list[Judgement], infinite: set[str]
+    ) -> tuple[Form, str]:
+        """The forms that lose as many digits as ``theirs``, by one run of each; and the first one
+        that overflows where ``theirs`` is ``infinite``, or ""."""
+        measured = all(part.z < np.inf for part in wrong)
+        values = finite_numbers(self.theirs, self.true) if measured else {}
+        possible = []
+        for form in forms(certified.net):
+            loss = once(certified, (form,), self.types[""])
+            overflowing = _overflowing(loss)
+            if (
+                infinite
+                and infinite <= overflowing
+                and overflowing & self.theirs.keys() <= {part.name for part in wrong}
+            ):
+                return (), form
+            if any(
+                measured and abs(loss[part.name]).max() * 100 > part.z * part.sigma
+                for part in wrong
+            ) and not any(
+                _is_right_without(value - self.true[name], self.sigma[name], loss[name])
+                for name, value in values.items()
+            ):
+                possible.append(form)
+        return tuple(possible), ""
 
-def _possible_forms(
-    parts: Parts,
-    theirs: Mapping[str, Any],
-    certified: Certified,
-    sigma: Params,
-    dtype: Any,
-    infinite: set[str],
-) -> tuple[Form, str]:
-    """The forms that lose as many digits as ``theirs``, by one run of each; and the first one
-    that overflows where ``theirs`` is ``infinite``, or ""."""
-    wrong = [part for part in parts if RANK[part.verdict]]
-    measured = all(part.z < np.inf for part in wrong)
-    named = certified.named()
-    errors = {
-        name: value - named[name].value
-        for name, value in finite_numbers(theirs, named).items()
-        if measured
-    }
-    possible = []
-    for form in forms(certified.net):
-        loss = once(certified, (form,), dtype)
-        overflowing = _overflowing(loss)
-        if (
-            infinite
-            and infinite <= overflowing
-            and (overflowing & theirs.keys() <= {part.name for part in wrong})
-        ):
-            return (), form
-        if any(
-            measured and abs(loss[part.name]).max() * 100 > part.z * part.sigma for part in wrong
-        ) and not any(_is_right_without(errors[name], sigma[name], loss[name]) for name in errors):
-            possible.append(form)
-    return tuple(possible), ""
+    def which_mistake_is_it(self, parts: Parts, readings: Readings | None) -> str:
+        """The name of the mistake that explains ``theirs``, or ""; nothing explains what is no
+        number."""
+        finite = finite_numbers(self.theirs, self.sigma)
+        if finite.keys() != self.theirs.keys() & self.sigma.keys():
+            return ""
+        wrong = [part.name for part in parts if part.verdict == NOT_ROUNDING]
+        assert isinstance(self.certified, Certified)
+        return (readings or Readings(self.certified)).explain(
+            finite, wrong, self.sigma, min(unit(self.kind(name)) for name in wrong)
+        )
 
 
 def _overflowing(results: Params) -> set[str]:
@@ -378,19 +398,3 @@ def _is_right_without(error: Array, sigma: Array, loss: Array) -> bool:
     not what was computed."""
     shows = abs(loss) > SHOWS * sigma
     return bool(shows.sum() > 1 and (abs(error) <= LIMITS[0] * sigma)[shows].mean() > 0.5)
-
-
-def _which_mistake_is_it(
-    parts: Parts,
-    theirs: Mapping[str, Any],
-    readings: Readings,
-    sigma: Params,
-    types: Mapping[str, Any],
-) -> str:
-    """The name of the mistake that explains ``theirs``, or ""; nothing explains what is no
-    number."""
-    if (finite := finite_numbers(theirs, sigma)).keys() != theirs.keys() & sigma.keys():
-        return ""
-    wrong = [part.name for part in parts if part.verdict == NOT_ROUNDING]
-    u = min(unit(types.get(name, types[""])) for name in wrong)
-    return readings.explain(finite, wrong, sigma, u)

@@ -65,7 +65,7 @@ class Enclosure:
     radius: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Certified:
     """What ``certify`` proved about one net on one batch, and that net and batch.
 

@@ -26,7 +26,7 @@ from refnet.process import serial_blas
 __all__ = ["CertifiedFunction", "certify_function"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CertifiedFunction:
     """What ``certify_function`` proved about a function at its arguments.
 

@@ -22,13 +22,13 @@ class Rounded(np.ndarray):
     """float32 arrays of which every result is rounded to bfloat16."""
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
-        plain = [np.asarray(one) for one in inputs]
-        found = getattr(ufunc, method)(*plain, **options)
-        if found.dtype == np.float32:
-            found = rounded_to(found, 2.0**-8).view(Rounded)
+        plain = [np.asarray(value) for value in inputs]
+        result = getattr(ufunc, method)(*plain, **options)
+        if result.dtype == np.float32:
+            result = rounded_to(result, 2.0**-8).view(Rounded)
         if out is None:
-            return found
-        out[0][...] = found
+            return result
+        out[0][...] = result
         return out[0]
 
 
@@ -85,6 +85,10 @@ PROGRAMS = {
 }
 
 
+def arrays(program, *case):
+    return {name: np.asarray(value) for name, value in program(*case).items()}
+
+
 def cases(name):
     for cell, T, H in (("rnn", 5, 4), ("rnn", 40, 16), ("lstm", 20, 8), ("gru", 20, 8)):
         described = Described(cell=cell)
@@ -93,47 +97,32 @@ def cases(name):
             yield net, *described.arrays(net, name, T, 3, seed)
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_correct_programs_are_accepted(name):
-    for net, params, batch in cases(name):
-        certified = certify(net, params, batch)
-        sigma = spread(certified, name)
-        for program in PROGRAMS[name]:
-            found = {key: np.asarray(value) for key, value in program(net, params, batch).items()}
-            verdict = compare(found, certified, dtype=name, sigma=sigma)
-            assert verdict.passed, (net.cell, verdict.worst)
-            assert verdict.dtype == name
-
-
-def wrong(found, net):
+def wrong(right, net):
     """Five bugs of a whole gradient, by what they do to it."""
     H, G = net.hidden, len(net.gates)
-    yield (
-        "dWhh transposed",
-        {**found, "dWhh": np.concatenate([block.T for block in found["dWhh"].reshape(G, H, H)])},
-    )
-    yield (
-        "the sum for the mean",
-        {name: value * (3 if name[0] == "d" else 1) for name, value in found.items()},
-    )
-    yield "dWxh of the inputs turned", {**found, "dWxh": found["dWxh"][:, ::-1]}
-    yield "dbh of the other sign", {**found, "dbh": -found["dbh"]}
-    yield "dx one step late", {**found, "dx": np.roll(found["dx"], 1, axis=0)}
+    turned = np.concatenate([block.T for block in right["dWhh"].reshape(G, H, H)])
+    yield "dWhh transposed", {"dWhh": turned}
+    yield "the sum for the mean", {k: v * 3 for k, v in right.items() if k[0] == "d"}
+    yield "dWxh of the inputs turned", {"dWxh": right["dWxh"][:, ::-1]}
+    yield "dbh of the other sign", {"dbh": -right["dbh"]}
+    yield "dx one step late", {"dx": np.roll(right["dx"], 1, axis=0)}
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_bugs_are_not(name):
+def test_correct_programs_are_accepted_and_bugs_are_not(name):
     count = 0
     for net, params, batch in cases(name):
         certified = certify(net, params, batch)
         sigma = spread(certified, name)
-        true = {key: one.value for key, one in certified.named().items()}
-        found = {
-            key: np.asarray(value, np.float32)
-            for key, value in PROGRAMS[name][0](net, params, batch).items()
-        }
-        for bug, other in wrong(found, net):
-            verdict = compare_values(other, true, sigma, name, ())
+        true = {key: enclosure.value for key, enclosure in certified.named().items()}
+        for program in PROGRAMS[name][::-1]:
+            right = arrays(program, net, params, batch)
+            verdict = compare(right, certified, dtype=name, sigma=sigma)
+            assert verdict.passed, (net.cell, verdict.worst)
+            assert verdict.dtype == name
+        right = {key: value.astype(np.float32) for key, value in right.items()}
+        for bug, other in wrong(right, net):
+            verdict = compare_values({**right, **other}, true, sigma, name, ())
             assert not verdict.passed, (net.cell, bug)
             count += verdict.verdict == "not rounding"
     assert count >= (36 if name in ("tf32", "float16-float32") else 32)
@@ -143,18 +132,16 @@ def test_a_program_of_less_precision_is_not_one_of_more():
     """bfloat16 is not float32, and TF32 shows beside it."""
     net, params, batch = next(iter(cases("tf32")))
     certified = certify(net, params, batch)
-    found = PROGRAMS["tf32"][0](net, params, batch)
-    verdict = compare(found, certified, dtype=np.float32)
+    theirs = PROGRAMS["tf32"][0](net, params, batch)
+    verdict = compare(theirs, certified, dtype=np.float32)
     assert verdict.verdict == "not rounding" and "TF32" in verdict.convention
-    found["dbh"] = found["dbh"] * 1.5
-    assert "TF32" not in compare(found, certified, dtype=np.float32).convention
+    theirs["dbh"] = theirs["dbh"] * 1.5
+    assert "TF32" not in compare(theirs, certified, dtype=np.float32).convention
     net, params, batch = next(iter(cases("bfloat16")))
     certified = certify(net, params, batch)
-    found = {
-        key: np.asarray(value) for key, value in PROGRAMS["bfloat16"][1](net, params, batch).items()
-    }
-    assert compare(found, certified, dtype="tf32").verdict == "not rounding"
-    assert compare(found, certified, dtype="float32").verdict == "not rounding"
+    theirs = arrays(PROGRAMS["bfloat16"][1], net, params, batch)
+    for dtype in ("tf32", "float32"):
+        assert compare(theirs, certified, dtype=dtype).verdict == "not rounding"
 
 
 def test_torch_in_bfloat16():
@@ -182,13 +169,11 @@ def test_torch_in_bfloat16():
 
     for net, params, batch in cases("bfloat16-float32"):
         if net.cell == "rnn":
-            found = arrays_by_name(gradients(params, batch))
-            assert judge(net, found, params, batch, dtype="bfloat16-float32").passed
-            assert judge(net, found, params, batch, dtype="bfloat16").passed
-            found = {"dWhh": found["dWhh"].T}
-            assert not judge(
-                net, found, params, batch, dtype="bfloat16-float32", required=()
-            ).passed
+            right = arrays_by_name(gradients(params, batch))
+            bug = {**right, "dWhh": right["dWhh"].T}
+            for theirs, kind in ((right, ""), (right, "-float32"), (bug, "-float32")):
+                verdict = judge(net, theirs, params, batch, dtype=f"bfloat16{kind}")
+                assert verdict.passed == (theirs is right)
 
 
 def test_arrays_of_ml_dtypes_say_what_they_are():
@@ -198,18 +183,18 @@ def test_arrays_of_ml_dtypes_say_what_they_are():
         return (x * x).sum()
 
     x = rounded_to(np.linspace(-2, 2, 7).astype(np.float32), 2.0**-8)
-    found = {"dx": (2 * x).astype(ml_dtypes.bfloat16)}
-    verdict = judge(square, found, x)
+    right = {"dx": (2 * x).astype(ml_dtypes.bfloat16)}
+    verdict = judge(square, right, x)
     assert verdict.passed and verdict.dtype == "bfloat16"
-    assert not judge(square, {"dx": found["dx"] * ml_dtypes.bfloat16(1.25)}, x).passed
+    assert not judge(square, {"dx": right["dx"] * ml_dtypes.bfloat16(1.25)}, x).passed
 
 
 def test_numbers_are_rounded_to_nearest_even():
     rng = np.random.default_rng(0)
     values = np.concatenate([rng.normal(size=200), [1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 0.0]])
-    for value, found in zip(values, rounded_to(values, 2.0**-8)):
+    for value, rounded in zip(values, rounded_to(values, 2.0**-8)):
         unit = Fraction(2) ** (int(np.frexp(value)[1]) - 8) if value else Fraction(1)
-        assert Fraction(float(found)) == round(Fraction(float(value)) / unit) * unit
+        assert Fraction(float(rounded)) == round(Fraction(float(value)) / unit) * unit
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes comes with JAX")
     narrow = values.astype(np.float32)
     assert (
@@ -220,9 +205,9 @@ def test_numbers_are_rounded_to_nearest_even():
 def test_names():
     assert arithmetic("bfloat16").u == 2**-8 and arithmetic(np.float32).u == 2**-24
     assert str(arithmetic("float64")) == "float64"
-    for wrong_one in ("float8", np.int32, "longdouble", object):
+    for wrong_kind in ("float8", np.int32, np.longdouble, "longdouble", object):
         with pytest.raises(ValueError, match="bfloat16-float32, float16-float32, tf32"):
-            arithmetic(wrong_one)
+            arithmetic(wrong_kind)
     net = RecurrentNet(2, 3, 4)
     with pytest.raises(ValueError, match="none of float16"):
         judge(net, {}, *Described(inputs=2, outputs=4).arrays(net, "tf32", 2, 2, 0), dtype="tf16")

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.judge.cases import Case, table, wide
 from refnet.batch import Batch
 from refnet.check import compare
-from refnet.check.cases import random_batch, random_params, reference_results
+from refnet.check.cases import reference_results
 from refnet.check.conventions import Readings
 from refnet.check.mistakes import faint, mistakes, of_the_types
 from refnet.check.naive import run
@@ -16,13 +16,9 @@ from refnet.exact import certify
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
+from support.drawn import drawn
 
 pytestmark = pytest.mark.needs("flint")
-
-
-def make(net, T=6, B=3, dtype=np.float32):
-    rng = np.random.default_rng(0)
-    return random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
 
 
 class Judge:
@@ -44,12 +40,20 @@ class Judge:
             required=(),
         )
 
+    def mistakes(self):
+        return mistakes(self.net, self.params, self.batch)
+
+    def wrong(self, mistake, *more):
+        """What a program with this mistake gives, without the states."""
+        theirs = mistake.run(self.net, self.params, self.batch, *more)
+        return {name: value for name, value in theirs.items() if name not in ("h", "c")}
+
     def right(self):
         return reference_results(self.net, self.params, self.batch)
 
 
 def judge_of(net, T=6, B=3, dtype=np.float32):
-    return Judge(certify(net, *make(net, T, B, dtype)))
+    return Judge(certify(net, *drawn(net, T, B, dtype)))
 
 
 R = RecurrentNet
@@ -76,16 +80,15 @@ def test_every_mistake_is_named(case):
     net, (params, batch) = judge.net, wide(judge.certified)
     right = run(net, judge.params, judge.batch)
     assert judge(right).verdict == EXPLAINED
-    planted = {each.label: each for each in mistakes(net, judge.params, judge.batch)}
-    own = 0
+    planted = {each.label: each for each in judge.mistakes()}
+    by_name = 0
     for label, mistake in planted.items():
-        theirs = mistake.run(net, judge.params, judge.batch)
-        theirs = {key: value for key, value in theirs.items() if key not in ("h", "c")}
+        theirs = judge.wrong(mistake)
         if all(np.array_equal(theirs[key], right[key]) for key in theirs):
             continue
         verdict = judge(theirs)
         assert verdict.verdict == NOT_ROUNDING, label
-        own += verdict.convention == label
+        by_name += verdict.convention == label
         other = planted.get(verdict.convention)
         if other not in (None, mistake):
             first, second = (each.run(net, params, batch) for each in (mistake, other))
@@ -95,7 +98,7 @@ def test_every_mistake_is_named(case):
                 assert abs(first[key] - second[key]).max(initial=0) <= 1e-6 * scale, (label, key)
         else:
             assert verdict.convention == label or "missing (zero)" in verdict.convention
-    assert own >= 0.93 * len(planted) - 8
+    assert by_name >= 0.93 * len(planted) - 8
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,7 @@ def test_small_constants_of_the_loss_are_named(net, dtype, least):
     judge = judge_of(net, dtype=dtype)
     names = set()
     for mistake in faint(net):
-        verdict = judge(mistake.run(net, judge.params, judge.batch))
+        verdict = judge(judge.wrong(mistake))
         if "1e-16" in mistake.name and verdict.verdict == EXPLAINED:
             continue  # below the unit roundoff of float64, where a form's loss looks alike
         wrong = verdict.verdict == NOT_ROUNDING
@@ -132,47 +135,40 @@ def judges():
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 @pytest.mark.parametrize(
-    "change, name",
+    "key, edit, name",
     [
-        ({"dby": lambda g, j: -g}, "dby has the wrong sign"),
-        ({"dWhh": lambda g, j: -g}, "dWhh has the wrong sign"),
-        ({"dWhh": lambda g, j: g * j.batch.x.shape[1]}, "dWhh is B = "),
+        ("dby", lambda g, j: -g, "dby has the wrong sign"),
+        ("dWhh", lambda g, j: -g, "dWhh has the wrong sign"),
+        ("dWhh", lambda g, j: g * j.batch.x.shape[1], "dWhh is B = "),
+        ("dWxh", lambda g, j: g / 6, "the sum over the steps is divided by T in dWxh"),
+        ("dWhy", lambda g, j: 0 * g, "the gradient dWhy is missing (zero)"),
+        ("dWhy", lambda g, j: g * 0.37, "dWhy is 0.37 times the right one"),
+        ("dx", lambda g, j: g[::-1], "dx is reversed in time"),
+        ("dbh", lambda g, j: 2 * g, "dbh is doubled: the gradients of two biases are added"),
+        ("dWhh", lambda g, j: g.clip(-abs(g).max() / 2, abs(g).max() / 2), "dWhh is clipped at"),
         (
-            {"dWxh": lambda g, j: g / np.float32(6)},
-            "the sum over the steps is divided by T in dWxh",
-        ),
-        ({"dWhy": lambda g, j: 0 * g}, "the gradient dWhy is missing (zero)"),
-        ({"dWhy": lambda g, j: g * np.float32(0.37)}, "dWhy is 0.37 times the right one"),
-        ({"dx": lambda g, j: g[::-1]}, "dx is reversed in time"),
-        ({"dbh": lambda g, j: 2 * g}, "dbh is doubled: the gradients of two biases are added"),
-        (
-            {"dWhh": lambda g, j: np.clip(g, -abs(g).max() / 2, abs(g).max() / 2)},
-            "dWhh is clipped at",
-        ),
-        (
-            {"dWxh": lambda g, j: g + np.float32(1e-3) * j.params["Wxh"]},
+            "dWxh",
+            lambda g, j: g + 1e-3 * j.params["Wxh"],
             "dWxh has 0.001 times the parameter added (weight decay)",
         ),
     ],
 )
-def test_a_wrong_quantity_among_right_ones_is_named_alone(judges, cell, change, name):
+def test_a_wrong_quantity_among_right_ones_is_named_alone(judges, cell, key, edit, name):
     judge = judges[cell]
-    theirs = judge.right()
-    for key, edit in change.items():
-        theirs[key] = np.asarray(edit(theirs[key], judge), np.float32)
-    verdict = judge(theirs)
+    right = judge.right()
+    wrong = np.asarray(edit(right[key], judge), np.float32)
+    verdict = judge({**right, key: wrong})
     assert verdict.verdict == NOT_ROUNDING and verdict.convention.startswith(name)
     if "B =" not in name and "divided" not in name:  # alone, another reduction is a fair name, too
-        assert judge({key: theirs[key] for key in change}).convention.startswith(name)
+        assert judge({key: wrong}).convention.startswith(name)
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (2, 3, 4)])
 def test_states_in_each_others_place_are_named(shape):
     """The first axis of an LSTM's h0 is h and c, not time."""
     net = R(2, 4, 3, cell="lstm")
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, 5, 3)
-    params["h0"] = rng.uniform(-0.5, 0.5, shape).astype(np.float32)
+    params, batch = drawn(net, 5)
+    params["h0"] = np.random.default_rng(1).uniform(-0.5, 0.5, shape).astype(np.float32)
     right = reference_results(net, params, batch)
     for change, name in (
         (lambda g: g[::-1], "dh0 has those of h and c swapped"),
@@ -185,13 +181,9 @@ def test_states_in_each_others_place_are_named(shape):
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 def test_one_sum_over_the_steps_is_named_alone(judges, cell):
     judge = judges[cell]
-    last = next(
-        one
-        for one in mistakes(judge.net, judge.params, judge.batch)
-        if one.name == "only the last step counts in {}"
-    )
-    wrong = last.run(judge.net, judge.params, judge.batch)
-    theirs = {**judge.right(), "dbh": wrong["dbh"]}
+    known = {mistake.name: mistake for mistake in judge.mistakes()}
+    last = known["only the last step counts in {}"]
+    theirs = {**judge.right(), "dbh": judge.wrong(last)["dbh"]}
     assert judge(theirs).convention == "only the last step counts in dbh"
 
 
@@ -258,10 +250,9 @@ def test_gates_in_a_cycle_are_named_as_they_are_stacked(judges, cell, order):
 )
 def test_two_mistakes_at_once(judges, cell, names):
     judge = judges[cell]
-    known = {each.label: each for each in mistakes(judge.net, judge.params, judge.batch)}
+    known = {each.label: each for each in judge.mistakes()}
     first, second = (known[name] for name in names)
-    theirs = first.run(judge.net, judge.params, judge.batch, *second.passes)
-    theirs = {key: value for key, value in theirs.items() if key not in ("h", "c")}
+    theirs = judge.wrong(first, *second.passes)
     assert set(judge(theirs).convention.split("; ")) == set(names)
 
 
@@ -292,7 +283,7 @@ def test_a_small_part_is_named_beside_the_noise_of_the_rest():
 def test_a_constant_that_fits_the_noise_is_no_explanation():
     """The rest is off by a factor, within rounding; what is wrong is far off from that."""
     net = RecurrentNet(inputs=1, hidden=2, outputs=2, cell="lstm")
-    params, batch = make(net)
+    params, batch = drawn(net, 6)
     params["bh"][:2] = 6
     certified = certify(net, params, batch)
     true = certified.gradients["bh"].value
@@ -361,8 +352,7 @@ def test_a_place_that_is_rounded_to_a_coarser_type_is_named(net, dtype):
     """By its own name, or by that of another place or type with the same results."""
     judge, named = judge_of(net, dtype=dtype, T=8, B=3), 0
     for mistake in of_the_types(net, judge.batch):
-        results = mistake.run(net, judge.params, judge.batch)
-        verdict = judge({name: value for name, value in results.items() if name[0] not in "hc"})
+        verdict = judge({k: v for k, v in judge.wrong(mistake).items() if k[0] != "h"})
         assert verdict.verdict == NOT_ROUNDING
         assert any(word in verdict.convention for word in ("float", "TF32")) or (
             not verdict.convention

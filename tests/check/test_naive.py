@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from refnet.check.cases import random_batch, random_mask, random_params
+from refnet.check.mistakes.base import mistake
 from refnet.check.naive import run
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from support.drawn import drawn
 
 CELLS = ("rnn", "lstm", "gru", "gru_before")
 OPTIONS = {
@@ -22,10 +23,7 @@ OPTIONS = {
 
 
 def agree(net, mask=False, peepholes=False, **how):
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, float, peepholes), random_batch(net, rng, float, 6, 3)
-    if mask:
-        batch = batch._replace(mask=random_mask(rng, 6, 3))
+    params, batch = drawn(net, 6, 3, float, mask=mask, peepholes=peepholes)
     ours, theirs = loss_and_gradients(net, params, batch), run(net, params, batch, **how)
     # float64 both: n < 1e4 operations, entries of order 1
     bound = 1e4 * np.finfo(float).eps
@@ -62,7 +60,19 @@ def test_agrees_for_feedforward_nets(name):
 
 def test_the_forward_pass_alone():
     net = RecurrentNet(2, 4, 3)
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, float), random_batch(net, rng, float, 6, 3)
+    params, batch = drawn(net, 6, 3, float)
     whole, part = run(net, params, batch), run(net, params, batch, backward=False)
     assert set(part) == {"loss", "outputs"} and part["loss"] == whole["loss"]
+
+
+def test_a_mistake_is_the_text_of_a_formula_or_a_function():
+    net = RecurrentNet(2, 4, 3)
+    case = drawn(net, 6, 3, float)
+    by_text = mistake("halved", e="v / 2 if s.t else v", act="f(a) / 2").run(net, *case)
+    by_function = run(
+        net, *case, {"e": lambda v, s: v / 2 if s.t else v, "act": lambda f, s: lambda a: f(a) / 2}
+    )
+    assert all((by_text[name] == by_function[name]).all() for name in by_text)
+    assert (by_text["dWhh"] != run(net, *case)["dWhh"]).all()
+    with pytest.raises(NameError, match="absent"):
+        mistake("of no name", h="absent(v)").run(net, *case)

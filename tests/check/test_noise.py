@@ -23,37 +23,38 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 
 U = 2.0**-24
+NAMES = ("dWhh", "dbh", "dx", "dh0")
+
+
+def perturbed(columns=range(RUNS)):
+    return running(Source(np.float32, 0, np.array(columns), RUNS))
 
 
 def test_noise_is_what_it_says():
-    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
-        made = noisy(np.ones(500)) * 3
-        draws = np.asarray(made)["v"] / 3 - 1
+    with perturbed():
+        numbers = noisy(np.ones(500)) * 3
+        draws = np.asarray(numbers)["v"] / 3 - 1
         assert abs(draws.std() / U - 3**-0.5) < 0.03 and abs(draws.mean()) < U * 0.03
-        mixed = made.copy()
-        mixed[0] = made[0] - 3
+        mixed = numbers.copy()
+        mixed[0] = numbers[0] - 3
         with pytest.raises(Split):
             mixed <= 0
-        assert (made > 0).all() and not (made == -made).any()
+        assert (numbers > 0).all() and not (numbers == -numbers).any()
         with pytest.raises(TypeError, match="arctanh"):
-            np.arctanh(made)
-    with running(Source(np.float32, 0, np.arange(3, 5), RUNS)):
+            np.arctanh(numbers)
+    with perturbed((3, 4)):
         again = noisy(np.ones(500)) * 3  # a run's draws do not depend on those beside it
-    assert (np.asarray(again)["v"] == np.asarray(made)["v"][:, 3:5]).all()
+    assert (np.asarray(again)["v"] == np.asarray(numbers)["v"][:, 3:5]).all()
 
 
 def certified_in_float64(net, params, batch):
     """The reference in float64, which is exact as far as float32 goes."""
     wide = {name: np.asarray(value, float) for name, value in params.items()}
-    found = run_on(
-        net,
-        wide,
-        batch._replace(x=np.asarray(batch.x, float)),
-        lambda array, name: np.asarray(array, float),
-    )
+    batch_in_float64 = batch._replace(x=np.asarray(batch.x, float))
+    results = run_on(net, wide, batch_in_float64, lambda array, name: np.asarray(array, float))
     named = {
         name: Enclosure(value, np.asarray(value), np.zeros(value.shape))
-        for name, value in found.items()
+        for name, value in results.items()
     }
     gradients = {name[1:]: named.pop(name) for name in list(named) if name.startswith("d")}
     loss, outputs = named.pop("loss"), named.pop("outputs")
@@ -103,7 +104,7 @@ def test_sums_of_equal_terms(K):
     values = np.tile(np.float32([0.1, 1 / 3, 0.7, 1e-3, 7.7e-5]), (K, 1))
     values[::5, 1] -= 1  # two values, as the gradient of a softmax at rest has
     exact = values.astype(float).sum(axis=0)
-    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+    with perturbed():
         sigma = deviation(noisy(values).sum(axis=0), exact)
     for theirs in plain_sums(values):
         assert (abs(theirs - exact) <= LIMITS[0] * sigma).all(), abs(theirs - exact) / sigma
@@ -122,7 +123,7 @@ def test_single_terms_are_rounded_in_every_order():
             yield add(add(add(given[a], given[b]), given[c]), given[d])
             yield add(add(given[a], given[b]), add(given[c], given[d]))
 
-    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+    with perturbed():
         for total in sums(np.add, [noisy(term) for term in terms]):
             sigma = deviation(total, exact)
             for theirs in sums(np.add, terms):
@@ -134,7 +135,7 @@ def test_terms_that_differ_are_not_taken_for_equal():
     """The spread of a sum of 10,000 different terms stays that of independent errors."""
     K = 10000
     values = np.random.default_rng(0).normal(size=(K, 20)).astype(np.float32)
-    with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+    with perturbed():
         sigma = deviation(noisy(values).sum(axis=0), values.astype(float).sum(axis=0))
     assert (sigma < 4 * U * np.sqrt(K) * abs(np.cumsum(values, axis=0)).max(axis=0)).all()
 
@@ -150,20 +151,9 @@ def orders(tmp_path_factory):
     def library(real, flags):
         if (real, flags) not in libraries:
             out = folder / f"orders{len(libraries)}.so"
-            subprocess.run(
-                [
-                    compiler,
-                    *flags,
-                    "-shared",
-                    "-fPIC",
-                    f"-DREAL={real}",
-                    Path(__file__).parents[1] / "support/clients/orders.c",
-                    "-lm",
-                    "-o",
-                    out,
-                ],
-                check=True,
-            )
+            source = Path(__file__).parents[1] / "support/clients/orders.c"
+            options = [*flags, "-shared", "-fPIC", f"-DREAL={real}"]
+            subprocess.run([compiler, *options, source, "-lm", "-o", out], check=True)
             libraries[real, flags] = ctypes.CDLL(str(out))
         return libraries[real, flags]
 
@@ -173,54 +163,50 @@ def orders(tmp_path_factory):
             np.ascontiguousarray(params[name], dtype) for name in ("Whh", "Wxh", "bh", "Why", "by")
         ]
         given += [np.ascontiguousarray(batch.x, dtype), batch.y.astype(ctypes.c_long)]
-        shapes = {
-            "loss": (),
-            "outputs": (B, C),
-            "h": (T + 1, B, H),
-            "dWhh": (H, H),
-            "dWxh": (H, D),
-            "dbh": (H,),
-            "dWhy": (C, H),
-            "dby": (C,),
-            "dx": (T, B, D),
-            "dh0": (B, H),
-        }
-        found = {name: np.empty(shape, dtype) for name, shape in shapes.items()}
+        shapes = {"loss": (), "outputs": (B, C), "h": (T + 1, B, H), "dWhh": (H, H), "dWxh": (H, D)}
+        shapes |= {"dbh": (H,), "dWhy": (C, H), "dby": (C,), "dx": (T, B, D), "dh0": (B, H)}
+        results = {name: np.empty(shape, dtype) for name, shape in shapes.items()}
         program = library("float" if dtype == np.float32 else "double", flags)
         if not program.flush(int(flush)) and flush:
             pytest.skip("this processor has no switch for subnormal numbers")
         program.run(
             *map(ctypes.c_int, (order, join, steps)),
             *map(ctypes.c_long, (T, B, D, H, C)),
-            *(ctypes.c_void_p(value.ctypes.data) for value in (*given, *found.values())),
+            *(ctypes.c_void_p(value.ctypes.data) for value in (*given, *results.values())),
         )
         program.flush(0)
-        return found
+        return results
 
     return run
 
 
 def case_of(T, H, B, gain, seed=0, inputs=3):
-    """A net whose recurrent matrix is ``gain`` times an orthogonal one, or, for a gain below 0,
-    times one with entries from N(0, 1 / H)."""
+    """A simple net, its parameters and batch."""
     net = RecurrentNet(inputs, H, 5)
     rng = np.random.default_rng([seed, T, H])
     params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, T, B)
-    W = rng.normal(size=(H, H)) / np.sqrt(H)
-    params["Whh"] = (np.linalg.qr(W)[0] * gain if gain > 0 else W * -gain).astype(np.float32)
+    params["Whh"] = recurrent(rng, 1, H, gain)
     return net, params, batch
+
+
+def recurrent(rng, gates, H, gain):
+    """Each gate's matrix: ``gain`` times an orthogonal one or, for a gain below 0, times one with
+    entries from N(0, 1 / H)."""
+    blocks = rng.normal(size=(gates, H, H)) / np.sqrt(H)
+    scaled = [np.linalg.qr(W)[0] * gain if gain > 0 else W * -gain for W in blocks]
+    return np.concatenate(scaled).astype(np.float32)
 
 
 def family(members, case, runs=RUNS, names=()):
     """The largest z of any member, with the member; bugs planted in ``names`` are found."""
     verdict_of, worst = judged(*case, runs=runs), (0.0, ())
     for member, program in members:
-        found = program(*case)
-        verdict = verdict_of(found)
+        results = program(*case)
+        verdict = verdict_of(results)
         worst = max(worst, (verdict.worst.z, (member, verdict.worst.name)), key=itemgetter(0))
         assert verdict.verdict == EXPLAINED, (member, verdict.worst)
     for name in names:
-        verdict = verdict_of({name: found[name] + np.float32(1e-3) * abs(found[name]).max()})
+        verdict = verdict_of({name: results[name] + np.float32(1e-3) * abs(results[name]).max()})
         assert verdict.verdict == NOT_ROUNDING, (name, verdict.worst)
     return worst
 
@@ -237,11 +223,30 @@ def simple_members(run, joins=range(5)):
             yield (*how, flags[0]), program
 
 
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
-    "T, H, B, gain", [(1, 5, 1, 1), (6, 20, 3, -1.5), (40, 32, 2, 1), (3, 200, 2, -0.5)]
+    "T, H, B, gain, runs",
+    [
+        (1, 5, 1, 1, RUNS),
+        (6, 20, 3, -1.5, RUNS),
+        (40, 32, 2, 1, RUNS),
+        (3, 200, 2, -0.5, RUNS),
+        slow(1000, 100, 2, 1, 20),
+        slow(200, 400, 2, 1, 20),
+        slow(3, 2000, 2, 1, 20),
+        slow(3, 2000, 2, -0.5, 20),
+        slow(200, 2000, 1, 1, 10),
+    ],
 )
-def test_every_order_of_summation_is_rounding(orders, T, H, B, gain):
-    family(simple_members(orders), case_of(T, H, B, gain))
+def test_every_order_of_summation_is_rounding(orders, T, H, B, gain, runs):
+    large = T * H > 5000
+    joins = (0,) if T * H >= 10**5 else (0, 1, 2) if large else range(5)
+    names = NAMES[:3] if large else ()
+    worst = family(simple_members(orders, joins), case_of(T, H, B, gain), runs, names)
+    print(f"T = {T}, H = {H}: the largest z is {worst[0]:.2f}, of {worst[1]}")
 
 
 def test_the_order_of_summation_hides_no_bug(orders):
@@ -279,7 +284,6 @@ def test_flushed_subnormal_numbers_are_rounding(orders):
 
 
 GATED = ("lstm", "lstm peepholes", "gru", "gru_before")
-NAMES = ("dWhh", "dbh", "dx", "dh0")
 
 
 def gated(cell, T, H, B, gain, readout="last", mask=False):
@@ -288,10 +292,7 @@ def gated(cell, T, H, B, gain, readout="last", mask=False):
     net = RecurrentNet(3, H, 5, cell=cell, readout=readout)
     rng = np.random.default_rng([T, H, B])
     params = random_params(net, rng, np.float32, bool(peepholes))
-    blocks = rng.normal(size=(len(net.gates), H, H)) / np.sqrt(H)
-    params["Whh"] = np.concatenate(
-        [np.linalg.qr(W)[0] * gain if gain > 0 else W * -gain for W in blocks]
-    ).astype(np.float32)
+    params["Whh"] = recurrent(rng, len(net.gates), H, gain)
     params["Wxh"] = rng.normal(size=params["Wxh"].shape).astype(np.float32)
     batch = random_batch(net, rng, np.float32, T, B)
     return net, params, batch._replace(mask=random_mask(rng, T, B)) if mask else batch
@@ -318,11 +319,20 @@ def members():
 
 @pytest.mark.parametrize("cell", GATED)
 @pytest.mark.parametrize(
-    "T, H, B, gain, readout, mask",
-    [(5, 20, 3, -1.5, "every", False), (30, 16, 2, 1, "last", False), (6, 24, 3, -1, "last", True)],
+    "T, H, B, gain, readout, mask, runs",
+    [
+        (5, 20, 3, -1.5, "every", False, RUNS),
+        (30, 16, 2, 1, "last", False, RUNS),
+        (6, 24, 3, -1, "last", True, RUNS),
+        slow(50, 128, 4, 1, "every", False, 30),
+        slow(10, 512, 2, 1, "every", False, 20),
+        slow(3, 512, 4, -0.5, "every", False, 20),
+        slow(200, 64, 2, -1, "every", False, 30),
+    ],
 )
-def test_every_order_of_a_gated_cell_is_rounding(cell, T, H, B, gain, readout, mask):
-    family(members(), gated(cell, T, H, B, gain, readout, mask), names=NAMES)
+def test_every_order_of_a_gated_cell_is_rounding(cell, T, H, B, gain, readout, mask, runs):
+    worst = family(members(), gated(cell, T, H, B, gain, readout, mask), runs, NAMES)
+    print(f"{cell}, T = {T}, H = {H}: the largest z is {worst[0]:.2f}, of {worst[1]}")
 
 
 def functions(ulps, towards):
@@ -364,10 +374,10 @@ def test_elementary_functions_of_usual_accuracy_are_rounding(cell, T, B):
             for fused in (False, True):
                 verdict = verdict_of(run(net, params, batch, changed, fused=fused))
                 assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
-            found = run(net, params, backwards, changed)
-            verdict = verdict_of({name: found[name] for name in weights})
+            theirs = run(net, params, backwards, changed)
+            verdict = verdict_of({name: theirs[name] for name in weights})
             assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
-        assert verdict_of({"dWhh": found["dWhh"] * np.float32(1.01)}).verdict == NOT_ROUNDING
+        assert verdict_of({"dWhh": theirs["dWhh"] * np.float32(1.01)}).verdict == NOT_ROUNDING
 
 
 def test_a_sum_of_sums_is_a_sum_of_all_terms():
@@ -376,37 +386,9 @@ def test_a_sum_of_sums_is_a_sum_of_all_terms():
     for values in (rng.normal(size=(64, 64, 5)), np.full((64, 64, 5), 0.1)):
         terms = np.float32(values)
         exact = terms.astype(float).sum(axis=(0, 1))
-        with running(Source(np.float32, 0, np.arange(RUNS), RUNS)):
+        with perturbed():
             twice = deviation(noisy(terms).sum(axis=0).sum(axis=0), exact)
             once = deviation(noisy(terms).sum(axis=(0, 1)), exact)
         assert (twice > once / 2).all() and (twice < 3 * once).all()
         for theirs in plain_sums(terms.reshape(-1, 5)):
             assert (abs(theirs - exact) <= LIMITS[0] * twice).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cell", GATED)
-@pytest.mark.parametrize(
-    "T, H, B, gain, runs",
-    [(50, 128, 4, 1, 30), (10, 512, 2, 1, 20), (3, 512, 4, -0.5, 20), (200, 64, 2, -1, 30)],
-)
-def test_every_order_of_a_gated_cell_is_rounding_at_full_size(cell, T, H, B, gain, runs):
-    worst = family(members(), gated(cell, T, H, B, gain, "every"), runs, NAMES)
-    print(f"{cell}, T = {T}, H = {H}: the largest z is {worst[0]:.2f}, of {worst[1]}")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "T, H, B, gain, runs",
-    [
-        (1000, 100, 2, 1, 20),
-        (200, 400, 2, 1, 20),
-        (3, 2000, 2, 1, 20),
-        (3, 2000, 2, -0.5, 20),
-        (200, 2000, 1, 1, 10),
-    ],
-)
-def test_every_order_of_summation_is_rounding_at_full_size(orders, T, H, B, gain, runs):
-    joins = (0, 1, 2) if T * H < 10**5 else (0,)
-    worst = family(simple_members(orders, joins), case_of(T, H, B, gain), runs, NAMES[:3])
-    print(f"T = {T}, H = {H}: the largest z is {worst[0]:.2f}, of {worst[1]}")

@@ -43,12 +43,12 @@ def pade(X, degree, squarings, last):
     c[degree] *= last
     up = down = np.zeros_like(X)
     for a in reversed(c):
-        one = np.asarray(a * np.eye(len(X)), X.dtype)
-        up, down = up @ X + one, -down @ X + one
-    made = np.linalg.solve(down, up)
+        unit = np.asarray(a * np.eye(len(X)), X.dtype)
+        up, down = up @ X + unit, -down @ X + unit
+    power = np.linalg.solve(down, up)
     for _ in range(squarings):
-        made = made @ made
-    return made
+        power = power @ power
+    return power
 
 
 def gradients(p, batch, wrong):
@@ -128,15 +128,15 @@ def test_bounded_parts_move_and_others_do_not():
     for name in TRANSITIONS:
         net = replace(NET, transition=transition(name))
         for norm in NORMS:
-            near, far = (
+            near, distant = (
                 random_params(
                     net, np.random.default_rng(0), float, norm=scale, recurrent="orthogonal"
                 )
                 for scale in (0, norm)
             )
-            moved = {key.partition(".")[2] for key in near if (near[key] != far[key]).any()}
-            assert moved == (bounded(net) if norm else set())
-            start, W = (abs(net.matrices(p)[0]["Whh"]).max() for p in (near, far))
+            changed = {key.partition(".")[2] for key in near if (near[key] != distant[key]).any()}
+            assert changed == (bounded(net) if norm else set())
+            start, W = (abs(net.matrices(p)[0]["Whh"]).max() for p in (near, distant))
             assert W < 3 * start
     assert {"A"} == bounded(NET) and not bounded(replace(NET, transition=None))
 

@@ -3,6 +3,7 @@ errors come out anew. Families of functions, right ones and wrong ones, with and
 
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,12 +11,16 @@ import pytest
 from refnet.batch import Batch
 from refnet.check import assert_gradients, judge
 from refnet.check.arithmetic import rounded_to
-from refnet.check.cases import random_batch, random_mask, random_params, reference_results
+from refnet.check.cases import random_batch, random_mask, reference_results
 from refnet.check.mistakes import mistakes
 from refnet.check.naive import run
 from refnet.check.verdict import NOT_ROUNDING
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
+from support.byhand import softmax
+from support.drawn import drawn as drawn_in
+
+drawn = partial(drawn_in, T=5, dtype=np.float64)
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -27,15 +32,9 @@ NETS = {
 KEPT = "something is kept between calls"
 
 
-def made(net, T=5, B=3, dtype=np.float64, mask=False, seed=0):
-    rng = np.random.default_rng(seed)
-    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
-    return params, batch._replace(mask=random_mask(rng, T, B)) if mask else batch
-
-
 def first_is_harmless(net, B):
     """Inputs at which much that is wrong is right: full sequences and one class."""
-    params, batch = made(net, B=B)
+    params, batch = drawn(net, B=B)
     y = batch.y if batch.y.dtype.kind == "f" else np.full_like(batch.y, 2)
     return params, batch._replace(y=y, mask=np.ones(batch.x.shape[:2], bool))
 
@@ -46,8 +45,8 @@ def test_no_function_without_state_is_said_to_keep_something(name, B):
     net = NETS[name]
     params, batch = first_is_harmless(net, B)
     passed, named = [], set()
-    for mistake in mistakes(net, *made(net, B=B, mask=True)):
-        verdict = judge(net, lambda p, b, m=mistake: m.run(net, p, b), params, batch)
+    for mistake in mistakes(net, *drawn(net, B=B, mask=True)):
+        verdict = judge(net, partial(mistake.run, net), params, batch)
         assert "kept" not in verdict.convention, mistake.name
         passed += [mistake.label] * verdict.passed
         if "it gives another result than these have" in verdict.convention:
@@ -78,19 +77,21 @@ def first_label_for_all(net, p, b):
 @pytest.mark.parametrize("B", [1, 3])
 def test_labels_that_are_misread_are_not_kept(wrong, label, B):
     net = NETS["last"]
-    params, batch = made(net, B=B)
+    params, batch = drawn(net, B=B)
     batch = batch._replace(y=np.full(B, label))
-    verdict = judge(net, lambda p, b: wrong(net, p, b), params, batch)
+    verdict = judge(net, partial(wrong, net), params, batch)
     assert "kept" not in verdict.convention
     if wrong is clipped_label:
         assert verdict.convention.startswith("with other targets it gives another result")
 
 
-def by_shape(*names):
-    """As a compiled function does: takes its first of these, of every shape, for constants."""
+def first_of(*names, by_shape=True):
+    """As a compiled function does: takes its first of these, of every shape or at all, for
+    constants."""
 
-    def function(net, kept, p, b):
-        first = kept.setdefault(b.x.shape, deepcopy((p, b)))
+    def function(net, memory, p, b):
+        key = b.x.shape if by_shape else 0
+        first = memory.setdefault(key, deepcopy((p, b)))
         return reference_results(
             net,
             {name: (first[0] if name in names else p)[name] for name in p},
@@ -100,70 +101,57 @@ def by_shape(*names):
     return function
 
 
-def at_all(*names):
-    return lambda net, kept, p, b: by_shape(*names)(net, Always(kept), p, b)
+def cached(net, memory, p, b):
+    return memory.setdefault(b.x.shape, reference_results(net, p, b))
 
 
-class Always:
-    """One entry, under every key."""
-
-    def __init__(self, kept):
-        self.kept = kept
-
-    def setdefault(self, _, value):
-        return self.kept.setdefault(0, value)
-
-
-def cached(net, kept, p, b):
-    return kept.setdefault(b.x.shape, reference_results(net, p, b))
-
-
-def the_last_ones(name):
-    def function(net, kept, p, b):
-        last = kept.get(0, b)
-        kept[0] = deepcopy(b)
+def last_of(name):
+    def function(net, memory, p, b):
+        last = memory.get(0, b)
+        memory[0] = deepcopy(b)
         return reference_results(net, p, b._replace(**{name: getattr(last, name)}))
 
     return function
 
 
-def momentum(net, kept, p, b):
+def momentum(net, memory, p, b):
     for name, value in reference_results(net, p, b).items():
-        kept[name] = kept.get(name, value) / 2 + value / 2
-    return dict(kept)
+        memory[name] = memory.get(name, value) / 2 + value / 2
+    return dict(memory)
 
 
-def counts(net, kept, p, b):
-    kept[0] = kept.get(0, 0) + 1
-    return {
-        name: value * (1 if kept[0] < 3 else 2)
-        for name, value in reference_results(net, p, b).items()
-    }
+def counts(net, memory, p, b):
+    memory[0] = memory.get(0, 0) + 1
+    factor = 1 if memory[0] < 3 else 2
+    return {name: factor * value for name, value in reference_results(net, p, b).items()}
 
 
-def kept_gradient(net, kept, p, b):
-    found = reference_results(net, p, b)
-    return {**found, "dWhh": kept.setdefault(b.x.shape, found["dWhh"])}
+def first_gradient(net, memory, p, b):
+    right = reference_results(net, p, b)
+    return {**right, "dWhh": memory.setdefault(b.x.shape, right["dWhh"])}
 
 
-def turned_once(net, kept, p, b):
+def turned_once(net, memory, p, b):
     """Keeps the transposed Whh of its first call with a shape for the way back."""
-    W = kept.setdefault(b.x.shape, p["Whh"].copy())
+    W = memory.setdefault(b.x.shape, p["Whh"].copy())
     return run(net, p, b, {"W": lambda v, s: W})
 
 
 STATEFUL = {
     **{
-        f"by shape: {names}": by_shape(*names)
+        f"by shape: {names}": first_of(*names)
         for names in (("y",), ("mask",), ("x",), ("Whh",), ("Whh", "by"), ("x", "y", "mask"))
     },
-    **{f"at all: {names}": at_all(*names) for names in (("y",), ("x",), ("Whh",), ("by", "Why"))},
+    **{
+        f"at all: {names}": first_of(*names, by_shape=False)
+        for names in (("y",), ("x",), ("Whh",), ("by", "Why"))
+    },
     "cached": cached,
-    "last labels": the_last_ones("y"),
-    "last mask": the_last_ones("mask"),
+    "last labels": last_of("y"),
+    "last mask": last_of("mask"),
     "momentum": momentum,
     "counts": counts,
-    "gradient": kept_gradient,
+    "gradient": first_gradient,
     "turned": turned_once,
 }
 
@@ -171,9 +159,9 @@ STATEFUL = {
 @pytest.mark.parametrize("name", STATEFUL)
 def test_what_keeps_something_is_said_to(name):
     net = NETS["every"]
-    for params, batch in (made(net, mask=True), first_is_harmless(net, 3)):
-        kept = {}
-        verdict = judge(net, lambda p, b: STATEFUL[name](net, kept, p, b), params, batch)
+    for params, batch in (drawn(net, mask=True), first_is_harmless(net, 3)):
+        function = partial(STATEFUL[name], net, {})
+        verdict = judge(net, function, params, batch)
         assert verdict.verdict == NOT_ROUNDING and KEPT in verdict.convention, verdict.convention
 
 
@@ -192,64 +180,57 @@ def test_the_message_is_about_the_inputs_at_which_it_is_wrong():
 def losses(change):
     """A net whose loss of the logits and the labels is another: (losses, gradients in them)."""
 
-    def function(net, p, b):
-        def each(v, s):
-            logits = s.outputs.reshape(-1, s.outputs.shape[-1])
-            one = np.eye(logits.shape[1])[s.y.ravel()]
-            found = change(logits.astype(float), one)
-            return tuple(np.asarray(part, logits.dtype) for part in found)
+    def each(v, s):
+        logits = s.outputs.reshape(-1, s.outputs.shape[-1])
+        scores = change(logits.astype(float), np.eye(logits.shape[1])[s.y.ravel()])
+        return tuple(np.asarray(part, logits.dtype) for part in scores)
 
-        found = run(net, p, b, {"each": each})
-        return {name: found[name] for name in found if name not in ("outputs", "h")}
+    def function(net, p, b):
+        results = run(net, p, b, {"each": each})
+        return {name: results[name] for name in results if name not in ("outputs", "h")}
 
     return function
 
 
-def softmax(v):
-    e = np.exp(v - v.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
-
-
 def tempered(t):
     return losses(
-        lambda v, one: (-np.log((softmax(v / t) * one).sum(axis=1)), (softmax(v / t) - one) / t)
+        lambda v, y: (-np.log((softmax(v / t) * y).sum(axis=1)), (softmax(v / t) - y) / t)
     )
 
 
 def focal(gamma):
-    def change(v, one):
+    def change(v, y):
         p = softmax(v)
-        q = (p * one).sum(axis=1)
+        q = (p * y).sum(axis=1)
         slope = gamma * q * (1 - q) ** (gamma - 1) * np.log(q) - (1 - q) ** gamma
-        return -((1 - q) ** gamma) * np.log(q), slope[:, None] * (one - p)
+        return -((1 - q) ** gamma) * np.log(q), slope[:, None] * (y - p)
 
     return losses(change)
 
 
 def smoothed(e):
-    def change(v, one):
-        soft = one * (1 - e) + e / v.shape[1]
+    def change(v, y):
+        soft = y * (1 - e) + e / v.shape[1]
         return -(soft * np.log(softmax(v))).sum(axis=1), softmax(v) - soft
 
     return losses(change)
 
 
 def weighted(w):
-    def change(v, one):
-        weight = one @ np.linspace(1 - w, 1 + w, v.shape[1])
-        return -weight * np.log((softmax(v) * one).sum(axis=1)), weight[:, None] * (
-            softmax(v) - one
-        )
+    def change(v, y):
+        p, weight = softmax(v), y @ np.linspace(1 - w, 1 + w, v.shape[1])
+        return -weight * np.log((p * y).sum(axis=1)), weight[:, None] * (p - y)
 
     return losses(change)
 
 
 def scaled(place, by):
-    return lambda net, p, b: {
-        name: value
-        for name, value in run(net, p, b, {place: lambda v, s: v * v.dtype.type(1 + by)}).items()
-        if name != "h"
-    }
+    return with_changes({place: lambda v, s: v * v.dtype.type(1 + by)})
+
+
+def with_changes(changes):
+    """The naive net with changes, without its states."""
+    return lambda net, p, b: {k: v for k, v in run(net, p, b, changes).items() if k != "h"}
 
 
 SMOOTH = {
@@ -266,8 +247,8 @@ SMOOTH = {
 def test_no_smooth_mistake_is_taken_for_a_coarse_type(name, dtype):
     net = RecurrentNet(3, 16, 5)
     for T, B in ((20, 4), (6, 1)):
-        params, batch = made(net, T, B, dtype)
-        verdict = judge(net, lambda p, b: SMOOTH[name](net, p, b), params, batch)
+        params, batch = drawn(net, T=T, B=B, dtype=dtype)
+        verdict = judge(net, partial(SMOOTH[name], net), params, batch)
         assert verdict.verdict == NOT_ROUNDING
         assert not any(kind in verdict.convention for kind in ("float", "TF32")), verdict.convention
 
@@ -279,11 +260,7 @@ def coarse(*places, to):
     def factors(f, s):
         return lambda a, b: f(to(a), to(b))
 
-    def function(net, p, b):
-        changes = {place: factors if place == "product" else rounded for place in places}
-        return {name: value for name, value in run(net, p, b, changes).items() if name != "h"}
-
-    return function
+    return with_changes({place: factors if place == "product" else rounded for place in places})
 
 
 KINDS = {
@@ -302,18 +279,18 @@ KINDS = {
 def test_a_coarse_type_is_named(kind, places, dtype):
     """Here at sizes where one place is found to the bit, or, of several, that errors come anew."""
     net = RecurrentNet(3, 16, 5)
-    params, batch = made(net, 20, 4, dtype)
-    verdict = judge(net, lambda p, b: coarse(*places, to=KINDS[kind])(net, p, b), params, batch)
+    params, batch = drawn(net, T=20, B=4, dtype=dtype)
+    theirs = partial(coarse(*places, to=KINDS[kind]), net)
+    verdict = judge(net, theirs, params, batch)
     assert verdict.verdict == NOT_ROUNDING
     if dtype == np.float32 or len(places) < 3:
         assert kind in verdict.convention, verdict.convention
-    single = coarse(*places, to=KINDS[kind])(net, params, batch)
-    assert "perhaps" not in judge(net, single, params, batch).convention
+    assert "perhaps" not in judge(net, theirs(params, batch), params, batch).convention
 
 
 def test_noise_that_is_drawn_anew_is_no_coarse_type():
     net, rng = RecurrentNet(3, 16, 5), np.random.default_rng(0)
-    params, batch = made(net, 20, 4, np.float32)
+    params, batch = drawn(net, T=20, B=4, dtype=np.float32)
 
     def noisy(p, b):
         return {
@@ -331,7 +308,7 @@ def test_noise_that_is_drawn_anew_is_no_coarse_type():
 )
 @pytest.mark.parametrize("counted", [True, False])
 def test_a_class_that_is_left_out_is_named(net, counted):
-    params, batch = made(net, 6, 7)
+    params, batch = drawn(net, T=6, B=7)
     for c in sorted({*batch.y.ravel().tolist()}):
 
         def theirs(p, b, c=c):
@@ -348,7 +325,7 @@ def test_a_class_that_is_left_out_is_named(net, counted):
 
 def test_a_class_that_is_that_of_one_place_is_named_with_it():
     net = RecurrentNet(3, 4, 5)
-    params, batch = made(net, 4, 2)
+    params, batch = drawn(net, T=4, B=2)
     batch = Batch(batch.x, np.array([3, 0]))
     without = run(
         net, params, batch, {"each": lambda v, s: (v[0] * [1, 0], v[1] * np.array([[1], [0]]))}

@@ -73,9 +73,9 @@ def test_the_stack_without_a_mistake(name):
     y = batch.y if batch.y.dtype.kind == "i" else batch.y.astype(float)
     batch = batch._replace(x=batch.x.astype(float), y=y)
     true = run_on(net, params, batch, lambda array, name: array)
-    found = run(net, params, batch)
-    assert set(found) == {key for key in true if key[0] not in "hc"}
-    for key, value in found.items():
+    results = run(net, params, batch)
+    assert set(results) == {key for key in true if key[0] not in "hc"}
+    for key, value in results.items():
         assert abs(value - true[key]).max() <= 1e-13 * max(1, abs(true[key]).max()), key
 
 
@@ -155,7 +155,7 @@ def wrong_torch(mistake, net, params, batch):
     outputs = rows @ p["Why"].T + p["by"]
     loss = torch.nn.functional.cross_entropy(outputs, torch.from_numpy(batch.y))
     loss.backward()
-    found = {
+    results = {
         "loss": loss,
         "outputs": outputs,
         "dx": x.grad,
@@ -164,7 +164,7 @@ def wrong_torch(mistake, net, params, batch):
         **{f"dh0{suffix}": p[f"h0{suffix}"].grad for suffix in net.every_cell},
     }
     for suffix in net.every_cell:
-        for own, theirs in (
+        for ours, theirs in (
             ("Wxh", "weight_ih"),
             ("Whh", "weight_hh"),
             ("bh", "bias_ih"),
@@ -173,8 +173,8 @@ def wrong_torch(mistake, net, params, batch):
             grad = getattr(layer, f"{theirs}{suffix}").grad
             if mistake == "gates":
                 grad = torch.cat([grad.chunk(4)[n] for n in (0, 3, 1, 2)])
-            found[f"d{own}{suffix}"] = grad
-    return {name: value.detach().numpy() for name, value in found.items()}
+            results[f"d{ours}{suffix}"] = grad
+    return {name: value.detach().numpy() for name, value in results.items()}
 
 
 @pytest.mark.parametrize(

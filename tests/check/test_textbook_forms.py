@@ -7,14 +7,15 @@ import pytest
 
 from refnet.batch import Batch
 from refnet.check import compare
-from refnet.check.cases import random_batch, random_params, reference_results
+from refnet.check.cases import reference_results
 from refnet.check.userfunction import Described
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.exact import certify
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
-from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from support.byhand import read, softmax
+from support.drawn import drawn
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -32,41 +33,30 @@ def tanh_by_exp(a):
     return (up - down) / (up + down)
 
 
-def read(p, h, y):
-    """The outputs of these states, and the gradient of the mean cross-entropy in them."""
-    v = h @ p["Why"].T + p["by"]
-    e = np.exp(v - v.max(axis=1, keepdims=True))
-    off = e / e.sum(axis=1, keepdims=True) - np.eye(v.shape[1], dtype=h.dtype)[y]
-    return v, off / h.dtype.type(len(h))
-
-
-def lstm(p, batch, sigmoid=usual_sigmoid, tanh=np.tanh, leak=0):
-    """A peephole-free LSTM by hand, read out at the last step, in the inputs' own type."""
+def lstm(p, batch, sigmoid=usual_sigmoid, tanh=np.tanh, leak=0, coupled=False):
+    """An LSTM without peepholes by hand, read out at the last step, in the inputs' own type;
+    ``coupled``: with f = 1 - i."""
     x, y, _ = batch
-    (T, B, _), H = x.shape, len(p["bh"]) // 4
+    G = 3 if coupled else 4
+    (T, B, _), H = x.shape, len(p["bh"]) // G
     h = [np.zeros((B, H), x.dtype)]
-    c, kept = [h[0]], []
+    c, residuals = [h[0]], []
     for t in range(T):
-        i, f, g, o = np.split(x[t] @ p["Wxh"].T + h[t] @ p["Whh"].T + p["bh"], 4, axis=1)
-        i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
+        i, *f, g, o = np.split(x[t] @ p["Wxh"].T + h[t] @ p["Whh"].T + p["bh"], G, axis=1)
+        i, g, o = sigmoid(i), tanh(g), sigmoid(o)
+        f = 1 - i if coupled else sigmoid(*f)
         c.append(f * c[t] + i * g)
-        kept.append((i, f, g, o, tanh(c[-1])))
-        h.append(o * kept[t][4])
-    v, dv = read(p, h[T], y)
+        residuals.append((i, f, g, o, tanh(c[-1])))
+        h.append(o * residuals[t][4])
+    _, v, dv = read(p, h[T], y)
     grads = {name: np.zeros_like(p[name]) for name in ("Whh", "Wxh", "bh")}
     dh, dc, dx = dv @ p["Why"], np.zeros_like(c[0]), np.empty_like(x)
     for t in reversed(range(T)):
-        i, f, g, o, k = kept[t]
+        i, f, g, o, k = residuals[t]
         dc = dc + dh * o * (1 - k * k)
-        da = np.concatenate(
-            [
-                dc * g * i * (1 - i) * x.dtype.type(1 + leak),
-                dc * c[t] * f * (1 - f),
-                dc * i * (1 - g * g),
-                dh * k * o * (1 - o),
-            ],
-            axis=1,
-        )
+        di = dc * (g - c[t] if coupled else g) * i * (1 - i) * x.dtype.type(1 + leak)
+        df = [] if coupled else [dc * c[t] * f * (1 - f)]
+        da = np.concatenate([di, *df, dc * i * (1 - g * g), dh * k * o * (1 - o)], axis=1)
         grads["Whh"] += da.T @ h[t]
         grads["Wxh"] += da.T @ x[t]
         grads["bh"] += da.sum(axis=0)
@@ -87,8 +77,7 @@ def closed(request):
     """An LSTM whose input gates are nearly closed: s(a) of about 1e-5."""
     dtype = np.dtype(request.param)
     net = RecurrentNet(3, 6, 4, cell="lstm")
-    rng = np.random.default_rng(1)
-    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, 8, 3)
+    params, batch = drawn(net, 8, 3, dtype, seed=1)
     params["bh"][:6] -= 12
     return params, batch, certify(net, params, batch)
 
@@ -117,8 +106,7 @@ def test_a_bug_is_not_excused_by_a_form(closed):
 def test_a_form_that_the_right_quantities_refute_excuses_no_bug(dtype, shift):
     """Were the sigmoid computed by tanh, h and c would have lost their digits, too."""
     net = RecurrentNet(3, 5, 5, cell="lstm")
-    rng = np.random.default_rng(1)
-    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, 7, 3)
+    params, batch = drawn(net, 7, 3, dtype, seed=1)
     for gate in (0, 1, 3):
         params["bh"][5 * gate : 5 * gate + 5] -= dtype(shift)
     certified = certify(net, params, batch)
@@ -141,8 +129,7 @@ def test_a_form_that_the_right_quantities_refute_excuses_no_bug(dtype, shift):
 )
 def test_the_sigmoid_of_nearly_closed_gates(shift, form, dtype):
     net = RecurrentNet(3, 6, 4, cell="lstm")
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, 30, 2)
+    params, batch = drawn(net, 30, 2, dtype)
     for gate in (0, 1, 3):
         params["bh"][6 * gate : 6 * gate + 6] -= dtype(shift)
     verdict = compare(lstm(params, batch, form), certify(net, params, batch))
@@ -162,11 +149,18 @@ def test_the_sigmoid_of_nearly_closed_gates(shift, form, dtype):
 def test_tanh_by_exp_of_tiny_numbers(form, dtype):
     """What is 1 + 1e-6 in between keeps ten bits in float32, whatever is done to it."""
     net = RecurrentNet(3, 5, 4, cell="lstm")
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, 6, 3)
+    params, batch = drawn(net, 6, 3, dtype)
     params["bh"], batch = params["bh"] * dtype(1e-6), batch._replace(x=batch.x * dtype(1e-6))
     verdict = compare(lstm(params, batch, tanh=form), certify(net, params, batch))
     assert "if tanh is computed by exp" in verdict.convention, verdict.worst
+
+
+def as_tensors(torch, params):
+    return {name: torch.tensor(value, requires_grad=True) for name, value in params.items()}
+
+
+def cotangents(tensors):
+    return {f"d{name}": value.grad.numpy() for name, value in tensors.items()}
 
 
 @pytest.mark.parametrize("scale", [50, 100, 200])
@@ -174,14 +168,13 @@ def test_the_loss_by_log_sum_exp_is_explained_and_named(scale):
     """exp(v - logsumexp(v)) is off by the unit roundoff of logsumexp(v), of 100 or more."""
     torch = pytest.importorskip("torch")
     net = FeedforwardNet((4, 6, 5))
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, float), random_batch(net, rng, float, 0, 8)
+    params, batch = drawn(net, 0, 8, float)
     params["W2"] = params["W2"] * scale
-    given = {name: torch.tensor(value, requires_grad=True) for name, value in params.items()}
+    given = as_tensors(torch, params)
     h = torch.tanh(torch.tensor(batch.x) @ given["W1"].T + given["b1"])
     v = h @ given["W2"].T + given["b2"]
     (torch.logsumexp(v, 1) - v[torch.arange(8), torch.tensor(batch.y)]).mean().backward()
-    theirs = {f"d{name}": value.grad.numpy() for name, value in given.items()}
+    theirs = cotangents(given)
     certified = certify(net, params, batch)
     verdict = compare(theirs, certified)
     assert verdict.passed, verdict.worst
@@ -194,10 +187,9 @@ def test_the_mix_of_a_gru_is_explained_and_named(dtype):
     """h + (1 - z) (n - h) passes 1 - (1 - z) of the gradient on, which keeps few digits of z."""
     torch = pytest.importorskip("torch")
     net = RecurrentNet(3, 6, 4, cell="gru")
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, 8, 2)
+    params, batch = drawn(net, 8, 2, dtype)
     params["bh"][:12] -= dtype(12)
-    given = {name: torch.tensor(value, requires_grad=True) for name, value in params.items()}
+    given = as_tensors(torch, params)
     x, h = torch.tensor(batch.x, requires_grad=True), torch.zeros(2, 6, dtype=given["bh"].dtype)
     for t in range(8):
         r, z, n = (x[t] @ given["Wxh"].T + given["bh"]).chunk(3, 1)
@@ -207,31 +199,10 @@ def test_the_mix_of_a_gru_is_explained_and_named(dtype):
     torch.nn.functional.cross_entropy(
         h @ given["Why"].T + given["by"], torch.tensor(batch.y)
     ).backward()
-    theirs = {
-        "dx": x.grad.numpy(),
-        **{f"d{name}": value.grad.numpy() for name, value in given.items()},
-    }
+    theirs = cotangents({**given, "x": x})
     certified = certify(net, params, batch)
     assert "if h is computed as h + (1 - z) (n - h)" in compare(theirs, certified).convention
     theirs["dWhh"] = -theirs["dWhh"]
-    assert compare(theirs, certified).verdict == NOT_ROUNDING
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_tanh_by_exp_is_explained_and_named(dtype):
-    """Of small numbers, tanh by exp keeps few digits."""
-    net = FeedforwardNet((4, 6, 6, 3))
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, 0, 5)
-    params["W1"], params["b1"] = params["W1"] * dtype(2.0**-12), params["b1"] * dtype(2.0**-12)
-    params["b2"] = params["b2"] * dtype(2.0**-12)
-    certified = certify(net, params, batch)
-    act = replace(net.activation, value=lambda a, p, alpha: tanh_by_exp(a))
-    found = loss_and_gradients(replace(net, activation=act), params, batch)
-    theirs = {"loss": found.loss, **{f"d{name}": value for name, value in found.gradients.items()}}
-    verdict = compare(theirs, certified)
-    assert verdict.verdict == EXPLAINED and "if tanh is computed by exp" in verdict.convention
-    theirs["dW2"] = theirs["dW2"] * dtype(1.01)
     assert compare(theirs, certified).verdict == NOT_ROUNDING
 
 
@@ -244,57 +215,12 @@ def test_tanh_by_exp_of_either_sign(form, dtype):
     """One form keeps more digits on the left, another on the right of 0."""
     net = RecurrentNet(3, 20, 3)
     for seed in range(3):
-        rng = np.random.default_rng(seed)
-        params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, 2, 100)
+        params, batch = drawn(net, 2, 100, dtype, seed=seed)
         certified = certify(net, params, batch)
         act = replace(net.activation, value=lambda a, p, alpha: form(a))
-        by_form = replace(net, activation=act)
-        found = loss_and_gradients(by_form, params, batch)
-        theirs = {
-            "h": by_form.forward(params, batch.x)[1].cell.h,
-            **{f"d{name}": value for name, value in found.gradients.items()},
-        }
-        verdict = compare(theirs, certified)
+        verdict = compare(reference_results(replace(net, activation=act), params, batch), certified)
         assert verdict.verdict == EXPLAINED
         assert not verdict.convention or "if tanh is computed by exp" in verdict.convention
-
-
-def cifg(p, batch, leak=0):
-    """An LSTM with f = 1 - i by hand, read out at the last step, in the inputs' own type."""
-    x, y, _ = batch
-    (T, B, _), H = x.shape, len(p["bh"]) // 3
-    h = [np.zeros((B, H), x.dtype)]
-    c, kept = [h[0]], []
-    for t in range(T):
-        i, g, o = np.split(x[t] @ p["Wxh"].T + h[t] @ p["Whh"].T + p["bh"], 3, axis=1)
-        i, g, o = usual_sigmoid(i), np.tanh(g), usual_sigmoid(o)
-        c.append((1 - i) * c[t] + i * g)
-        kept.append((i, g, o, np.tanh(c[-1])))
-        h.append(o * kept[t][3])
-    _, dv = read(p, h[T], y)
-    grads = {name: np.zeros_like(p[name]) for name in ("Whh", "Wxh", "bh")}
-    dh, dc, dx = dv @ p["Why"], np.zeros_like(c[0]), np.empty_like(x)
-    for t in reversed(range(T)):
-        i, g, o, k = kept[t]
-        dc = dc + dh * o * (1 - k * k)
-        da = np.concatenate(
-            [
-                dc * (g - c[t]) * i * (1 - i) * x.dtype.type(1 + leak),
-                dc * i * (1 - g * g),
-                dh * k * o * (1 - o),
-            ],
-            axis=1,
-        )
-        grads["Whh"] += da.T @ h[t]
-        grads["Wxh"] += da.T @ x[t]
-        grads["bh"] += da.sum(axis=0)
-        dx[t], dh, dc = da @ p["Wxh"], da @ p["Whh"], dc * (1 - i)
-    return {
-        **{f"d{name}": value for name, value in grads.items()},
-        "dWhy": dv.T @ h[T],
-        "dby": dv.sum(axis=0),
-        "dx": dx,
-    }
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -306,10 +232,11 @@ def test_the_coupled_gate_as_a_difference_is_explained_and_named(dtype, seed):
     net = described.net(16)
     params, batch = described.arrays(net, dtype, 20, 4, seed, at="large")
     certified = certify(net, params, batch)
-    found = compare(cifg(params, batch), certified)
-    assert found.verdict == EXPLAINED
-    assert ("computed as 1 - i" in found.convention) == (dtype == np.float64)
-    assert compare(cifg(params, batch, 1e-4), certified).verdict == NOT_ROUNDING
+    verdict = compare(lstm(params, batch, coupled=True), certified)
+    assert verdict.verdict == EXPLAINED
+    assert ("computed as 1 - i" in verdict.convention) == (dtype == np.float64)
+    leaky = lstm(params, batch, leak=1e-4, coupled=True)
+    assert compare(leaky, certified).verdict == NOT_ROUNDING
 
 
 def autograd_of_softsign(a, h, dh, p, alpha, factor=1.0):
@@ -332,15 +259,14 @@ def test_the_slope_of_softsign_by_autograd_is_explained_and_named(dtype, seed):
         )
         return reference_results(replace(net, activation=other), params, batch)
 
-    found = compare(theirs(1), certified)
-    assert found.verdict == EXPLAINED and "the slope of softsign" in found.convention
+    verdict = compare(theirs(1), certified)
+    assert verdict.verdict == EXPLAINED and "the slope of softsign" in verdict.convention
     assert compare(theirs(0.999), certified).verdict == NOT_ROUNDING
 
 
 def test_softmax_without_the_shift_overflows_by_name():
     net = FeedforwardNet((3, 4))
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, 0, 3)
+    params, batch = drawn(net, 0, 3)
     params["b1"] += np.float32(95)
     v = batch.x @ params["W1"].T + params["b1"]
     with np.errstate(all="ignore"):
@@ -358,10 +284,17 @@ def test_the_loss_by_log_softmax_is_explained_and_named():
     params = {"W1": np.zeros((3, 2), np.float32), "b1": np.float32([0, 12.3, 1.1])}
     batch = Batch(np.ones((2, 2), np.float32), np.array([1, 1]))
     certified = certify(net, params, batch)
-    e = np.exp(params["b1"] - params["b1"].max())
-    p = e / e.sum()
-    verdict = compare({"loss": np.float32(-np.log(p[1]))}, certified, required=())
+    p = softmax(params["b1"][None])
+    verdict = compare({"loss": np.float32(-np.log(p[0, 1]))}, certified, required=())
     assert verdict.passed
+
+
+@pytest.fixture(scope="module")
+def linear():
+    """A net, its parameters and batch, and what is certified of it."""
+    net = FeedforwardNet((3, 4))
+    params, batch = drawn(net, 0, 3)
+    return net, params, batch, certify(net, params, batch)
 
 
 @pytest.mark.parametrize(
@@ -372,19 +305,14 @@ def test_the_loss_by_log_softmax_is_explained_and_named():
         ({"loss": float}, "float64", "of no type of their own"),
     ],
 )
-def test_each_array_is_judged_by_its_own_type(given, judged, assumed):
-    net = FeedforwardNet((3, 4))
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, 0, 3)
-    certified = certify(net, params, batch)
-    wide = {name: value.astype(float) for name, value in params.items()}
-    found = loss_and_gradients(net, wide, batch._replace(x=batch.x.astype(float)))
-    theirs = {
-        "loss": found.loss,
-        "dx": found.gradients["x"],
-        "db1": found.gradients["b1"],
-        "dW1": found.gradients["W1"],
-    }
+def test_each_array_is_judged_by_its_own_type(linear, given, judged, assumed):
+    net, params, batch, certified = linear
+    theirs = reference_results(
+        net,
+        {name: value.astype(float) for name, value in params.items()},
+        batch._replace(x=batch.x.astype(float)),
+    )
+    theirs = {name: theirs[name] for name in ("loss", "dx", "db1", "dW1")}
     theirs |= {name: kind(theirs[name]) for name, kind in given.items()}
     verdict = compare(theirs, certified)
     assert verdict.passed and verdict.dtype == judged and assumed in verdict.assumed
@@ -393,31 +321,23 @@ def test_each_array_is_judged_by_its_own_type(given, judged, assumed):
     assert compare(theirs, certified).verdict == NOT_ROUNDING
 
 
-def test_a_number_without_a_type_is_judged_as_the_arrays_are():
-    net = FeedforwardNet((3, 4))
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, 0, 3)
-    found = loss_and_gradients(net, params, batch)
-    certified = certify(net, params, batch)
-    for loss in (float(found.loss), np.array(float(found.loss)), np.float64(found.loss)):
-        verdict = compare(
-            {"loss": loss, "dW1": found.gradients["W1"], "db1": found.gradients["b1"]}, certified
-        )
-        assert verdict.passed and verdict.dtype == "float32"
+@pytest.mark.parametrize("number", [float, lambda v: np.array(float(v)), np.float64])
+def test_a_number_without_a_type_is_judged_as_the_arrays_are(linear, number):
+    net, params, batch, certified = linear
+    theirs = reference_results(net, params, batch)
+    verdict = compare({**theirs, "loss": number(theirs["loss"])}, certified)
+    assert verdict.passed and verdict.dtype == "float32"
 
 
 @pytest.mark.parametrize("held", [list, memoryview, np.ctypeslib.as_ctypes])
-def test_numbers_in_other_containers_have_a_type_too(held):
+def test_numbers_in_other_containers_have_a_type_too(linear, held):
     """Lists of rows, and buffers of C: their numbers are float32, and so is their rounding."""
-    net = FeedforwardNet((3, 4))
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, 0, 3)
-    found = loss_and_gradients(net, params, batch).gradients
-    theirs = {f"d{name}": held(np.ascontiguousarray(found[name])) for name in params}
-    certified = certify(net, params, batch)
+    net, params, batch, certified = linear
+    right = reference_results(net, params, batch)
+    theirs = {name: held(np.ascontiguousarray(right[name])) for name in ("dW1", "db1")}
     verdict = compare(theirs, certified)
     assert verdict.passed and verdict.dtype == "float32"
-    theirs["dW1"] = held(found["W1"] * np.float32(1 + 1e-4))
+    theirs["dW1"] = held(right["dW1"] * np.float32(1 + 1e-4))
     assert compare(theirs, certified).verdict == NOT_ROUNDING
 
 
@@ -425,13 +345,11 @@ def test_numbers_in_other_containers_have_a_type_too(held):
 def test_gradients_that_are_exactly_zero_or_vanish_are_judged(name, entry):
     """One step from h0 = 0: dWhh is exactly 0, which no norm may divide by."""
     net = RecurrentNet(2, 4, 3)
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, np.float64), random_batch(net, rng, float, 1, 1)
+    params, batch = drawn(net, 1, 1, np.float64)
     if name == "dx":  # a gradient whose squares underflow
         params["Why"] = params["Why"] * 1e-200
     certified = certify(net, params, batch)
-    found = loss_and_gradients(net, params, batch).gradients
-    theirs = {f"d{key}": value for key, value in found.items()}
+    theirs = reference_results(net, params, batch)
     assert compare(theirs, certified).passed
     theirs[name] = theirs[name] + entry
     assert compare(theirs, certified).verdict == NOT_ROUNDING

@@ -5,33 +5,33 @@ import pytest
 
 from refnet import RecurrentNet
 from refnet.check import judge, tolerances
-from refnet.check.cases import random_batch, random_params, reference_results
+from refnet.check.cases import reference_results
 from refnet.check.certificates import case_of, certificate
 from refnet.check.mistakes import mistakes
 from refnet.check.naive import run
 from refnet.check.noise import spread
 from refnet.check.tolerance import Tolerance, _tolerance
 from refnet.exact.functions import certify_function
+from support.drawn import drawn
 
 pytestmark = pytest.mark.needs("flint")
 
 
 def case(net, dtype, T=20, B=3):
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+    params, batch = drawn(net, T, B, dtype)
     named = certificate(case_of(net, (params, batch), None, None)).named()
     return (
         params,
         batch,
         tolerances(net, params, batch),
-        {name: one.value for name, one in named.items()},
+        {name: enclosure.value for name, enclosure in named.items()},
     )
 
 
-def fails(found, true, allowed):
+def fails(theirs, true, allowed):
     """The quantities that assert_allclose refuses at these tolerances."""
     bad = []
-    for name, value in found.items():
+    for name, value in theirs.items():
         try:
             np.testing.assert_allclose(value, true[name], *allowed[name])
         except AssertionError:
@@ -49,13 +49,13 @@ def test_correct_programs_pass(cell, dtype):
         lambda a, b: np.matmul(a[:, ::-1], b[::-1]),
         lambda a, b: np.cumsum(a[:, :, None] * b, axis=1)[:, -1],
     )
-    for found in (
+    for theirs in (
         reference_results(net, params, batch),
         *(run(net, params, batch, product=order) for order in orders),
     ):
-        assert fails(found, true, allowed) == []
-    for found in allowed.values():
-        assert found.rtol < 1e4 * np.finfo(dtype).eps and np.isfinite(found.atol)
+        assert fails(theirs, true, allowed) == []
+    for line in allowed.values():
+        assert line.rtol < 1e4 * np.finfo(dtype).eps and np.isfinite(line.atol)
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
@@ -66,10 +66,10 @@ def test_the_usual_bugs_do_not(cell):
     count = 0
     for mistake in mistakes(net, params, batch):
         with np.errstate(all="ignore"):
-            found = mistake.run(net, params, batch)
-        if judge(net, found, params, batch, dtype=np.float64).verdict == "not rounding":
+            theirs = mistake.run(net, params, batch)
+        if judge(net, theirs, params, batch, dtype=np.float64).verdict == "not rounding":
             count += 1
-            assert fails(found, true, allowed), mistake.name
+            assert fails(theirs, true, allowed), mistake.name
     assert count > 20
     for dtype in (np.float32, np.float64):
         params, batch, allowed, true = case(net, dtype, 8)
@@ -103,8 +103,8 @@ def test_they_allow_what_they_say():
 
     x = np.linspace(1, 2, 7, dtype=np.float32)
     for dtype, u in ((np.float32, 2.0**-24), (np.float64, 2.0**-53)):
-        found = tolerances(doubled, x, cotangent=np.ones(7), dtype=dtype)["value"]
-        allowed = found.atol + found.rtol * 2 * x.astype(float)
+        line = tolerances(doubled, x, cotangent=np.ones(7), dtype=dtype)["value"]
+        allowed = line.atol + line.rtol * 2 * x.astype(float)
         sigma = spread(certify_function(doubled, x, cotangent=np.ones(7)), dtype)["value"]
         assert (allowed >= 6 * sigma + u * 2 * x + np.finfo(dtype).tiny).all()
 

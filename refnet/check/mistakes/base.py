@@ -1,26 +1,36 @@
-"""A mistake: its name and what it changes in the naive net."""
+"""A mistake: its name and what it changes in the naive net.
+
+The formula that stands at a place of the naive net instead of the right one is a text, such as
+``"s.h[s.t + 1]"``. It sees the right value ``v``, the pass ``s``, NumPy and the names of
+``refnet.check.mistakes.formulas``; where a function stands, it sees the right one as ``f`` and its
+arguments: ``"f(a, a, dh)"``. Checked by:
+tests/check/test_mistake_names.py,
+tests/check/test_naive.py::test_a_mistake_is_the_text_of_a_formula_or_a_function.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array, Batch, Params
+from refnet.batch import Batch, Params
+from refnet.check.mistakes import formulas
 from refnet.check.naive import FORWARD, Change, Pass, run
 from refnet.nets.gradients import Net
 from refnet.nets.stacked import plain
 
-__all__ = [
-    "Mistake",
-    "Mistakes",
-    "changed",
-    "each_block",
-    "mistake",
-    "of_the_memory",
-    "padded",
-    "reading",
-]
+__all__ = ["Mistake", "Mistakes", "change", "changed", "mistake", "of_the_memory", "reading"]
+
+ARGUMENTS = {
+    **dict.fromkeys(("sigmoid", "act", "g", "k"), "a"),
+    **dict.fromkeys(("sigmoid_pull", "act_pull", "g_pull", "k_pull"), "a, h, dh"),
+    **dict.fromkeys(("into", "out", "pull_out", "pull_into"), "values, steps, suffix"),
+    "padding": "values, steps",
+    "product": "a, b",
+}
+"""The arguments of the places at which functions stand."""
 
 
 @dataclass(frozen=True)
@@ -59,46 +69,62 @@ class Mistake:
 Mistakes = Iterator[Mistake]
 
 
-def mistake(name: str, common: bool = True, **places: Any) -> Mistake:
-    """A mistake of one pass: functions of (value, s) by place."""
-    return Mistake(name, (places,), common)
+@lru_cache(maxsize=4096)
+def _function(text: str, *arguments: str) -> Callable[..., Any]:
+    """The function of these arguments, one list after the other, that a text says."""
+    heads = "".join(f"lambda {names}: " for names in arguments)
+    function: Callable[..., Any] = eval(heads + text, vars(formulas))
+    return function
 
 
-def changed(change: Any, *names: str) -> Callable[[Params, Pass], Params]:
-    """A filter of a dict of arrays that changes the ones of these names, in every cell."""
+def change(**places: str | Callable[..., Any]) -> Change:
+    """A change from texts, or functions of (value, s), by place."""
+
+    def function(place: str, what: str | Callable[..., Any]) -> Callable[..., Any]:
+        if callable(what):
+            return what
+        arguments = ARGUMENTS.get(place)
+        return _function(what, "f, s", arguments) if arguments else _function(what, "v, s")
+
+    return {place: function(place, what) for place, what in places.items()}
+
+
+def mistake(name: str, common: bool = True, **places: str | Callable[..., Any]) -> Mistake:
+    """A mistake of one pass, by ``change``."""
+    return Mistake(name, (change(**places),), common)
+
+
+def changed(text: str, *names: str) -> Callable[[Params, Pass], Params]:
+    """A filter of a dict of arrays that changes the ones of these names, in every cell: to a text
+    of ``w``, the array."""
+    function = _function(text, "w, s")
     return lambda p, s: {
-        name: np.asarray(change(value)) if plain(name) in names else value
+        name: np.asarray(function(value, s)) if plain(name) in names else value
         for name, value in p.items()
     }
 
 
-def reading(name: str, there: Any, back: Any, *names: str, common: bool = True) -> Mistake:
+def reading(
+    name: str,
+    names: str,
+    there: str = "",
+    back: str = "",
+    common: bool = True,
+    **places: str | Callable[..., Any],
+) -> Mistake:
     """The parameters of these names are read as ``there`` makes them, and their gradients are
-    reported as ``back`` makes them."""
-    return mistake(name, common=common, p=changed(there, *names), grads=changed(back, *names))
+    reported as ``back`` makes them: texts of ``w``."""
+    for place, text in (("p", there), ("grads", back)):
+        if text:
+            places[place] = changed(text, *names.split())
+    return mistake(name, common, **places)
 
 
 def of_the_memory(name: str, rows: int, columns: int) -> Mistake:
     """A matrix is read as if it were stored column by column."""
     return reading(
         f"{name} is read in the other memory order (column by column)",
-        lambda W: W.reshape(columns, rows).T,
-        lambda W: W.T.reshape(rows, columns),
         name.split()[-1],
+        f"w.reshape({columns}, {rows}).T",
+        f"w.T.reshape({rows}, {columns})",
     )
-
-
-def each_block(change: Callable[[Array], Array], gates: int) -> Callable[[Array], Array]:
-    """``change`` on every gate's block of rows."""
-    return lambda stacked: np.concatenate([change(part) for part in np.split(stacked, gates)])
-
-
-def padded(rows: slice, shape: tuple[int, ...]) -> Callable[[Array], Array]:
-    """Puts an array back into zeros of ``shape``, at ``kept`` of the first axis."""
-
-    def pad(part: Array) -> Array:
-        whole = np.zeros(shape, part.dtype)
-        whole[rows] = part
-        return whole
-
-    return pad

@@ -1,13 +1,11 @@
 """Mistakes in the loss: reductions, labels, and other losses than the one asked for."""
 
 from math import log
-from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array, Batch, Params
+from refnet.batch import Array, Batch
 from refnet.check.mistakes.base import Mistakes, mistake
-from refnet.check.naive import Pass
 from refnet.maths.losses import counted_predictions
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
@@ -27,18 +25,18 @@ def of_the_loss(net: Net, batch: Batch) -> Mistakes:
     if net.loss == "cross_entropy":
         yield from _of_the_softmax(C)
     elif C > 1:
-        yield mistake("the targets' channels are reversed", y=lambda v, s: v[..., ::-1])
+        yield mistake("the targets' channels are reversed", y="v[..., ::-1]")
     if batch.mask is not None and len(lead) == 2:
         yield mistake(
             "masked predictions add to the gradient, though not to the loss",
-            each=lambda v, s: (v[0], s.raw[1]),
+            each="(v[0], s.raw[1])",
         )
         yield mistake(
             "masked predictions add to the loss, though not to the gradient",
-            each=lambda v, s: (s.raw[0], v[1]),
+            each="(s.raw[0], v[1])",
         )
         yield mistake(
-            "each sequence's loss is divided by its own length, then by B", each=_by_length
+            "each sequence's loss is divided by its own length, then by B", each="by_length(v, s)"
         )
 
 
@@ -73,27 +71,30 @@ def _of_the_reduction(net: Net, batch: Batch, lead: tuple[int, ...], C: int) -> 
         if divisor != usual:
             alike.setdefault(divisor, []).append(label)
     for divisor, labels in alike.items():
-        yield mistake(", or ".join(labels), divisor=lambda v, s, n=divisor: n)
+        yield mistake(", or ".join(labels), divisor=str(divisor))
 
 
 def _of_the_softmax(C: int) -> Mistakes:
     if C > 1:
-        yield mistake("the labels are one too large", y=lambda v, s: (v + 1) % C)
-        yield mistake("the labels are one too small", y=lambda v, s: (v - 1) % C)
-        yield mistake("the order of the classes is reversed", y=lambda v, s: C - 1 - v)
-    yield mistake("the softmax is applied twice", each=_softmax_twice)
-    yield mistake("a sigmoid for every class in place of the softmax", each=_binary)
-    yield mistake("label smoothing of 0.1", each=lambda v, s: _smoothed(s, 0.1))
-    yield mistake("the loss is the squared error of the softmax", each=_brier)
-    yield mistake("the loss is the squared error of the logits", each=_linear)
-    yield mistake(
-        "the gradient of the softmax leaves out the label",
-        each=lambda v, s: (v[0], v[1] + _onehot(s) * s.raw[2][:, None]),
-    )
-    yield mistake(
-        "the gradient takes the logits for the softmax",
-        each=lambda v, s: (v[0], v[1] + (_logits(s) - _softmax(_logits(s))) * s.raw[2][:, None]),
-    )
+        yield mistake("the labels are one too large", y=f"(v + 1) % {C}")
+        yield mistake("the labels are one too small", y=f"(v - 1) % {C}")
+        yield mistake("the order of the classes is reversed", y=f"{C - 1} - v")
+    for name, formula in (
+        ("the softmax is applied twice", "softmax_twice(s)"),
+        ("a sigmoid for every class in place of the softmax", "binary(s)"),
+        ("label smoothing of 0.1", "smoothed(s, 0.1)"),
+        ("the loss is the squared error of the softmax", "brier(s)"),
+        ("the loss is the squared error of the logits", "linear(s)"),
+        (
+            "the gradient of the softmax leaves out the label",
+            "(v[0], v[1] + onehot(s) * s.raw[2][:, None])",
+        ),
+        (
+            "the gradient takes the logits for the softmax",
+            "(v[0], v[1] + (logits(s) - softmax(logits(s))) * s.raw[2][:, None])",
+        ),
+    ):
+        yield mistake(name, each=formula)
 
 
 def _labels(batch: Batch) -> Array:
@@ -123,26 +124,15 @@ def of_the_classes(net: Net, batch: Batch) -> Mistakes:
         if c < 0 or c in ends and batch.x.shape[-2] > 1:
             continue
 
-        def without(v: Any, s: Pass, c: int = c) -> Any:
-            keep = (s.y.reshape(-1) != c).astype(v[0].dtype)
-            return v[0] * keep, v[1] * keep[:, None]
-
-        def fewer(v: Any, s: Pass, c: int = c) -> Any:
-            weights = s.raw[2]
-            return v * (weights[s.y.reshape(-1) != c].sum() / weights.sum() or 1)
-
-        def nothing(results: Params, s: Pass, c: int = c) -> Params:
-            keep = s.raw[2][s.y.reshape(-1) != c]
-            return results if keep.any() else {**results, "loss": results["loss"] * np.nan}
-
+        name, rest = f"class {c} is left out of the loss", f"dropped(v, s.y.reshape(-1) == {c})"
         yield mistake(
-            f"class {c} is left out of the loss, and not counted",
+            f"{name}, and not counted",
             common=False,
-            each=without,
-            divisor=fewer,
-            report=nothing,
+            each=rest,
+            divisor=f"v * share_of_others(s, {c})",
+            report=f"loss_without(v, s, {c})",
         )
-        yield mistake(f"class {c} is left out of the loss", common=False, each=without)
+        yield mistake(name, common=False, each=rest)
 
 
 def faint(net: Net) -> Mistakes:
@@ -153,83 +143,11 @@ def faint(net: Net) -> Mistakes:
     for power in range(3, 17):
         e = 10.0**-power
         name = f"the loss is -log(p + {e:.0e}) in place of -log p"
-        yield mistake(name, common=False, each=lambda v, s, e=e: _kept_finite(s, e))
+        yield mistake(name, common=False, each=f"finite_log(s, {e})")
         yield mistake(
             f"{name}, without it in the gradient",
             common=False,
-            each=lambda v, s, e=e: (_kept_finite(s, e)[0], v[1]),
+            each=f"(finite_log(s, {e})[0], v[1])",
         )
     for share in (0.001, 0.01, 0.02, 0.05, 0.2):
-        yield mistake(
-            f"label smoothing of {share}",
-            common=False,
-            each=lambda v, s, share=share: _smoothed(s, share),
-        )
-
-
-def _logits(s: Pass) -> Array:
-    return s.outputs.reshape(-1, s.outputs.shape[-1])
-
-
-def _onehot(s: Pass) -> Array:
-    return np.eye(s.outputs.shape[-1], dtype=s.outputs.dtype)[s.y.reshape(-1)]
-
-
-def _softmax(v: Array) -> Array:
-    e = np.exp(v - v.max(axis=1, keepdims=True))
-    return np.asarray(e / e.sum(axis=1, keepdims=True))
-
-
-def _pull_softmax(p: Array, dp: Array) -> Array:
-    return np.asarray(p * (dp - (p * dp).sum(axis=1, keepdims=True)))
-
-
-def _weighted(each: Array, dv: Array, s: Pass) -> tuple[Array, Array]:
-    weights = s.raw[2]
-    return each * weights, dv * weights[:, None]
-
-
-def _softmax_twice(v: Any, s: Pass) -> Any:
-    once, onehot = _softmax(_logits(s)), _onehot(s)
-    twice = _softmax(once)
-    return _weighted(-np.log((twice * onehot).sum(axis=1)), _pull_softmax(once, twice - onehot), s)
-
-
-def _binary(v: Any, s: Pass) -> Any:
-    a, onehot = _logits(s), _onehot(s)
-    losses = np.maximum(a, 0) - a * onehot + np.log1p(np.exp(-abs(a)))
-    C = a.shape[1]
-    return _weighted(losses.sum(axis=1) / C, (1 / (1 + np.exp(-a)) - onehot) / C, s)
-
-
-def _smoothed(s: Pass, share: float) -> Any:
-    p, of = _softmax(_logits(s)), s.x.dtype.type
-    soft = _onehot(s) * of(1 - share) + of(share) / p.shape[1]
-    return _weighted(-(np.log(p) * soft).sum(axis=1), p - soft, s)
-
-
-def _kept_finite(s: Pass, e: float) -> Any:
-    p, onehot = _softmax(_logits(s)), _onehot(s)
-    likely = (p * onehot).sum(axis=1)
-    more = likely + s.x.dtype.type(e)
-    return _weighted(-np.log(more), (p - onehot) * (likely / more)[:, None], s)
-
-
-def _brier(v: Any, s: Pass) -> Any:
-    p = _softmax(_logits(s))
-    wrong, C = p - _onehot(s), p.shape[1]
-    return _weighted((wrong * wrong).sum(axis=1) / C, _pull_softmax(p, 2 * wrong / C), s)
-
-
-def _linear(v: Any, s: Pass) -> Any:
-    wrong, C = _logits(s) - _onehot(s), s.outputs.shape[-1]
-    return _weighted((wrong * wrong).sum(axis=1) / C, 2 * wrong / C, s)
-
-
-def _by_length(v: Any, s: Pass) -> Any:
-    counted = s.mask
-    if counted is None:
-        return v
-    share = counted.sum() / (counted.shape[1] * np.maximum(counted.sum(axis=0), 1))
-    weight = np.broadcast_to(share, counted.shape).reshape(-1).astype(s.x.dtype)
-    return v[0] * weight, v[1] * weight[:, None]
+        yield mistake(f"label smoothing of {share}", common=False, each=f"smoothed(s, {share})")

@@ -31,10 +31,6 @@ class Pass:
     """One forward and backward pass; a change may read its attributes."""
 
     p: Params
-    a: list[Array]
-    v: list[Array]
-    u: list[Array]
-    k: list[Array]
     e: Array
     q: Array
     full: Array
@@ -70,6 +66,10 @@ class Pass:
         self.fused, self.backward, self.t = fused, backward, 0
         self.h: list[Array] = []
         self.c: list[Array] = []
+        self.a: list[Array] = []
+        self.v: list[Array] = []
+        self.u: list[Array] = []
+        self.k: list[Array] = []
         self.product: Product = self.at("product", product)
         self.x: Array = self.at("x", batch.x)
         self.y: Array = self.at("y", batch.y)
@@ -89,10 +89,8 @@ class Pass:
         except _Enough:
             return {"loss": self.loss, "outputs": self.outputs}
         results = {"loss": self.loss, "outputs": self.outputs, **states}
-        found: Params = self.at(
-            "report", results | {f"d{name}": value for name, value in grads.items()}
-        )
-        return found
+        results |= {f"d{name}": value for name, value in grads.items()}
+        return dict(self.at("report", results))
 
     def states_and_gradients(self) -> tuple[Params, Params]:
         """The states and the gradients of a kind of nets, by name."""

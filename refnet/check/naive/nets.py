@@ -121,7 +121,6 @@ class Recurrent(_Net):
         T, B, _ = self.x.shape
         h0 = self.at("h0", net.initial_state(self.params, self.x))
         self.h, self.c = ([h0[0]], [h0[1]]) if net.cell == "lstm" else ([h0], [])
-        self.a, self.v, self.u, self.k = [], [], [], []
         forward, _ = CELLS[net.cell]
         for self.t in range(T):
             self.h.append(self.at("h", forward(self)))
