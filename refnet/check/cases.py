@@ -19,6 +19,7 @@ __all__ = [
     "held",
     "random_batch",
     "random_case",
+    "random_form",
     "random_mask",
     "random_params",
     "reference_results",
@@ -152,6 +153,22 @@ def random_mask(rng: np.random.Generator, steps: int, batch: int) -> Array:
     lengths = rng.integers(1, steps + 1, batch) if batch > 1 else np.array([steps])
     _with_both(rng, lengths, steps, 1)
     return np.asarray(np.arange(steps)[:, None] < lengths)
+
+
+def random_form(
+    net: Net,
+    rng: np.random.Generator,
+    dtype: Any,
+    steps: int,
+    batch: int,
+    added: tuple[str, ...] = (),
+    lengths: bool = False,
+) -> tuple[Params, Batch]:
+    """Parameters, with those that ``with_drawn`` adds, and a batch, of random ``lengths`` if that
+    is true."""
+    params, data = random_params(net, rng, dtype), random_batch(net, rng, dtype, steps, batch)
+    params = with_drawn(net, params, added, rng, batch)
+    return params, data._replace(mask=random_mask(rng, steps, batch)) if lengths else data
 
 
 def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net, Params, Batch]:

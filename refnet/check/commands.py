@@ -223,11 +223,10 @@ def _judge_described(
             sizes,
             args.dtypes,
             args.seed,
-            required,
-            _progress,
-            args.function,
-            framework,
             at,
+            (framework, args.function),
+            required=required,
+            progress=_progress,
         )
         for sizes, at in each
     )

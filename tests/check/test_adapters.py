@@ -141,14 +141,10 @@ def test_float32_results_are_no_float64(torch):
     """A framework that computes in float32 behind a float64 interface is found out."""
     net = RecurrentNet(2, 4, 3)
     params, batch = case(net, np.float64)
-
-    def narrow(params, batch):
-        low = {name: value.astype(np.float32) for name, value in params.items()}
-        found = torch_nets.results(net, low, batch._replace(x=batch.x.astype(np.float32)))
-        return {name: value.astype(np.float64) for name, value in found.items()}
-
-    verdict, _ = survey.judge_function(net, narrow, np.float64, 6, 3)
-    assert verdict.verdict == NOT_ROUNDING
+    low = {name: value.astype(np.float32) for name, value in params.items()}
+    results = torch_nets.results(net, low, batch._replace(x=batch.x.astype(np.float32)))
+    wide = {name: value.astype(np.float64) for name, value in results.items()}
+    assert compare(wide, certify(net, params, batch)).verdict == NOT_ROUNDING
 
 
 def test_function_of_ones_own_in_torch(torch):

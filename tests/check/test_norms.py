@@ -1,77 +1,26 @@
 """A transition's parts are drawn at every norm by which programs choose how to exponentiate."""
 
 from dataclasses import replace
-from math import factorial
 
 import numpy as np
 import pytest
 
-from refnet import RecurrentNet, cli
+from refnet import cli
 from refnet.check import survey, vectors
-from refnet.check.cases import NORMS, bounded, random_params, reference_results
+from refnet.check.cases import NORMS, bounded, random_params
 from refnet.check.verdict import EXPLAINED
 from refnet.matrices.transitions import TRANSITIONS, transition
+from support.exponentials import NET, PADE, norm_of, skew
 
 pytestmark = pytest.mark.needs("flint")
 
-PADE = {3: 0.01495585, 5: 0.2539398, 7: 0.9504179, 9: 2.097848, 13: 5.371920}
-"""Degrees and the largest 1-norms for them, in float64: Higham (2005), Table 2.3."""
 PADE32 = {3: 0.4258730, 5: 1.880153, 7: 3.925725}
 TAYLOR = {"float32": (6e-4, 0.0515, 0.577, 1.47, 3.02), "float64": (3.41e-4, 0.0498, 0.299, 1.09)}
 """PyTorch's, as benchmarks/exponential.py measures them."""
-NET = RecurrentNet(3, 4, 5, transition=transition("expm"))
-
-
-def skew(A):
-    L = np.tril(A, -1)
-    return L - L.T
-
-
-def norm_of(X):
-    return abs(X).sum(axis=0).max()
-
-
-def pade(X, degree, squarings, last):
-    """The exponential by an approximant whose last coefficient is multiplied by ``last``."""
-    X = X / 2**squarings
-    c = [
-        factorial(2 * degree - k)
-        * factorial(degree)
-        / (factorial(2 * degree) * factorial(k) * factorial(degree - k))
-        for k in range(degree + 1)
-    ]
-    c[degree] *= last
-    up = down = np.zeros_like(X)
-    for a in reversed(c):
-        unit = np.asarray(a * np.eye(len(X)), X.dtype)
-        up, down = up @ X + unit, -down @ X + unit
-    power = np.linalg.solve(down, up)
-    for _ in range(squarings):
-        power = power @ power
-    return power
-
-
-def gradients(p, batch, wrong):
-    """Those of NET; ``wrong``: the degree whose approximant has a mistake, or "squared"."""
-    X, base = skew(p["Whh.A"]), p["Whh.base"]
-    norm, n = norm_of(X), len(X)
-    degree = next((degree for degree, most in PADE.items() if norm <= most), 13)
-    squarings = max(0, int(np.ceil(np.log2(norm / PADE[13])))) if norm else 0
-    last = 0.9 if wrong == ("squared" if squarings else degree) else 1
-    dense = {name: value for name, value in p.items() if "." not in name}
-    r = reference_results(
-        replace(NET, hidden=n, transition=None),
-        {**dense, "Whh": pade(X, degree, squarings, last) @ base},
-        batch,
-    )
-    d = r.pop("dWhh") @ base.T
-    dX = pade(np.block([[X.T, d], [0 * d, X.T]]), degree, squarings, last)[:n, n:]
-    return {**r, "dWhh.A": np.tril(dX - dX.T, -1), "dWhh.base": 0 * base}
-
 
 FILE = """
 from refnet import Batch
-from test_norms import gradients
+from support.exponentials import gradients
 
 def judged(p, x, y):
     return gradients(p, Batch(x, y), {!r})
@@ -128,16 +77,16 @@ def test_bounded_parts_move_and_others_do_not():
     for name in TRANSITIONS:
         net = replace(NET, transition=transition(name))
         for norm in NORMS:
-            near, distant = (
+            start, end = (
                 random_params(
                     net, np.random.default_rng(0), float, norm=scale, recurrent="orthogonal"
                 )
                 for scale in (0, norm)
             )
-            changed = {key.partition(".")[2] for key in near if (near[key] != distant[key]).any()}
+            changed = {key.partition(".")[2] for key in start if (start[key] != end[key]).any()}
             assert changed == (bounded(net) if norm else set())
-            start, W = (abs(net.matrices(p)[0]["Whh"]).max() for p in (near, distant))
-            assert W < 3 * start
+            small, large = (abs(net.matrices(p)[0]["Whh"]).max() for p in (start, end))
+            assert large < 3 * small
     assert {"A"} == bounded(NET) and not bounded(replace(NET, transition=None))
 
 
