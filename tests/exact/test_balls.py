@@ -75,8 +75,8 @@ def test_no_number_of_a_tie_is_further_than_stated_from_the_middle(low, size, kn
         ]
         for side in (-0.9, 0, 0.9):
             ball = flint.arb(exact[0] + side * exact[1], exact[1])
-            nearest, found, _ = balls.decided(np.array([ball], object))
-            assert found[0] == known and (nearest[0] == even or not known)
+            nearest, computed, _ = balls.decided(np.array([ball], object))
+            assert computed[0] == known and (nearest[0] == even or not known)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
@@ -106,11 +106,11 @@ def test_a_radius_grows_by_the_power_of_two(exponent):
 def test_the_largest_magnitude_in_a_ball(mantissa, exponent, radius):
     ball = flint.arb(flint.arb((mantissa, exponent)), flint.arb((radius, exponent)))
     largest = abs(mantissa) + int(exactly(ball.rad()) / Fraction(2) ** exponent)
-    found = balls.log2_bound(ball)
+    computed = balls.log2_bound(ball)
     if largest:
-        assert abs(found - (log2(largest) + exponent)) < 1e-6
+        assert abs(computed - (log2(largest) + exponent)) < 1e-6
     else:
-        assert found == -np.inf
+        assert computed == -np.inf
     assert balls.log2_bound(flint.arb(1, np.inf)) == np.inf
 
 

@@ -5,6 +5,7 @@ No entry may lie outside its ball, and none may be rounded to another float64 th
 
 from dataclasses import replace
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -16,7 +17,8 @@ from refnet.maths.dual import dual_array, parts
 from refnet.maths.linalg import expm, expm_pull
 from refnet.matrices.transitions import transition
 from refnet.nets.recurrent import RecurrentNet
-from support.enclosures import CASES, draw, exactly, faults, flint, miss, mpmath
+from support.balls import exactly
+from support.enclosures import CASES, draw, faults, flint, miss
 from support.highprecision import DIGITS, evaluate
 
 pytestmark = pytest.mark.needs("flint", "mpmath")

@@ -85,11 +85,11 @@ def truth(act, p, exp, expm1):
     }.get(act.name, piecewise)
 
 
-def off(found, true, allowed):
+def off(computed, true, allowed):
     """The error as a multiple of what is allowed; NaN is right where the truth is NaN."""
-    if found == true or found != found and true != true:
+    if computed == true or computed != computed and true != true:
         return 0.0
-    error = abs(found - true) / allowed
+    error = abs(computed - true) / allowed
     return error if error == error else math.inf
 
 
@@ -265,10 +265,10 @@ def test_the_judge_holds_both_forms_of_the_slope_of_elu(slope, verdict):
         pull=lambda a, h, dh, p, alpha: (np.where(a <= 0, slope(np.minimum(a, 0), h), 1) * dh, {}),
     )
     theirs = loss_and_gradients(replace(net, activation=own), params, batch)
-    found = compare(
+    computed = compare(
         {f"d{name}": value for name, value in theirs.gradients.items()}, certify(net, params, batch)
     )
-    assert found.verdict == verdict
+    assert computed.verdict == verdict
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -23,11 +23,11 @@ def test_solve(data):
     n, k = data.draw(st.integers(0, 4)), data.draw(st.integers(1, 2))
     a, x = data.draw(arrays((n, n), True)), data.draw(arrays((n, k), True))
     try:
-        found = solve(a, matmul(a, x))
+        computed = solve(a, matmul(a, x))
     except np.linalg.LinAlgError:
         assert determinant(a) == 0
     else:
-        assert determinant(a) != 0 and (found == x).all()
+        assert determinant(a) != 0 and (computed == x).all()
 
 
 def determinant(a):
@@ -83,9 +83,9 @@ def one_plus(a, b, error=1.0):
         patch.setattr(
             OnePlus, "_factored", property(lambda self: count.append(99) or Factored(self._matrix))
         )
-        found = solve_one_plus(a, b, error)
+        computed = solve_one_plus(a, b, error)
     wide = np.float64 if a.dtype == np.float32 else np.longdouble
-    return found, sum(count) or len(count), solve(eye(len(a), wide) + a, b.astype(wide))
+    return computed, sum(count) or len(count), solve(eye(len(a), wide) + a, b.astype(wide))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -101,12 +101,12 @@ def test_solve_one_plus(dtype, n, columns, error):
         a = rng.normal(size=(n, n))
         a = (q * a / np.linalg.norm(a)).astype(dtype)
         b = rng.normal(size=(n, columns)).astype(dtype)
-        found, products, exact = one_plus(a, b, error)
+        computed, products, exact = one_plus(a, b, error)
         seen.add(products)
         if products < 99:
             allowed = error * eps / 4 + eps + 2 * n * eps * q
-            assert np.linalg.norm(found - exact) <= allowed * np.linalg.norm(b), (q, products)
-            assert found.dtype == dtype
+            assert np.linalg.norm(computed - exact) <= allowed * np.linalg.norm(b), (q, products)
+            assert computed.dtype == dtype
     assert seen == {0, 1, 2, 3, 99}
 
 
@@ -114,8 +114,8 @@ def test_solve_one_plus_takes_no_product_too_few(monkeypatch):
     """The test above rejects an iteration that stops a product early."""
     monkeypatch.setattr(linalg, "matmul", lambda a, b: a @ b)
     eps, a, b = np.finfo(float).eps, np.full((3, 3), 1e-6), np.ones((3, 2))
-    found, products, exact = one_plus(a, b)
-    assert products == 2 and np.linalg.norm(found - exact) <= 2 * eps * np.linalg.norm(b)
+    computed, products, exact = one_plus(a, b)
+    assert products == 2 and np.linalg.norm(computed - exact) <= 2 * eps * np.linalg.norm(b)
     early = b - a @ b
     assert np.linalg.norm(early - exact) > 1e4 * eps * np.linalg.norm(b)
 
@@ -130,18 +130,18 @@ def test_factored(dtype, n, columns, monkeypatch):
     b = rng.normal(size=(n, columns)).astype(dtype)
     held, made = (a.copy(), b.copy()), Factored(a)
     for transposed in (False, True):
-        found = []
+        computed = []
         for count in (1, 2, 3):
             monkeypatch.setattr(threads, "_threads", lambda: count)
-            found.append(made.solve(b, transposed))
-            assert np.array_equal(found[0], found[-1]) and found[-1].dtype == dtype
+            computed.append(made.solve(b, transposed))
+            assert np.array_equal(computed[0], computed[-1]) and computed[-1].dtype == dtype
         swapped = Factored(a.astype(made.lu.dtype.newbyteorder())).solve(
             b.astype(b.dtype.newbyteorder()), transposed
         )
-        assert np.array_equal(swapped, found[0])
+        assert np.array_equal(swapped, computed[0])
         system, size = a.T if transposed else a, abs(a).sum(axis=0).max() + abs(a).sum(axis=1).max()
-        allowed = n * np.finfo(dtype).eps * size * abs(found[0]).max()
-        assert abs(system @ found[0] - b).max() <= allowed
+        allowed = n * np.finfo(dtype).eps * size * abs(computed[0]).max()
+        assert abs(system @ computed[0] - b).max() <= allowed
     assert np.array_equal(held[0], a) and np.array_equal(held[1], b)
     with pytest.raises(np.linalg.LinAlgError, match="singular"):
         Factored(np.zeros((n, n), dtype))
@@ -216,14 +216,14 @@ def test_derivatives_of_expm(size):
     a, one = np.array([[size]]), np.ones((1, 1))
     true, limit = np.exp(size), 2 * np.finfo(float).eps
     step = 2.0**-300
-    moved = expm(a + 1j * step * one)
-    for found in (
+    shifted = expm(a + 1j * step * one)
+    for computed in (
         expm(a).value,
         expm_pull(expm(a), one),
-        moved.value.imag / step,
-        expm_pull(moved, one.astype(complex)).imag / step,
+        shifted.value.imag / step,
+        expm_pull(shifted, one.astype(complex)).imag / step,
     ):
-        assert abs(found[0, 0] - true) <= limit * true
+        assert abs(computed[0, 0] - true) <= limit * true
 
 
 @pytest.mark.parametrize("size", [0.0, 0.01, 1.0, 10.0])

@@ -81,8 +81,8 @@ def test_compiled_cross_entropy_of_many_rows():
         compiled.cross_entropy(logits[n : n + 250], labels[n : n + 250])
         for n in range(0, 5000, 250)
     ]
-    for found, part in zip(whole, zip(*parts)):
-        assert np.array_equal(found, np.concatenate(part))
+    for computed, part in zip(whole, zip(*parts)):
+        assert np.array_equal(computed, np.concatenate(part))
     for at in (0, 2600, 4999):
         wrong = labels.copy()
         wrong[at] = 9

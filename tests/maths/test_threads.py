@@ -41,12 +41,12 @@ def test_split_product(shape, dtype, two, monkeypatch):
     N, K, M = shape
     a = rng.standard_normal((K, N)).astype(dtype).T
     b = rng.standard_normal((K, M + 3)).astype(dtype)[:, 3:]
-    found = matmul(a, b)
+    computed = matmul(a, b)
     size = np.sqrt((a * a).sum(axis=1))[:, None] * np.sqrt((b * b).sum(axis=0))
-    assert (abs(found - a @ b) <= 2 * K * np.finfo(dtype).eps * size).all()
+    assert (abs(computed - a @ b) <= 2 * K * np.finfo(dtype).eps * size).all()
     for count in (1, 3, 4):
         monkeypatch.setattr(threads, "_threads", lambda: 1 if threads._INSIDE.get() else count)
-        assert np.array_equal(split_product(a, b), found)
+        assert np.array_equal(split_product(a, b), computed)
 
 
 def test_parts_run_at_once_and_inner_parts_alone(two):

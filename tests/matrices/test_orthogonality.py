@@ -132,25 +132,25 @@ def oracle(s, rate=0.1, threshold=1e-6):
 @pytest.mark.parametrize("rate", [0.05, 0.1, 0.125, 0.2])
 def test_descent_follows_singular_values(shape, rate):
     W = initialize("gaussian", shape, np.random.default_rng(5), sd=0.2)
-    found = orthogonalize(W, rate)
+    computed = orthogonalize(W, rate)
     u, s, vt = np.linalg.svd(W, full_matrices=False)
     smallest = s[-1]
     steps, s = oracle(s, rate)
-    assert found.steps == steps == len(found.costs)
-    assert found.stopped == "cost" and found.converged
-    assert found.costs[-1] < 1e-6 <= found.costs[-2]
-    assert found.costs[-1] == float(defect(found.W))
+    assert computed.steps == steps == len(computed.costs)
+    assert computed.stopped == "cost" and computed.converged
+    assert computed.costs[-1] < 1e-6 <= computed.costs[-2]
+    assert computed.costs[-1] == float(defect(computed.W))
     # the singular vectors stay; each step adds some eps ||W||, which later ones amplify as
     # they do the singular values themselves: by 1 / smallest at most
-    assert np.linalg.norm(found.W - u * s @ vt) <= 2 * steps * max(shape) * EPS / smallest
+    assert np.linalg.norm(computed.W - u * s @ vt) <= 2 * steps * max(shape) * EPS / smallest
 
 
 def test_gaussian_start_gives_haar():
     """The output of Gaussian starts is Haar; that of starts with entries above 0 is not."""
     rng = np.random.default_rng(6)
     starts = [initialize("gaussian", (8, 8), rng) for _ in range(1500)]
-    found = [orthogonalize(W, stop_cost=1e-20, max_steps=200).W for W in starts]
-    assert haar_failures(np.array(found)) == []
+    computed = [orthogonalize(W, stop_cost=1e-20, max_steps=200).W for W in starts]
+    assert haar_failures(np.array(computed)) == []
     positive = [orthogonalize(abs(W), max_steps=200).W for W in starts[:300]]
     assert haar_failures(np.array(positive)) != []
 
@@ -182,8 +182,8 @@ def test_other_forms_and_dtypes():
     unsquared = orthogonalize(W, rate=0.01, form="unsquared", max_steps=500)
     assert unsquared.stopped == "steps" and unsquared.costs[-1] < 0.1
     for dtype in (np.float32, np.longdouble):
-        found = orthogonalize(W.astype(dtype))
-        assert found.W.dtype == dtype and found.converged
+        computed = orthogonalize(W.astype(dtype))
+        assert computed.W.dtype == dtype and computed.converged
     exact = orthogonalize(np.array([[F(1, 2)]]), rate=F(1, 8), max_steps=2, stop_cost=None)
     s = F(1, 2)
     for _ in range(2):

@@ -41,15 +41,15 @@ def test_cayley_is_exact(point, rate, metric):
     are all eq. 9 as corrected: (I + r/2 A)^-1 (I - r/2 A) M, which the printed form is not."""
     M, G = point
     new = step(M, G, rate, metric=metric)
-    one = eye(len(M), object)
+    identity = eye(len(M), object)
     assert (matmul(new.T, new) == eye(M.shape[1], object)).all()
     F = G if metric == "canonical" else G - matmul(M, matmul(M.T, G)) * HALF
     A = matmul(F, M.T) - matmul(M, F.T)
-    turn = solve(one + times(rate / 2, A), one - times(rate / 2, A))
+    turn = solve(identity + times(rate / 2, A), identity - times(rate / 2, A))
     assert (new == matmul(turn, M)).all()
     if M.shape[1] == len(M):  # erratum 25
         printed = M + turn
-        assert (matmul(printed.T, printed) != one).any()
+        assert (matmul(printed.T, printed) != identity).any()
 
 
 @given(points(tall=True), st.sampled_from(METRICS), st.data())
@@ -277,6 +277,6 @@ def test_the_exactness_test_rejects(point, rate):
     M, G = point
     A = matmul(G, M.T) - matmul(M, G.T)
     assume((matmul(A, M) != 0).any() and rate != 1)
-    one = eye(len(M), object)
-    wrong = matmul(solve(one + times(HALF, A), one - times(rate / 2, A)), M)
+    identity = eye(len(M), object)
+    wrong = matmul(solve(identity + times(HALF, A), identity - times(rate / 2, A)), M)
     assert (matmul(wrong.T, wrong) != eye(M.shape[1], object)).any()

@@ -22,12 +22,12 @@ def test_svd_spectrum():
     which is reported; in exact numbers the interval is open."""
     p = np.array([-5.0, -1.0, 0.0, 1.0, 5.0])
     for m in (0.001, 0.1, 1, 10):
-        made = transition("svd", margin=m)
+        chosen = transition("svd", margin=m)
         at = {"U": np.eye(5), "V": np.eye(5), "p": p}
-        s = made.spectrum(at)
+        s = chosen.spectrum(at)
         assert s[2] == 1 and (np.diff(s) > 0).all() and (abs(s - 1) < m).all()
         assert abs(s - (2 * m * (1 / (1 + np.exp(-p)) - 0.5) + 1)).max() <= 4 * EPS * (1 + m)
-        told = made.report(at)
+        told = chosen.report(at)
         assert told["s_negative"] == (s < 0).sum() == (2 if m == 10 else 0)
         assert told["s_min"] == s.min() and told["s_max"] == s.max()
         assert told["defect_U"] == 0
@@ -42,11 +42,11 @@ def test_the_prior_draws_a_negative_value_back(margin, part):
     itself has: value and gradient are those of ``negative="keep"``."""
     at = {"U": np.eye(3), "V": np.eye(3), part: np.array([-0.5, 0.25, 2.0])}
     options = {"margin": margin, "prior": 0.1}
-    kept, cut = (transition("svd", negative=word, **options) for word in ("keep", "relu"))
-    assert kept.spectrum(at)[0] < 0 == cut.spectrum(at)[0]
-    assert (cut.matrix(at)[0] == np.diag(np.maximum(kept.spectrum(at), 0))).all()
+    unchanged, cut = (transition("svd", negative=word, **options) for word in ("keep", "relu"))
+    assert unchanged.spectrum(at)[0] < 0 == cut.spectrum(at)[0]
+    assert (cut.matrix(at)[0] == np.diag(np.maximum(unchanged.spectrum(at), 0))).all()
     assert (cut.pull_back(at, cut.matrix(at)[1], np.ones((3, 3)))[part] == 0)[0]
-    (value, grads), (kept_value, kept_grads) = cut.penalty(at), kept.penalty(at)
+    (value, grads), (kept_value, kept_grads) = cut.penalty(at), unchanged.penalty(at)
     assert value == kept_value and (grads[part] == kept_grads[part]).all()
     assert grads[part][0] < 0  # a step against it makes s larger
     cut_value = 0.1 * ((cut.spectrum(at) - 1) ** 2).sum()
@@ -56,15 +56,15 @@ def test_the_prior_draws_a_negative_value_back(margin, part):
 @pytest.mark.parametrize("dtype, most", [(np.float32, 80), (np.float64, 700)])
 def test_spectrum_is_alive_on_both_sides(dtype, most):
     """Eq. 11: ``ds/dp = 2m e^-|p| / (1 + e^-|p|)^2``, relatively, as far as the type reaches."""
-    made = transition("svd", margin=0.25)
+    chosen = transition("svd", margin=0.25)
     p = np.linspace(-most, most, 401, dtype=dtype)
     ds = np.linspace(1, 2, 401, dtype=dtype)
-    found = made._pull_spectrum({"p": p}, ds)["p"]
-    assert found.dtype == dtype
+    computed = chosen._pull_spectrum({"p": p}, ds)["p"]
+    assert computed.dtype == dtype
     e = np.exp(-abs(p.astype(np.float64)))
     true = 0.5 * e / (1 + e) ** 2 * ds
     sides = 2 * ACCURACY["sigmoid"].value + 2  # two sigmoids, two products that round
-    assert (abs(found - true) <= sides * np.finfo(dtype).eps * true).all()
+    assert (abs(computed - true) <= sides * np.finfo(dtype).eps * true).all()
 
 
 def test_svd_keeps_given_singular_values():
@@ -72,12 +72,12 @@ def test_svd_keeps_given_singular_values():
     glorot = initialize("glorot_normal", (12, 12), rng)
     s = np.linalg.svd(glorot, compute_uv=False)
     for margin in ("none", 1.5, 100):
-        made = transition("svd", margin=margin)
-        at = made.init(glorot)
-        assert abs(made.spectrum(at) - s).max() <= 100 * 12 * EPS * max(
+        chosen = transition("svd", margin=margin)
+        at = chosen.init(glorot)
+        assert abs(chosen.spectrum(at) - s).max() <= 100 * 12 * EPS * max(
             1, 1 if margin == "none" else margin
         )
-        assert abs(made.matrix(at)[0] - glorot).max() <= 2000 * EPS * (
+        assert abs(chosen.matrix(at)[0] - glorot).max() <= 2000 * EPS * (
             1 if margin == "none" else margin
         )
     assert (transition("svd", margin=0.1).init(np.eye(3))["p"] == 0).all()
@@ -95,10 +95,10 @@ def test_spectrum_rate():
     steps = {}
     for rate in svd.RATES:
         for m in (0.125, 0.5):
-            made = transition("svd", margin=m, spectrum_rate=rate)
+            chosen = transition("svd", margin=m, spectrum_rate=rate)
             at = {"U": np.eye(2), "V": np.eye(2), "p": np.array([0.0, 1.0])}
-            grads = made.pull_back(at, made.matrix(at)[1], np.diag([1.0, -2.0]))
-            dp = -1e-6 * made.rates.get("p", 1) * grads["p"]
+            grads = chosen.pull_back(at, chosen.matrix(at)[1], np.diag([1.0, -2.0]))
+            dp = -1e-6 * chosen.rates.get("p", 1) * grads["p"]
             slope = 2 * m * np.exp(-at["p"]) / (1 + np.exp(-at["p"])) ** 2
             steps[rate, m] = dp, slope * dp
     close = 10 * EPS
@@ -117,8 +117,8 @@ def test_spectrum_rate():
 
 @given(arrays((2, 2), True), arrays((2, 2), True))
 def test_margin_zero_is_a_product_of_bases(U, V):
-    made = transition("svd", margin=0)
-    assert (made.matrix({"U": U, "V": V})[0] == matmul(U, V.T)).all()
+    chosen = transition("svd", margin=0)
+    assert (chosen.matrix({"U": U, "V": V})[0] == matmul(U, V.T)).all()
 
 
 def test_singular_values_are_those_of_w():
@@ -131,8 +131,8 @@ def test_singular_values_are_those_of_w():
         "s": np.array([2.0, 0.5, 0.0, -1.0]),
     }
     W, _ = transition("svd").matrix(at)
-    found = np.linalg.svd(W, compute_uv=False)
-    assert abs(found - [2, 1, 0.5, 0]).max() <= 100 * EPS
+    computed = np.linalg.svd(W, compute_uv=False)
+    assert abs(computed - [2, 1, 0.5, 0]).max() <= 100 * EPS
     assert transition("svd").report(at)["s_negative"] == 1
 
 

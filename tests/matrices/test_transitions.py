@@ -167,10 +167,10 @@ def test_init_keeps_the_start(name):
         for seed in range(4):
             W = start(name, shape, seed)
             at = made.init(W)
-            found, _ = made.matrix(at)
+            computed, _ = made.matrix(at)
             if name == "product":
-                found = found / at["D"]
-            assert abs(found - W).max() <= 100 * max(shape) * EPS * abs(W).max()
+                computed = computed / at["D"]
+            assert abs(computed - W).max() <= 100 * max(shape) * EPS * abs(W).max()
             if shape[0] == shape[1] and name != "product":
                 assert made.report(at)["determinant"] == np.sign(np.linalg.det(W))
 
@@ -261,9 +261,9 @@ def test_penalties(name, options):
     rng = np.random.default_rng(8)
     for part, gradient in grads.items():
         v = rng.normal(size=gradient.shape)
-        moved, _ = penalty(made, {**at, part: at[part] + 1j * step * v}, ("Whh",))
+        shifted, _ = penalty(made, {**at, part: at[part] + 1j * step * v}, ("Whh",))
         assert (
-            abs(moved.imag / step - (gradient * v).sum())
+            abs(shifted.imag / step - (gradient * v).sum())
             <= 1000 * EPS * (abs(gradient) * abs(v)).sum()
         )
     assert penalty(make(name), at, ("Whh",)) == (0, {})
@@ -306,13 +306,13 @@ def test_retract_descends_and_reports(step, name, shape):
     own = {part: params[f"W1.{part}"] for part in at}
     grads = {f"W1.{part}": g for part, g in made.pull_back(own, made.matrix(own)[1], G).items()}
     names = tuple(f"W1.{part}" for part in made.manifold)
-    moved = made.retract(params, grads, names, 1e-3)
-    assert set(moved.params) == set(moved.defects) == set(names) and moved.repaired == ()
-    after = {**own, **{part.removeprefix("W1."): v for part, v in moved.params.items()}}
+    landed = made.retract(params, grads, names, 1e-3)
+    assert set(landed.params) == set(landed.defects) == set(names) and landed.repaired == ()
+    after = {**own, **{part.removeprefix("W1."): v for part, v in landed.params.items()}}
     assert (made.matrix(after)[0] * G).sum() < (made.matrix(own)[0] * G).sum()
-    for name_, value in moved.params.items():
+    for name_, value in landed.params.items():
         assert value.shape == params[name_].shape and value.dtype == np.float32
-        assert moved.defects[name_] < 1e-5
+        assert landed.defects[name_] < 1e-5
     drifted = {name_: value * np.float32(1.0001) for name_, value in params.items()}
     again = made.retract(drifted, grads, names, 1e-3)
     if step in ("qr", "polar"):  # which orthonormalise every time

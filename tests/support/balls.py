@@ -5,9 +5,13 @@ from fractions import Fraction
 import flint
 
 
-def exactly(arf):
-    man, exp = (int(part) for part in arf.man_exp())
-    return Fraction(man) * Fraction(2) ** exp
+def exactly(number):
+    """An mpf, or the midpoint or radius of a ball, as a Fraction."""
+    if hasattr(number, "_mpf_"):
+        sign, man, exp, _ = number._mpf_
+        return (-1) ** sign * int(man) * Fraction(2) ** int(exp)
+    man, exp = map(int, number.man_exp())
+    return man * Fraction(2) ** exp
 
 
 def contains(ball, number):

@@ -3,7 +3,6 @@
 from fractions import Fraction
 
 import flint
-import mpmath
 import numpy as np
 
 from refnet.batch import Batch
@@ -14,18 +13,10 @@ from refnet.matrices.initializers import orthogonal
 from refnet.matrices.transitions import TRANSITIONS, transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
+from support.balls import exactly
 from support.highprecision import ERROR, evaluate
 
 SQUARED = {"loss": "squared_error", "readout": "every"}
-
-
-def exactly(number):
-    """An mpf, or the midpoint or radius of a ball, as a Fraction."""
-    if isinstance(number, mpmath.mpf):
-        sign, man, exp, _ = number._mpf_
-        return (-1) ** sign * int(man) * Fraction(2) ** int(exp)
-    man, exp = (int(part) for part in number.man_exp())
-    return man * Fraction(2) ** exp
 
 
 def miss(ball, true):
@@ -108,17 +99,17 @@ def cases():
     for name in TRANSITIONS:
         options = [{"margin": 0.5}, {"margin": 0}, {}] if name == "svd" else [{}]
         for option in options:
-            made = transition(name, **option)
+            chosen = transition(name, **option)
             label = f"{name}{option.get('margin', '')}"
-            yield f"{label}-rnn", RecurrentNet(2, 4, 3, transition=made), {}
+            yield f"{label}-rnn", RecurrentNet(2, 4, 3, transition=chosen), {}
             yield (
                 f"{label}-gru",
-                RecurrentNet(2, 2, 2, cell="gru", transition=made, reduction="sum", **SQUARED),
+                RecurrentNet(2, 2, 2, cell="gru", transition=chosen, reduction="sum", **SQUARED),
                 {},
             )
             yield (
                 f"{label}-layers",
-                FeedforwardNet((3, 4, 4, 2, 2), transition=made),
+                FeedforwardNet((3, 4, 4, 2, 2), transition=chosen),
                 ({"weights": orthogonal} if name != "schur" else {}),
             )
 
