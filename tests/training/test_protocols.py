@@ -41,55 +41,6 @@ def test_every_cell_of_every_protocol_is_a_run():
             read_spec(name, getattr(config, name))
 
 
-@pytest.mark.parametrize(
-    "task, method, rate, strength",
-    [
-        ("temporal-order", "plain", 0.01, None),
-        ("temporal-order", "open", 0.001, 1.0),
-        ("temporal-order", "oinit", 0.0001, None),
-        ("temporal-order-3bit", "plain", 0.1, None),
-        ("temporal-order-3bit", "open", 0.001, 1.0),
-        ("temporal-order-3bit", "oinit", 0.0001, None),
-        ("adding", "plain", 0.01, None),
-        ("adding", "open", 0.01, 0.0001),
-        ("adding", "oinit", 0.01, None),
-        ("random-permutation", "plain", 0.0001, None),
-        ("random-permutation", "open", 0.1, 0.01),
-        ("random-permutation", "oinit", 0.1, None),
-        ("sequential-mnist", "oinit", 1e-5, None),
-        ("sequential-mnist", "open", 1e-4, 0.1),
-        ("mnist", "open", 0.01, 0.01),
-        ("mnist", "oinit", 0.01, None),
-    ],
-)
-def test_tables_i_to_iii_of_manchev_and_spratling(task, method, rate, strength):
-    """As printed; where the table has no lambda there is none in the run."""
-    for kind in ("text", "code"):
-        found = applicable(preset(task, method=method, protocol=f"manchev-spratling/{kind}"))
-        assert (found["rate"], found.get("strength")) == (rate, strength)
-        assert found["optimizer"].startswith(
-            "sgd" if kind == "text" or task == "mnist" else "rmsprop"
-        )
-
-
-def test_what_the_text_of_vorontsov_et_al_prints():
-    for task in PROTOCOLS["vorontsov/text"][0]:
-        config = preset(task, protocol="vorontsov/text")
-        ptb = task == "ptb"
-        assert (config.hidden, config.rate, config.clip_at) == (
-            (512, 1e-3, 30) if ptb else (128, 1e-4, 100)
-        )
-        assert (config.batch, config.manifold_rate, config.weight_decay) == (50, 1e-6, 1e-4)
-        assert read_spec("transition", config.transition)[1]["spectrum_rate"] == "printed"
-    for task in ("sequential-mnist", "permuted-mnist"):
-        config = preset(task, protocol="vorontsov/text")
-        assert read_spec("task", config.task)[1]["validation"] == 10_000
-        assert config.iterations * config.batch == 120 * 50_000
-        lstm = preset(task, protocol="vorontsov/text", cell="lstm")
-        assert lstm.iterations * lstm.batch == 150 * 50_000 and lstm.clip_at == 1
-        assert read_spec("cell", lstm.cell)[1] == {"peepholes": True, "forget": 1.0}
-
-
 def given_by(protocol, config):
     """The settings that the protocol's rules give this run."""
     facts = _facts(asdict(config))
