@@ -34,7 +34,8 @@ if ! [ -e "$system/refnet-ready" ]; then
     touch "$system/refnet-ready"
 fi
 
-mkdir -p "$system/refnet"
+rm -rf "$system/refnet"  # or modules that are gone would stay
+mkdir "$system/refnet"
 git -C "$root" archive HEAD | tar -x -C "$system/refnet"
 chroot "$system" sh -c 'cd /refnet && mount -t proc proc /proc 2>/dev/null; exec "$@"' - \
     env HOME=/root LC_ALL=C.UTF-8 /venv/bin/python -m pytest -q "$@"

@@ -44,7 +44,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.special import erf, expit
@@ -53,6 +53,9 @@ from refnet.batch import Array
 from refnet.check.arithmetic import arithmetic, rounded_to
 
 __all__ = ["Noisy", "Source", "Split", "noisy", "power_of_two", "running", "runs_of"]
+
+Operand: TypeAlias = Any
+"""A Noisy, an array, a number, or an argument that NumPy passes on."""
 
 SINGLE = 3**-0.5
 """The standard deviation of one rounding, in u of the result: errors spread evenly over +-u."""
@@ -83,7 +86,7 @@ class Source:
 
     def __init__(
         self,
-        dtype: Any,
+        dtype: Operand,
         seed: int,
         columns: Array,
         runs: int,
@@ -130,7 +133,7 @@ class Source:
             out[n] = self.constants[key]
         return self.array(out[places.reshape(np.shape(array))])
 
-    def factor(self, value: Any) -> Any:
+    def factor(self, value: Operand) -> Operand:
         """A factor of a matrix product, rounded as the arithmetic does it."""
         if not self.operands:
             return value
@@ -142,7 +145,7 @@ class Source:
             out[rows] *= 1 + SINGLE * self.operands * draws
         return result
 
-    def rounded(self, function: np.ufunc, values: tuple[Any, ...], ulps: float) -> Noisy:
+    def rounded(self, function: np.ufunc, values: tuple[Operand, ...], ulps: float) -> Noisy:
         """``function`` of ``values``, each run perturbed by ``ulps`` unit roundoffs of its own
         size."""
         runs = [runs_of(value) for value in values]
@@ -150,7 +153,7 @@ class Source:
         function(*runs, out=runs_of(result))
         return self.perturbed(result, ulps * self.u)
 
-    def elementary(self, function: np.ufunc, value: Any) -> Noisy:
+    def elementary(self, function: np.ufunc, value: Operand) -> Noisy:
         """An elementary function: ``rounded``, with the error that its values share in a run."""
         if self.coarse:
             return self.rounded(function, (value,), 1)
@@ -180,14 +183,14 @@ class Source:
                 out[rows] += np.where(fixed[rows], 0, self.tiny * terms[rows] * draws)
         return result
 
-    def array(self, value: Array, terms: Any = 1, norm: Any = 0) -> Noisy:
+    def array(self, value: Array, terms: Operand = 1, norm: Operand = 0) -> Noisy:
         """The array of numbers ``value`` (..., R); ``terms`` summed, ``norm`` the root of the
         sum of their squares."""
         result = self.room(value.shape[:-1], terms, norm)
         np.asarray(result)["v"] = value
         return result
 
-    def room(self, shape: tuple[int, ...], terms: Any, norm: Any) -> Noisy:
+    def room(self, shape: tuple[int, ...], terms: Operand, norm: Operand) -> Noisy:
         """An array whose numbers are still to be written."""
         out = np.empty(shape, self.dtype)
         out["terms"], out["norm"], out["summed"] = terms, norm, 1
@@ -216,8 +219,8 @@ class Noisy(np.ndarray[Any, Any]):
     """
 
     def __array_ufunc__(
-        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any
-    ) -> Any:
+        self, ufunc: np.ufunc, method: str, *inputs: Operand, out: Operand = None, **options: Any
+    ) -> Operand:
         if method != "__call__" or ufunc not in _OPERATIONS:
             raise TypeError(f"noisy numbers have no {ufunc.__name__}.{method}")
         result = _OPERATIONS[ufunc](*inputs)
@@ -226,7 +229,9 @@ class Noisy(np.ndarray[Any, Any]):
         out[0][...] = result
         return out[0]
 
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, func: Operand, types: Operand, args: Operand, kwargs: Operand
+    ) -> Operand:
         if func is np.result_type:
             return self.dtype
         if func is np.where:
@@ -240,16 +245,16 @@ class Noisy(np.ndarray[Any, Any]):
         entry = super().__getitem__(key)
         return np.array(entry).view(Noisy) if isinstance(entry, np.void) else entry
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: Operand, value: Operand) -> None:
         super().__setitem__(key, np.asarray(noisy(value)))
 
-    def __eq__(self, other: object) -> Any:  # NumPy compares records before it asks for a ufunc
+    def __eq__(self, other: object) -> Operand:  # NumPy compares records before it asks for a ufunc
         return _agreed(np.equal, self, other)
 
-    def __ne__(self, other: object) -> Any:
+    def __ne__(self, other: object) -> Operand:
         return _agreed(np.not_equal, self, other)
 
-    def sum(self, axis: Any = None, **options: Any) -> Any:  # type: ignore[override]
+    def sum(self, axis: Operand = None, **options: Any) -> Operand:  # type: ignore[override]
         """The sum over ``axis``, with the rounding of every order of summation."""
         axes = tuple(range(self.ndim)) if axis is None else tuple(np.atleast_1d(axis) % self.ndim)
         rest = [n for n in range(self.ndim) if n not in axes]
@@ -262,11 +267,11 @@ class Noisy(np.ndarray[Any, Any]):
         """The sigmoid, which libraries round as they do exp: near 1, too."""
         return _SOURCE.get().elementary(expit, self)
 
-    def argmax(self, axis: Any = None, **options: Any) -> Any:  # type: ignore[override]
+    def argmax(self, axis: Operand = None, **options: Any) -> Operand:  # type: ignore[override]
         """That of the first run, for a pivot that all runs share."""
         return runs_of(self)[..., 0].argmax(axis)
 
-    def max(self, axis: int, **options: Any) -> Any:  # type: ignore[override]
+    def max(self, axis: int, **options: Any) -> Operand:  # type: ignore[override]
         """The largest in each run along ``axis``; as a sum, it is that of the first run."""
         at = np.expand_dims(runs_of(self)[..., 0].argmax(axis), axis)
         result = np.take_along_axis(np.asarray(self), at, axis).squeeze(axis)
@@ -274,11 +279,11 @@ class Noisy(np.ndarray[Any, Any]):
         return result.view(Noisy)
 
 
-def _is_noisy(value: Any) -> bool:
+def _is_noisy(value: Operand) -> bool:
     return isinstance(value, (np.ndarray, np.void)) and value.dtype.kind == "V"
 
 
-def noisy(value: Any) -> Noisy:
+def noisy(value: Operand) -> Noisy:
     """Numbers of any kind, alike in every run."""
     if _is_noisy(value):
         return np.asarray(value).view(Noisy)
@@ -286,12 +291,12 @@ def noisy(value: Any) -> Noisy:
     return source.array(np.broadcast_to(values[..., None], (*values.shape, len(source.columns))))
 
 
-def runs_of(value: Any) -> Array:
+def runs_of(value: Operand) -> Array:
     """(..., R); (..., 1) of numbers that are alike in every run."""
     return np.asarray(value)["v"] if _is_noisy(value) else np.asarray(value, float)[..., None]
 
 
-def _history(value: Any) -> tuple[Array, Array, Array]:
+def _history(value: Operand) -> tuple[Array, Array, Array]:
     """Size in the first run, number of terms and norm of every number."""
     size = abs(runs_of(value)[..., 0])
     if not _is_noisy(value):
@@ -300,7 +305,7 @@ def _history(value: Any) -> tuple[Array, Array, Array]:
     return size, terms, np.where(terms > 1, np.asarray(value)["norm"], size)
 
 
-def _add(a: Any, b: Any) -> Noisy:
+def _add(a: Operand, b: Operand) -> Noisy:
     source = _SOURCE.get()
     (size_a, terms_a, norm_a), (size_b, terms_b, norm_b) = _history(a), _history(b)
     runs_a, runs_b = runs_of(a), runs_of(b)
@@ -326,7 +331,7 @@ def _add(a: Any, b: Any) -> Noisy:
     return source.perturbed(result, source.u * sigma)
 
 
-def _agreed(compare: np.ufunc, a: Any, b: Any) -> Array:
+def _agreed(compare: np.ufunc, a: Operand, b: Operand) -> Array:
     runs = compare(runs_of(a), runs_of(b))
     mixed = runs.any(axis=-1) & ~runs.all(axis=-1)
     if mixed.any():
@@ -334,15 +339,15 @@ def _agreed(compare: np.ufunc, a: Any, b: Any) -> Array:
     return np.asarray(runs[..., 0])
 
 
-def _rounded(function: np.ufunc, *inputs: Any) -> Noisy:
+def _rounded(function: np.ufunc, *inputs: Operand) -> Noisy:
     return _SOURCE.get().rounded(function, inputs, SINGLE)
 
 
-def _elementary(function: np.ufunc, a: Any) -> Noisy:
+def _elementary(function: np.ufunc, a: Operand) -> Noisy:
     return _SOURCE.get().elementary(function, a)
 
 
-def _exact(function: np.ufunc, a: Any) -> Noisy:
+def _exact(function: np.ufunc, a: Operand) -> Noisy:
     records = np.asarray(a)
     return _SOURCE.get().array(function(runs_of(a)), records["terms"], records["norm"])
 
@@ -375,7 +380,7 @@ def _count(rows: Array, u: float) -> Array:
 
 
 def _variance(
-    left: Array, right: Array | None, u: float, norms: Array | None = None, inner: Any = 1
+    left: Array, right: Array | None, u: float, norms: Array | None = None, inner: Operand = 1
 ) -> tuple[Array, Array]:
     """V, for a product with Q added, in units of u^2 / 3, and Q: of ``left @ right``, (M, K) and
     (K, N), or of the rows' sums (M,), whose terms may be sums of ``inner`` (M,) terms with the
@@ -412,7 +417,7 @@ def _by_run(runs: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(runs, -1, 0))
 
 
-def _product(a: Any, b: Any) -> Noisy:
+def _product(a: Operand, b: Operand) -> Noisy:
     source = _SOURCE.get()
     source.tick()
     left, right = (runs_of(source.factor(x)) for x in (a, b))
@@ -473,7 +478,7 @@ def _sum(a: Array) -> Noisy:
     return source.perturbed(result, sigma)
 
 
-_OPERATIONS: dict[np.ufunc, Callable[..., Any]] = {
+_OPERATIONS: dict[np.ufunc, Callable[..., Operand]] = {
     np.add: _add,
     np.matmul: _product,
     **{

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -38,6 +38,8 @@ __all__ = [
     "style",
 ]
 
+Canvas: TypeAlias = Any
+"""A figure or axes of Matplotlib's, which is an optional package."""
 LINES = [
     ("black", "-", "o"),
     ("tab:blue", "--", "s"),
@@ -85,7 +87,7 @@ class Explanation:
     source: str
     text: str
     tables: Sequence[Table]
-    draw: Callable[[Any], None]
+    draw: Callable[[Canvas], None]
     height: float = 3.2
 
     def __str__(self) -> str:
@@ -158,7 +160,7 @@ def positive(values: Array, above: float = 0) -> Array:
     return np.where(values > above, values, np.nan)
 
 
-def legend_below(figure: Any, ax: Any) -> None:
+def legend_below(figure: Canvas, ax: Canvas) -> None:
     """The legend of one panel for all of a figure, below them."""
     figure.legend(
         *ax.get_legend_handles_labels(),
@@ -169,7 +171,7 @@ def legend_below(figure: Any, ax: Any) -> None:
     )
 
 
-def draw_schur(ax: Any, T: Array) -> None:
+def draw_schur(ax: Canvas, T: Array) -> None:
     """The sizes of a Schur form's entries, the eigenvalues on the diagonal; white is below 1e-3."""
     with np.errstate(divide="ignore"):
         image = ax.imshow(

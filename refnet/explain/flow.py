@@ -19,6 +19,7 @@ from refnet.explain.base import (
     LEGEND,
     POINTS,
     THEORY,
+    Canvas,
     Explanation,
     Table,
     label_of,
@@ -46,7 +47,7 @@ def explain_gradient_flow(
     spectra, exponents = _exponents(size, x, rng)
     gains, bounds = _bounds(size, x, rng)
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Canvas) -> None:
         upper, lower = figure.subfigures(2, 1, height_ratios=(1, 1.1))
         _draw_maps(upper, maps, updates)
         axes = lower.subplots(1, 3)
@@ -144,7 +145,7 @@ def _label(margin: str) -> str:
     return "no margin" if margin == "none" else f"margin {margin}"
 
 
-def _draw_maps(figure: Any, maps: Pairs, updates: int) -> None:
+def _draw_maps(figure: Canvas, maps: Pairs, updates: int) -> None:
     logs = [np.log10(np.maximum(norms.T / norms[:, -1], 1e-30)) for norms, _ in maps.values()]
     limit = max(0.1, *(float(abs(log).max()) for log in logs))
     axes = figure.subplots(1, len(maps), sharey=True)
@@ -164,7 +165,7 @@ def _draw_maps(figure: Any, maps: Pairs, updates: int) -> None:
     figure.colorbar(image, ax=axes, label="log10 ||dL/dh_t|| / ||dL/dh_T||")
 
 
-def _draw_singular(ax: Any, maps: Pairs, updates: int) -> None:
+def _draw_singular(ax: Canvas, maps: Pairs, updates: int) -> None:
     for i, (margin, (_, values)) in enumerate(maps.items()):
         at = np.linspace(0, updates, len(values), endpoint=False)
         ax.plot(at, values.max(axis=1), label=_label(margin), **style(i))
@@ -174,7 +175,7 @@ def _draw_singular(ax: Any, maps: Pairs, updates: int) -> None:
     ax.set(title="largest and smallest\nsingular value s of W", xlabel="update", ylabel="s")
 
 
-def _draw_gains(ax: Any, gains: Pairs) -> None:
+def _draw_gains(ax: Canvas, gains: Pairs) -> None:
     for i, (gain, (eta, measured)) in enumerate(gains.items()):
         t = np.arange(1, len(eta) + 1)
         ax.plot(t, eta[:, 0], **THEORY, label=None if i else "bound by eq. 5")
@@ -184,7 +185,7 @@ def _draw_gains(ax: Any, gains: Pairs) -> None:
     )
 
 
-def _draw_exponents(ax: Any, spectra: Pairs, T: int) -> None:
+def _draw_exponents(ax: Canvas, spectra: Pairs, T: int) -> None:
     for i, (cell, (values, spectrum)) in enumerate(spectra.items()):
         place = np.linspace(0, 1, len(values))
         ax.plot(place, values, label=cell, **style(i))
@@ -228,7 +229,7 @@ def explain_spectra(size: int = 50, seed: int = 0, matrix: str | None = None) ->
         s, radius = singular_values(W), abs(boundaries[name]).max()
         rows.append([name, spectral_radius(W), radius, s.largest, s.smallest, henrici(W)])
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Canvas) -> None:
         upper, lower = figure.subfigures(2, 1, height_ratios=(1.25, 1))
         axes, below = (np.atleast_1d(part.subplots(1, len(matrices))) for part in (upper, lower))
         for name, ax, ranks in zip(matrices, axes, below):
@@ -267,7 +268,7 @@ def explain_spectra(size: int = 50, seed: int = 0, matrix: str | None = None) ->
     )
 
 
-def _draw_plane(ax: Any, W: Array, boundary: Array) -> None:
+def _draw_plane(ax: Canvas, W: Array, boundary: Array) -> None:
     reach = 1.15 * max(1.0, float(abs(boundary).max()))
     line = np.linspace(-reach, reach, 41)
     levels = ax.contour(
@@ -288,7 +289,7 @@ def _draw_plane(ax: Any, W: Array, boundary: Array) -> None:
     ax.set(aspect="equal", xlabel="real part")
 
 
-def _draw_ranks(ax: Any, name: str, W: Array) -> None:
+def _draw_ranks(ax: Canvas, name: str, W: Array) -> None:
     s = np.linalg.svd(W, compute_uv=False)
     order = np.arange(1, len(s) + 1)
     ax.plot(order, s, "ko", markersize=2.5, label="measured")

@@ -1,12 +1,10 @@
 """Steps on the Stiefel manifold: order, descent, drift, and the margin."""
 
-from typing import Any
-
 import numpy as np
 
 from refnet.analysis.geometry import defect_over_steps, descents, margin_steps, retraction_errors
 from refnet.batch import Array
-from refnet.explain.base import LEGEND, THEORY, Explanation, Table, style
+from refnet.explain.base import LEGEND, THEORY, Canvas, Explanation, Table, style
 from refnet.matrices.stiefel import METRICS
 from refnet.matrices.transitions.svd import SVD
 
@@ -40,7 +38,7 @@ def explain(
         ),
     ]
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Canvas) -> None:
         (order, walk), (spectrum, step) = figure.subplots(2, 2)
         _draw_orders(order, square)
         _draw_drift(walk, drift)
@@ -130,7 +128,7 @@ def _drift(size: int, steps: int, rng: np.random.Generator) -> tuple[Drift, Tabl
     )
 
 
-def _draw_orders(ax: Any, square: dict[str, Array]) -> None:
+def _draw_orders(ax: Canvas, square: dict[str, Array]) -> None:
     for i, (name, errors) in enumerate(square.items()):
         label = f"{name}: order {_order(errors):.2f}"
         ax.loglog(RATES, errors, label=label, **style(i, len(RATES)))
@@ -145,7 +143,7 @@ def _draw_orders(ax: Any, square: dict[str, Array]) -> None:
     )
 
 
-def _draw_drift(ax: Any, drift: Drift) -> None:
+def _draw_drift(ax: Canvas, drift: Drift) -> None:
     for i, ((dtype, guarded), (at, values)) in enumerate(drift.items()):
         label = f"{dtype}{', guarded' if guarded else ''}"
         ax.loglog(at, values, label=label, **style(i, len(at)))
@@ -155,7 +153,7 @@ def _draw_drift(ax: Any, drift: Drift) -> None:
     ax.set(title="defect ||M'M - I|| along a walk", xlabel="steps", ylabel="Frobenius norm")
 
 
-def _draw_spectrum(ax: Any) -> None:
+def _draw_spectrum(ax: Canvas) -> None:
     identity = np.eye(len(RAW))
     for i, m in enumerate((0.1, 1.0, 2.0)):
         s = SVD(margin=m).spectrum({"U": identity, "V": identity, "p": RAW})

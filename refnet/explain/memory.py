@@ -17,6 +17,7 @@ from refnet.analysis.spectra import henrici, schur_form, singular_values, spectr
 from refnet.batch import Array
 from refnet.explain.base import (
     POINTS,
+    Canvas,
     Explanation,
     Table,
     label_of,
@@ -75,7 +76,7 @@ def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explana
         _checks(size, rng),
     ]
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Canvas) -> None:
         upper, lower = figure.subfigures(2, 1, height_ratios=(1.7, 1))
         panels = upper.subplots(1, 2)
         _draw_curves(panels, curves)
@@ -128,7 +129,7 @@ def _checks(size: int, rng: np.random.Generator) -> Table:
     )
 
 
-def _draw_curves(panels: Any, curves: dict[str, Curve]) -> None:
+def _draw_curves(panels: Canvas, curves: dict[str, Curve]) -> None:
     left, right = panels
     for i, (name, curve) in enumerate(curves.items()):
         noise = f", noise of {curve.horizon} steps" if curve.horizon else ""
@@ -140,7 +141,7 @@ def _draw_curves(panels: Any, curves: dict[str, Curve]) -> None:
         ax.set(yscale="log", ylim=(1e-4, 2), xlabel="steps since the input, k")
 
 
-def _draw_closed(panels: Any, size: int) -> None:
+def _draw_closed(panels: Canvas, size: int) -> None:
     """W^k W^k' is gain^2k on the chain's H - k last units, and .81^k I."""
     k = np.arange(size)
     chain, orthogonal = 1.02 ** (2 * k), 0.81**k
@@ -158,7 +159,7 @@ def _draw_closed(panels: Any, size: int) -> None:
             ax.plot(k[shown], values[shown], **points)
 
 
-def _draw_schur(figure: Any, curves: dict[str, Curve]) -> None:
+def _draw_schur(figure: Canvas, curves: dict[str, Curve]) -> None:
     axes = np.atleast_1d(figure.subplots(1, len(curves), sharey=True))
     for ax, (name, curve) in zip(axes, curves.items()):
         values, strict, _ = schur_form(curve.W)

@@ -12,6 +12,7 @@ from refnet.explain.base import (
     LEGEND,
     LINES,
     THEORY,
+    Canvas,
     Explanation,
     Table,
     label_of,
@@ -57,7 +58,7 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
         ),
     ]
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Canvas) -> None:
         axes, (errors, products) = figure.subplots(2, 2)
         radii = {name: spectral_radius(W) for name, W in matrices.items()}
         _draw_norms(axes[0], norms, radii, 64, (1e-6, 1e3))
@@ -115,7 +116,7 @@ def _rotation() -> Table:
 
 
 def _draw_norms(
-    ax: Any,
+    ax: Canvas,
     norms: dict[str, Array],
     radii: dict[str, float],
     last: int,
@@ -128,7 +129,7 @@ def _draw_norms(
     ax.set(yscale="log", ylim=limits, xlabel="power n", title=f"up to n = {last}")
 
 
-def _draw_errors(ax: Any) -> None:
+def _draw_errors(ax: Canvas) -> None:
     n = np.arange(2, 200)
     numbers = [fibonacci(int(k)) for k in n]
     for i, (method, label) in enumerate(
@@ -156,7 +157,7 @@ def _draw_errors(ax: Any) -> None:
     ax.legend(**LEGEND, loc="upper left")
 
 
-def _draw_products(ax: Any, gaps: list[list[Any]]) -> None:
+def _draw_products(ax: Canvas, gaps: list[list[Any]]) -> None:
     sizes, means, errors = np.array(gaps).T
     ax.axhline(0, **THEORY, label="limit of large N")
     ax.errorbar(

@@ -13,7 +13,16 @@ from refnet.analysis.memory import fisher_memory, peak_order
 from refnet.analysis.spectra import henrici, schur_form, singular_values, spectral_radius
 from refnet.batch import Array, Batch, last_steps
 from refnet.cells import CELLS
-from refnet.explain.base import LINES, Explanation, Table, draw_schur, label_of, positive, style
+from refnet.explain.base import (
+    LINES,
+    Canvas,
+    Explanation,
+    Table,
+    draw_schur,
+    label_of,
+    positive,
+    style,
+)
 from refnet.matrices.orthogonality import defect
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -30,7 +39,7 @@ WATCHED = (
 )
 """What a watched run has of each matrix: part, key, the column of unwatched runs, title."""
 
-Panel = Callable[[Any], None]
+Panel = Callable[[Canvas], None]
 
 MOST = 6
 """Matrices in one panel."""
@@ -89,7 +98,7 @@ def analyse(folder: Path | str) -> Explanation:
             _add_flow(run, net, batch, tables, panels)
         _add_memory(run, net, batch, tables, panels)
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Canvas) -> None:
         axes = figure.subplots(-(-len(panels) // COLUMNS), COLUMNS).ravel()
         for ax, panel in zip(axes, panels):
             panel(ax)
@@ -195,7 +204,7 @@ def _add_memory(
         panels.append(partial(_draw_profile, profile))
 
 
-def _draw_norms(flow: Array, bound: Array | None, ax: Any) -> None:
+def _draw_norms(flow: Array, bound: Array | None, ax: Canvas) -> None:
     t = np.arange(len(flow))
     ax.plot(t, positive(flow), label="measured", **style(0))
     if bound is not None:
@@ -206,7 +215,7 @@ def _draw_norms(flow: Array, bound: Array | None, ax: Any) -> None:
     ax.set(title="||dL/dh_t||, last step's loss", xlabel="time step t")
 
 
-def _draw_flow(rows: list[dict[str, Any]], ax: Any) -> None:
+def _draw_flow(rows: list[dict[str, Any]], ax: Canvas) -> None:
     """||dL/dh_t|| over time steps and iterations, as Vorontsov et al. draw it (Figure 2)."""
     norms = np.array([row["watch"]["flow"] for row in rows]).T
     logs = np.log10(np.maximum(norms, 1e-30) / np.maximum(norms[-1], 1e-30))
@@ -222,7 +231,7 @@ def _draw_flow(rows: list[dict[str, Any]], ax: Any) -> None:
     ax.figure.colorbar(image, ax=ax)
 
 
-def _draw_memory(slot: str, memory: Array, normal: Array, ax: Any) -> None:
+def _draw_memory(slot: str, memory: Array, normal: Array, ax: Canvas) -> None:
     for i, (name, J) in enumerate(((slot, memory), ("normal, same eigenvalues", normal))):
         ax.plot(np.arange(len(J)), positive(J, 1e-12), label=name, **style(i, len(J)))
     _scaled(ax, np.append(memory, normal))
@@ -230,25 +239,25 @@ def _draw_memory(slot: str, memory: Array, normal: Array, ax: Any) -> None:
     _legend(ax, 2)
 
 
-def _draw_schur(slot: str, T: Array, ax: Any) -> None:
+def _draw_schur(slot: str, T: Array, ax: Canvas) -> None:
     draw_schur(ax, T)
     ax.set_title(f"log10 |Schur form|, {slot}")
 
 
-def _draw_profile(profile: Array, ax: Any) -> None:
+def _draw_profile(profile: Array, ax: Canvas) -> None:
     widest = len(profile) // 2
     ax.axvline(0, color="lightgrey", linewidth=0.8)
     ax.plot(np.arange(-widest, widest + 1), profile, **style(0, len(profile)))
     ax.set(title="weight by peak order", xlabel="places from feeding unit")
 
 
-def _draw_progress(run: Loaded, ax: Any) -> None:
+def _draw_progress(run: Loaded, ax: Canvas) -> None:
     x = finite([row["iteration"] for row in run.rows])
     ax.plot(x, finite([row.get(run.task.metric) for row in run.rows]), **style(0, len(x)))
     ax.set(title=run.task.metric.replace("_", " "), xlabel="iteration")
 
 
-def _draw_singular(run: Loaded, ax: Any) -> None:
+def _draw_singular(run: Loaded, ax: Canvas) -> None:
     """Singular values of the hidden matrices of a watched run."""
     x = finite([row["iteration"] for row in run.rows])
     watched = [row.get("watch", {}).get("matrices", {}) for row in run.rows]
@@ -263,7 +272,7 @@ def _draw_singular(run: Loaded, ax: Any) -> None:
     _legend(ax, 2)
 
 
-def _draw_watched(run: Loaded, part: str, key: str, column: str, title: str, ax: Any) -> None:
+def _draw_watched(run: Loaded, part: str, key: str, column: str, title: str, ax: Canvas) -> None:
     """A number of each matrix over training if the run was watched; else the largest."""
     x = finite([row["iteration"] for row in run.rows])
     watched = [row.get("watch", {}).get(part, {}) for row in run.rows]
@@ -288,7 +297,7 @@ def _of(title: str, count: int) -> str:
     return title if count <= MOST else f"{title} ({MOST} of {count})"
 
 
-def _legend(ax: Any, count: int) -> None:
+def _legend(ax: Canvas, count: int) -> None:
     """Below the panel, whose curves it would cover."""
     if count > 1:
         ax.legend(
@@ -296,7 +305,7 @@ def _legend(ax: Any, count: int) -> None:
         )
 
 
-def _scaled(ax: Any, values: Array) -> None:
+def _scaled(ax: Canvas, values: Array) -> None:
     """A logarithmic axis for positive values that span more than a factor of 30."""
     shown = values[np.isfinite(values) & (values > 0)]
     if shown.size and shown.max() > 30 * shown.min():
@@ -305,7 +314,7 @@ def _scaled(ax: Any, values: Array) -> None:
         ax.ticklabel_format(axis="y", useOffset=False, scilimits=(-3, 4))
 
 
-def _draw_values(run: Loaded, ax: Any) -> None:
+def _draw_values(run: Loaded, ax: Canvas) -> None:
     matrices = run.experiment.matrices_of(run.best_params, run.experiment.hidden)
     hidden = {name: W for name, W in matrices.items() if W.shape[0] == W.shape[1]}
     for i, (name, W) in enumerate(list(hidden.items())[:MOST]):
@@ -346,7 +355,7 @@ def compare(folders: Sequence[Path | str]) -> Explanation:
         for name, run in zip(names, runs)
     ]
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Canvas) -> None:
         if len(runs) > len(LINES):
             raise ValueError(
                 f"{len(runs)} runs are more than a figure tells apart; name at most {len(LINES)}"

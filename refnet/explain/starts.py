@@ -15,7 +15,16 @@ from refnet.analysis.orthogonalization import (
 )
 from refnet.analysis.variance import predicted_variances, simulated_variances
 from refnet.batch import Array
-from refnet.explain.base import LEGEND, POINTS, THEORY, Explanation, Table, legend_below, style
+from refnet.explain.base import (
+    LEGEND,
+    POINTS,
+    THEORY,
+    Canvas,
+    Explanation,
+    Table,
+    legend_below,
+    style,
+)
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import defect, orthogonalize
@@ -69,7 +78,7 @@ def explain_variance(
         for k, (field, words) in enumerate(FIELDS.items())
     ]
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Canvas) -> None:
         panels = figure.subplots(1, 3)
         for ax, field in zip(panels, FIELDS):
             _draw_variances(ax, field, nets, depth)
@@ -123,7 +132,7 @@ def explain_orthogonalization(
         _haar(rng),
     ]
 
-    def draw(figure: Any) -> None:
+    def draw(figure: Canvas) -> None:
         *histograms, values, steps = figure.subplots(2, 2).ravel()
         for ax, name in zip(histograms, samples):
             _draw_defects(ax, name, *samples[name])
@@ -199,7 +208,7 @@ def _haar(rng: np.random.Generator) -> Table:
     )
 
 
-def _draw_values(ax: Any) -> None:
+def _draw_values(ax: Canvas) -> None:
     s, starts = np.linspace(0, 2.6, 261), np.linspace(0.1, 2.1, 11)
     for i, steps in enumerate((1, 3, 20)):
         ends = s
@@ -219,7 +228,7 @@ def _draw_values(ax: Any) -> None:
     )
 
 
-def _draw_variances(ax: Any, field: str, nets: dict[str, tuple[Any, ...]], depth: int) -> None:
+def _draw_variances(ax: Canvas, field: str, nets: dict[str, tuple[Any, ...]], depth: int) -> None:
     layers = range(1, depth + 2)
     for i, (name, (measured, _, mean, linear)) in enumerate(nets.items()):
         points, line = {**style(i, len(layers)), "linestyle": "none"}, style(i)
@@ -231,7 +240,9 @@ def _draw_variances(ax: Any, field: str, nets: dict[str, tuple[Any, ...]], depth
     ax.set_xticks(range(1, depth + 2, max(1, depth // 5)))
 
 
-def _draw_defects(ax: Any, name: str, sample: Array, true: DefectMoments, printed: float) -> None:
+def _draw_defects(
+    ax: Canvas, name: str, sample: Array, true: DefectMoments, printed: float
+) -> None:
     ax.hist(sample, bins=40, density=True, color="lightgrey", label=f"{len(sample)} draws")
     x = np.linspace(sample.min(), sample.max(), 200)
     density = np.exp(-((x - true.mean) ** 2) / 2 / true.variance)

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 
 __all__ = ["LAYERS", "as_function", "gradients", "layer_results", "results", "step", "use_device"]
+
+Jax: TypeAlias = Any
+"""An array of JAX's, a tree of them, or a module of Flax, Equinox or Keras: optional packages."""
 
 
 def _jax() -> ModuleType:
@@ -53,7 +56,7 @@ def use_device(name: str) -> str:
 
 
 def gradients(
-    loss: Callable[[Any, Any, Any], Any], params: Params, batch: Batch, jit: bool = True
+    loss: Callable[[Jax, Jax, Jax], Jax], params: Params, batch: Batch, jit: bool = True
 ) -> Params:
     """The loss and its gradients in every parameter and x, by ``jax.value_and_grad``.
 
@@ -70,7 +73,7 @@ def gradients(
         return {**arrays, **{f"d{name}": np.asarray(grad) for name, grad in dp.items()}}
 
 
-def step(cell: str, activation: str, H: int) -> Callable[..., Any]:
+def step(cell: str, activation: str, H: int) -> Callable[..., Jax]:
     """One step of a cell as a JAX user would write it; the carry is h, or (h, c)."""
     jax = _jax()
     s = jax.nn.sigmoid
@@ -84,16 +87,16 @@ def step(cell: str, activation: str, H: int) -> Callable[..., Any]:
         "leaky_relu": jax.nn.leaky_relu,
     }[activation]
 
-    def rnn(p: Any, h: Any, z: Any) -> Any:
+    def rnn(p: Jax, h: Jax, z: Jax) -> Jax:
         return f(z + h @ p["Whh"].T)
 
-    def lstm(p: Any, carry: Any, z: Any) -> Any:
+    def lstm(p: Jax, carry: Jax, z: Jax) -> Jax:
         h, c = carry
         i, g, k, o = jax.numpy.split(z + h @ p["Whh"].T, 4, axis=1)
         c = s(g) * c + s(i) * f(k)
         return s(o) * f(c), c
 
-    def gru(p: Any, h: Any, z: Any) -> Any:
+    def gru(p: Jax, h: Jax, z: Jax) -> Jax:
         u = h @ p["Whh"].T
         r, k = s(z[:, :H] + u[:, :H]), s(z[:, H : 2 * H] + u[:, H : 2 * H])
         n = f(z[:, 2 * H :] + r * (u[:, 2 * H :] + p["bhn"]))
@@ -102,7 +105,7 @@ def step(cell: str, activation: str, H: int) -> Callable[..., Any]:
     return {"rnn": rnn, "lstm": lstm, "gru": gru}[cell]
 
 
-def _loss(net: RecurrentNet, outputs: Any, y: Any, mask: Array | None = None) -> Any:
+def _loss(net: RecurrentNet, outputs: Jax, y: Jax, mask: Array | None = None) -> Jax:
     jax = _jax()
     if net.loss == "cross_entropy":
         each = -jax.numpy.take_along_axis(jax.nn.log_softmax(outputs), y[..., None], -1)[..., 0]
@@ -114,7 +117,7 @@ def _loss(net: RecurrentNet, outputs: Any, y: Any, mask: Array | None = None) ->
     return total / divisors[net.reduction]
 
 
-def scan_loss(net: RecurrentNet) -> Callable[[Any, Any, Any], Any]:
+def scan_loss(net: RecurrentNet) -> Callable[[Jax, Jax, Jax], Jax]:
     """The net's loss written for JAX with ``jax.lax.scan``."""
     jax = _jax()
     if net.cell not in ("rnn", "lstm", "gru") or net.transition is not None or net.gain != 1:
@@ -124,11 +127,11 @@ def scan_loss(net: RecurrentNet) -> Callable[[Any, Any, Any], Any]:
         )
     advance = step(net.cell, net.activation.name, net.hidden)
 
-    def loss(p: Any, x: Any, y: Any) -> Any:
+    def loss(p: Jax, x: Jax, y: Jax) -> Jax:
         z = x @ p["Wxh"].T + p["bh"]
         h0 = jax.numpy.zeros((x.shape[1], net.hidden), x.dtype)
 
-        def body(carry: Any, at: Any) -> Any:
+        def body(carry: Jax, at: Jax) -> Jax:
             new = advance(p, carry, at)
             return new, new[0] if net.cell == "lstm" else new
 
@@ -143,30 +146,30 @@ def results(net: RecurrentNet, params: Params, batch: Batch) -> Params:
     return gradients(scan_loss(net), params, batch)
 
 
-def as_function(net: Net) -> Callable[[Any, Any], Any]:
+def as_function(net: Net) -> Callable[[Jax, Jax], Jax]:
     """refnet's net as a JAX function: ``f(params, x) -> outputs``, with its own backward.
 
     Works under jit and grad (reverse mode, once), by callbacks to the CPU.
     """
     jax = _jax()
 
-    def run(params: Any, x: Any) -> Any:
+    def run(params: Jax, x: Jax) -> Jax:
         return net.forward({k: np.asarray(v) for k, v in params.items()}, np.asarray(x))[0]
 
-    def pull(params: Any, x: Any, doutputs: Any) -> Any:
+    def pull(params: Jax, x: Jax, doutputs: Jax) -> Jax:
         p = {name: np.asarray(value) for name, value in params.items()}
         _, tape = net.forward(p, np.asarray(x))
         grads = net.backward(p, tape, np.asarray(doutputs))
         return {name: grads[name] for name in p}, grads["x"]
 
-    def call(params: Any, x: Any) -> Any:
+    def call(params: Jax, x: Jax) -> Jax:
         C = net.outputs if isinstance(net, RecurrentNet) else net.widths[-1]
         every = isinstance(net, RecurrentNet) and net.readout != "last"
         lead = x.shape[:2] if every else x.shape[-2:-1]
         shape = jax.ShapeDtypeStruct((*lead, C), x.dtype)
         return jax.pure_callback(run, shape, params, x)
 
-    def backward(residuals: Any, doutputs: Any) -> Any:
+    def backward(residuals: Jax, doutputs: Jax) -> Jax:
         like = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), residuals)
         return jax.pure_callback(pull, like, *residuals, doutputs)
 
@@ -175,14 +178,14 @@ def as_function(net: Net) -> Callable[[Any, Any], Any]:
     return function  # type: ignore[no-any-return]
 
 
-CellParams = dict[str, dict[str, Any]]
+CellParams = dict[str, dict[str, Jax]]
 """The parameters of a layer's cells, by the names of a net of one layer, with h0 always."""
-Run = Callable[[RecurrentNet, CellParams, Any, Array | None, str], tuple[Any, list[Any]]]
+Run = Callable[[RecurrentNet, CellParams, Jax, Array | None, str], tuple[Jax, list[Jax]]]
 """A layer: x (T, B, D), the lengths (B,) if they differ and the variant to the states (T, B, N),
 each direction's side by side, and every direction's last state."""
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> Jax:
     try:
         return import_module(name)
     except ImportError:
@@ -191,8 +194,8 @@ def _module(name: str) -> Any:
 
 
 def _flax(
-    net: RecurrentNet, cells: CellParams, x: Any, lengths: Array | None, variant: str
-) -> tuple[Any, list[Any]]:
+    net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
+) -> tuple[Jax, list[Jax]]:
     nnx, H = _module("flax.nnx"), net.hidden
     kind = {
         "rnn": nnx.SimpleCell,
@@ -234,8 +237,8 @@ def _flax(
 
 
 def _equinox(
-    net: RecurrentNet, cells: CellParams, x: Any, lengths: Array | None, variant: str
-) -> tuple[Any, list[Any]]:
+    net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
+) -> tuple[Jax, list[Jax]]:
     jax, eqx = _jax(), _module("equinox")
     (p,) = cells.values()
     lstm = net.cell == "lstm"
@@ -252,7 +255,7 @@ def _equinox(
         lambda c: [getattr(c, name) for name in weights], cell, list(weights.values())
     )
 
-    def step(carry: Any, at: Any) -> Any:
+    def step(carry: Jax, at: Jax) -> Jax:
         new = jax.vmap(cell)(at, carry)
         return new, new[0] if lstm else new
 
@@ -261,8 +264,8 @@ def _equinox(
 
 
 def _keras(
-    net: RecurrentNet, cells: CellParams, x: Any, lengths: Array | None, variant: str
-) -> tuple[Any, list[Any]]:
+    net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
+) -> tuple[Jax, list[Jax]]:
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when Keras is first imported
     keras = _module("keras")
     if keras.backend.backend() != "jax":
@@ -307,7 +310,7 @@ def _keras(
     return h.swapaxes(0, 1), ends[::2] if net.cell == "lstm" else ends
 
 
-def _keras_weights(net: RecurrentNet, p: dict[str, Any], variant: str) -> list[Any]:
+def _keras_weights(net: RecurrentNet, p: dict[str, Jax], variant: str) -> list[Jax]:
     """kernel, recurrent_kernel and bias; of a GRU that resets after the product two biases."""
     jnp, H = _jax().numpy, net.hidden
     if net.cell in ("gru", "gru_before"):
@@ -340,7 +343,7 @@ def layer_results(
         lengths = None if batch.mask is None else last_steps(batch.mask)
         starts = initial_states(net, params, batch.x)
 
-        def loss(p: Any, x: Any) -> Any:
+        def loss(p: Jax, x: Jax) -> Jax:
             for layer in net.cells:
                 cell = next(iter(layer.values()))
                 cells = {suffix: net.of(p, suffix) for suffix in layer}

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,9 @@ __all__ = [
     "to_onnx",
     "views",
 ]
+
+Proto: TypeAlias = Any
+"""A message of ONNX's: a model, a node or a tensor; the package is optional."""
 
 ORDER = {"rnn": (0,), "lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "gru_before": (1, 0, 2)}
 """The gates as ONNX stacks them."""
@@ -118,7 +121,7 @@ def from_onnx(net: RecurrentNet, weights: Params) -> Params:
     return {**params, "bh": exact_sum(first, second)}
 
 
-def model(net: RecurrentNet, params: Params, dtype: Any = np.float32) -> Any:
+def model(net: RecurrentNet, params: Params, dtype: Proto = np.float32) -> Proto:
     """A one-node ONNX model: X (T, B, D) to Y (T, 1, B, H).
 
     Raises ValueError for a net that it would not express.
@@ -129,7 +132,7 @@ def model(net: RecurrentNet, params: Params, dtype: Any = np.float32) -> Any:
 
 def node_model(
     net: RecurrentNet, weights: Params, outputs: list[str], options: dict[str, Any]
-) -> Any:
+) -> Proto:
     """The ONNX model of one node, of whose inputs all but X are constant."""
     onnx = _onnx()
     if net.transition is not None or net.gain != 1:
@@ -174,7 +177,7 @@ def node_model(
     return proto
 
 
-def read(path: Path) -> tuple[Any, RecurrentNet, Params]:
+def read(path: Path) -> tuple[Proto, RecurrentNet, Params]:
     """The model in a file, checked for being a valid one; its recurrent layer and its weights.
 
     No other file is read. Raises FileError for anything else than a model that ``load`` takes.
@@ -192,7 +195,7 @@ def read(path: Path) -> tuple[Any, RecurrentNet, Params]:
         return (proto, *load(proto))
 
 
-def load(proto: Any) -> tuple[RecurrentNet, Params]:
+def load(proto: Proto) -> tuple[RecurrentNet, Params]:
     """The cell and its weights from a model whose graph holds one RNN, LSTM or GRU.
 
     The read-out is not part of it: Why is zero, with one output. Raises ValueError for what
@@ -240,7 +243,7 @@ def load(proto: Any) -> tuple[RecurrentNet, Params]:
     return net, {**params, "Why": np.zeros((1, net.hidden), W.dtype), "by": np.zeros(1, W.dtype)}
 
 
-def _whole(proto: Any) -> None:
+def _whole(proto: Proto) -> None:
     onnx = _onnx()
     for entry in proto.graph.initializer:
         if entry.data_location == onnx.TensorProto.EXTERNAL:
@@ -255,7 +258,7 @@ def _activations(cell: str, act: Act, gate: Act) -> list[Act]:
     return {"RNN": [act], "LSTM": [gate, act, act], "GRU": [gate, act]}[OPERATORS[cell]]
 
 
-def _constant(proto: Any, name: str) -> Array:
+def _constant(proto: Proto, name: str) -> Array:
     """An initializer of the graph, which its own file holds."""
     onnx = _onnx()
     values = [entry for entry in proto.graph.initializer if entry.name == name]
@@ -271,7 +274,7 @@ def _constant(proto: Any, name: str) -> Array:
     return value
 
 
-def _node(proto: Any) -> Any:
+def _node(proto: Proto) -> Proto:
     nodes = [
         node
         for node in proto.graph.node
@@ -287,7 +290,7 @@ def _node(proto: Any) -> Any:
     return nodes[0]
 
 
-def _alone(proto: Any) -> Any:
+def _alone(proto: Proto) -> Proto:
     """A model of the recurrent node alone, whose output is the node's Y, all states."""
     onnx = _onnx()
     node = type(_node(proto))()
@@ -308,7 +311,7 @@ def _alone(proto: Any) -> Any:
     )
 
 
-def session_run(proto: Any, names: list[str], feeds: Params, runtime: str) -> list[Array]:
+def session_run(proto: Proto, names: list[str], feeds: Params, runtime: str) -> list[Array]:
     """The named outputs of a model, as a runtime computes them."""
     choice("runtime", runtime, RUNTIMES)
     onnx = _onnx()
@@ -327,7 +330,7 @@ def session_run(proto: Any, names: list[str], feeds: Params, runtime: str) -> li
     return [np.asarray(value) for value in session.run(names, feeds)]
 
 
-def results(proto: Any, x: Array, runtime: str) -> Params:
+def results(proto: Proto, x: Array, runtime: str) -> Params:
     """The states h (T + 1, B, H) that a runtime computes, by refnet's names."""
     proto = _alone(proto)
     h = session_run(proto, ["every_state"], {_node(proto).input[0]: x}, runtime)[0][:, 0]
@@ -362,7 +365,7 @@ class LayerCase:
         return turned(values, self.lengths, "_reverse" if self.direction == "reverse" else suffix)
 
 
-def layer_model(case: LayerCase) -> Any:
+def layer_model(case: LayerCase) -> Proto:
     """The ONNX model of a case."""
     weights = to_onnx(case.net, case.params, case.batch)
     options: dict[str, Any] = {"direction": case.direction}

@@ -15,7 +15,7 @@ Checked by: tests/check/test_adapters.py, tests/check/test_torch_layers.py.
 from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -44,6 +44,9 @@ __all__ = [
     "use_device",
 ]
 
+Torch: TypeAlias = Any
+"""A tensor, module or dtype of PyTorch's, which is an optional package."""
+
 ACTIVATIONS = {
     "tanh": "Tanh",
     "relu": "ReLU",
@@ -64,12 +67,12 @@ def _torch() -> ModuleType:
     return torch  # type: ignore[no-any-return]
 
 
-def _tensor(array: Array) -> Any:
+def _tensor(array: Array) -> Torch:
     """A copy on torch's default device (``torch.set_default_device``)."""
     return _torch().tensor(np.array(array, order="C"))
 
 
-def _array(tensor: Any) -> Array:
+def _array(tensor: Torch) -> Array:
     """On the CPU; bfloat16, which NumPy lacks, as float32."""
     torch, values = _torch(), tensor.detach().cpu()
     return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
@@ -89,14 +92,14 @@ def use_device(name: str) -> str:
     return torch.cuda.get_device_name(name) if name.startswith("cuda") else name
 
 
-def kind_of(dtype: Any) -> Any:
+def kind_of(dtype: Torch) -> Torch:
     """torch's type for an arithmetic of ``refnet.check.arithmetic``; torch sums bfloat16 and
     float16 in float32, and tf32 is a setting of its own for products of float32."""
     name = arithmetic(dtype).name
     return getattr(_torch(), "float32" if name == "tf32" else name.removesuffix("-float32"))
 
 
-def layer_state_dict(net: StackedNet, params: Params, bias: bool = True) -> dict[str, Any]:
+def layer_state_dict(net: StackedNet, params: Params, bias: bool = True) -> dict[str, Torch]:
     """The tensors of torch.nn.RNN, LSTM or GRU; bias_hh is zero unless there is a bhh, and of the
     GRU's n it is bhn."""
     arrays: Params = {}
@@ -112,7 +115,7 @@ def layer_state_dict(net: StackedNet, params: Params, bias: bool = True) -> dict
 
 def state_dict(
     net: RecurrentNet, params: Params, prefix: str = "rnn.", head: str = "head."
-) -> dict[str, Any]:
+) -> dict[str, Torch]:
     """torch.nn.RNN, LSTM or GRU's tensors, and a Linear read-out's under ``head``.
 
     The gates are stacked as in torch. All of bh goes to bias_ih; bias_hh is zero but for the
@@ -127,7 +130,7 @@ def state_dict(
 
 
 def from_state_dict(
-    net: RecurrentNet, state: dict[str, Any], prefix: str = "rnn.", head: str = "head."
+    net: RecurrentNet, state: dict[str, Torch], prefix: str = "rnn.", head: str = "head."
 ) -> Params:
     """The parameters in a state dict; the two biases are added without rounding.
 
@@ -177,11 +180,11 @@ def _refuse(net: RecurrentNet) -> None:
         raise ValueError(f"torch's {net.cell} has no activation {net.activation.name}")
 
 
-def module(net: Net, dtype: Any) -> Any:
+def module(net: Net, dtype: Torch) -> Torch:
     """torch's net: ``rnn`` and ``head``, or a Sequential of Linear layers."""
     nn, kind = _torch().nn, kind_of(dtype)
     if isinstance(net, FeedforwardNet):
-        layers: list[Any] = []
+        layers: list[Torch] = []
         for before, after in zip(net.widths[:-2], net.widths[1:-1]):
             layers += [nn.Linear(before, after), getattr(nn, ACTIVATIONS[net.activation.name])()]
         return nn.Sequential(*layers, nn.Linear(*net.widths[-2:])).to(kind)
@@ -189,7 +192,7 @@ def module(net: Net, dtype: Any) -> Any:
     return nn.ModuleDict({"rnn": _layer(as_stack(net, {})[0]), "head": head}).to(kind)
 
 
-def _layer(net: StackedNet, **options: Any) -> Any:
+def _layer(net: StackedNet, **options: Any) -> Torch:
     """torch.nn.RNN, LSTM or GRU of a net's sizes."""
     _refuse(net)
     plain_net: RecurrentNet = net  # mypy takes the fields of a subclass for what may be assigned
@@ -202,7 +205,7 @@ def _layer(net: StackedNet, **options: Any) -> Any:
     )
 
 
-def _loss(net: Net, outputs: Any, y: Any) -> Any:
+def _loss(net: Net, outputs: Torch, y: Torch) -> Torch:
     functional, how = _torch().nn.functional, net.reduction
     if net.loss == "none":
         return (outputs * y).sum()
@@ -215,7 +218,7 @@ def _loss(net: Net, outputs: Any, y: Any) -> Any:
     return loss / (1 if how == "mean" else flat.shape[-1])
 
 
-def results(net: Net, params: Params, batch: Batch, dtype: Any = None, **how: bool) -> Params:
+def results(net: Net, params: Params, batch: Batch, dtype: Torch = None, **how: bool) -> Params:
     """Loss, outputs and gradients of torch's own layers, by refnet's names, and the states of one
     layer in one direction without a mask.
 
@@ -247,7 +250,9 @@ def results(net: Net, params: Params, batch: Batch, dtype: Any = None, **how: bo
     }
 
 
-def _starts(net: StackedNet, params: Params, x: Array, kind: Any) -> tuple[dict[str, Any], Any]:
+def _starts(
+    net: StackedNet, params: Params, x: Array, kind: Torch
+) -> tuple[dict[str, Torch], Torch]:
     """The initial states by refnet's names, and as torch takes them."""
     tensors = {
         name: _tensor(value).to(kind).requires_grad_()
@@ -264,7 +269,7 @@ def _layer_results(
     net: StackedNet,
     params: Params,
     batch: Batch,
-    x: Any,
+    x: Torch,
     batch_first: bool = False,
     bias: bool = True,
 ) -> Params:
@@ -352,7 +357,7 @@ def orthogonal_results(
 
 
 def gradients(
-    loss: Callable[[dict[str, Any], Any, Any], Any], params: Params, batch: Batch
+    loss: Callable[[dict[str, Torch], Torch, Torch], Torch], params: Params, batch: Batch
 ) -> Params:
     """The loss and its gradients in every parameter and x, by torch's autograd.
 
@@ -371,7 +376,7 @@ def gradients(
     return {"loss": _array(value), **arrays, **({} if x.grad is None else {"dx": _array(x.grad)})}
 
 
-def as_function(net: Net) -> Callable[..., Any]:
+def as_function(net: Net) -> Callable[..., Torch]:
     """refnet's net as a torch function: ``f(x, **params) -> outputs``, with its own backward.
 
     Any torch loss and optimiser may follow; torch differentiates through it once. Tensors are
@@ -381,7 +386,7 @@ def as_function(net: Net) -> Callable[..., Any]:
 
     class Function(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
-        def forward(ctx: Any, names: tuple[str, ...], x: Any, *values: Any) -> Any:
+        def forward(ctx: Torch, names: tuple[str, ...], x: Torch, *values: Torch) -> Torch:
             params = {name: _array(value) for name, value in zip(names, values)}
             outputs, tape = net.forward(params, _array(x))
             ctx.saved = names, params, tape
@@ -389,12 +394,12 @@ def as_function(net: Net) -> Callable[..., Any]:
 
         @staticmethod
         @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-        def backward(ctx: Any, doutputs: Any) -> Any:
+        def backward(ctx: Torch, doutputs: Torch) -> Torch:
             names, params, tape = ctx.saved
             grads = net.backward(params, tape, _array(doutputs))
             return None, _tensor(grads["x"]), *(_tensor(grads[name]) for name in names)
 
-    def function(x: Any, **params: Any) -> Any:
+    def function(x: Torch, **params: Torch) -> Torch:
         return Function.apply(tuple(params), x, *params.values())
 
     return function
