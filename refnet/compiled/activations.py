@@ -16,7 +16,7 @@ from refnet.compiled.annotations import Arg
 from refnet.compiled.elementary import exp, expm1, sigmoid, tanh
 from refnet.compiled.layout import Layout
 from refnet.compiled.vector import cut, number, whole_registers
-from refnet.maths.activations import Activation
+from refnet.maths.activations import ACTIVATIONS, Activation
 
 __all__ = ["Rule", "clamp", "needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
 
@@ -192,7 +192,7 @@ def clamp(da: Arg, limit: Arg, rows: int, width: int, H: int) -> int:
 
 def settings(act: Activation, dtype: Arg) -> tuple[int, Arg]:
     """The code and the constant of an activation, as the kernels take them."""
-    if act.name not in CODES:
+    if act.name not in CODES or act.value is not ACTIVATIONS[act.name].value:
         raise ValueError(
             f"activation {act.name} has no compiled kernel; use backend 'reference' "
             "(--backend reference)"

@@ -33,6 +33,7 @@ from refnet.maths.losses import Loss
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import gaussian, glorot_uniform
 from refnet.matrices.slots import Residuals, Transition, assemble
+from refnet.names import absolute
 from refnet.nets.base import (
     Initializer,
     Named,
@@ -71,7 +72,7 @@ class RecurrentNet:
     What runs:
 
     - ``inputs``, ``hidden``, ``outputs``: D, H and C.
-    - ``cell``: rnn, lstm, gru, gru_before or cifg.
+    - ``cell``: rnn, lstm, gru, gru_before, cifg or one of yours, FILE.py:NAME.
     - ``activation``: an activation or its name.
     - ``gate``: the activation of a gated cell's gates, or its name.
     - ``gain``: a factor on the pre-activation (Vorontsov et al., 3.1.3).
@@ -138,7 +139,8 @@ class RecurrentNet:
     projection: int = 0
 
     def __post_init__(self) -> None:
-        choice("cell", self.cell, tuple(CELLS))
+        object.__setattr__(self, "cell", absolute(self.cell))
+        choice("cell", self.cell, CELLS)
         choice("readout", self.readout, self.READOUTS)
         check_loss(self.loss, self.reduction)
         choice("backend", self.backend, ("reference", "compiled"))
@@ -190,10 +192,12 @@ class RecurrentNet:
 
         Raises ValueError for a cell without a compiled kernel: there is no silent fallback.
         """
-        cells = CELLS
+        cell = CELLS[self.cell]
         if self.backend == "compiled":
-            from refnet.compiled.kernels import KERNELS as cells  # Numba is slow to import
-        if self.cell not in cells:
+            from refnet.compiled.kernels import KERNELS  # Numba is slow to import
+
+            cell = KERNELS.get(self.cell) or getattr(cell, "KERNEL", None)
+        if cell is None:
             raise ValueError(
                 f"cell {self.cell} has no compiled kernel yet; use backend "
                 "'reference' (--backend reference)"
@@ -206,7 +210,7 @@ class RecurrentNet:
             act = clipped(act, self.clip_forward)
             gate = gate and clipped(gate, self.clip_forward)
         keeps = self.checkpoint != "forward" or self.backend == "reference"
-        return Layer(cells[self.cell], act, self.gain, clip, self.checkpoint == "sqrt", gate, keeps)
+        return Layer(cell, act, self.gain, clip, self.checkpoint == "sqrt", gate, keeps)
 
     def with_layers(self, change: Callable[[Layer], Layer]) -> "RecurrentNet":
         """A copy of the net that runs with ``change(layer)`` for a layer (``dataclasses.replace``

@@ -6,9 +6,11 @@ Batch: ``for batch in task.batches(size=20, seed=0)``.
 """
 
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from refnet.arguments import choice, short
+from refnet.names import Table, lacking
 from refnet.tasks.base import Task
 from refnet.tasks.mnist import Images, PermutedPixels, Pixels
 from refnet.tasks.ptb import Characters
@@ -16,20 +18,24 @@ from refnet.tasks.synthetic import Adding, Copy, RandomPermutation, TemporalOrde
 
 __all__ = ["TASKS", "Task", "make_task", "options"]
 
-TASKS: dict[str, type[Any]] = {
-    task.name: task
-    for task in (
-        TemporalOrder,
-        TemporalOrder3Bit,
-        Adding,
-        RandomPermutation,
-        Copy,
-        Images,
-        Pixels,
-        PermutedPixels,
-        Characters,
-    )
-}
+_ENTRIES: tuple[type[Any], ...] = (
+    TemporalOrder,
+    TemporalOrder3Bit,
+    Adding,
+    RandomPermutation,
+    Copy,
+    Images,
+    Pixels,
+    PermutedPixels,
+    Characters,
+)
+NEEDS = (
+    *("name", "inputs", "outputs", "loss", "readout", "splits", "metric", "lower_is_better"),
+    *("criterion", "batch", "evaluation", "score", "metrics", "dtype", "__dataclass_fields__"),
+)
+TASKS: Table[type[Any]] = Table(
+    "task", {task.name: task for task in _ENTRIES}, partial(lacking, needs=NEEDS, base=Task)
+)
 
 
 def __dir__() -> list[str]:

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refnet.arguments import PATH, takes
+from refnet.arguments import FLAG, PATH, takes
 from refnet.batch import Params
 from refnet.nets.gradients import Net
 from refnet.runs import checkpoint
 from refnet.runs.rows import Rows
 from refnet.tasks.base import Task
+from refnet.training.code import admit
 from refnet.training.config import Config, of_run
 from refnet.training.experiment import Experiment, build
 from refnet.training.loop import counted_rows, identity
@@ -47,12 +48,15 @@ class Loaded:
         return self.experiment.task
 
 
-@takes(folder=PATH)
-def load(folder: Path | str) -> Loaded:
+@takes(folder=PATH, trust=FLAG)
+def load(folder: Path | str, trust: bool = False) -> Loaded:
     """The run in ``folder``: net, parameters, task and rows, to look at or to go on with.
 
     Nothing in the folder is changed, and a run that goes on in another process is not disturbed.
-    Raises FileError or CheckpointError, which name the file, for what cannot be read.
+    ``trust``: run the code that the folder names (``FILE.py:NAME``) even if it has changed since
+    the run began, or if you have never trained with that file (``refnet.training.code``).
+    Raises FileError or CheckpointError, which name the file, for what cannot be read, ValueError
+    for code that may not run.
 
     >>> from tempfile import TemporaryDirectory
     >>> from refnet import train
@@ -68,6 +72,7 @@ def load(folder: Path | str) -> Loaded:
     """
     folder = Path(folder)
     config = of_run(folder)
+    admit(vars(config), folder / "config.toml", trust)
     experiment = build(config)
     path = folder / "checkpoint.npz"
     saved = checkpoint.load(path, identity(config))

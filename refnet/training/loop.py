@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from refnet.arguments import FLAG, FUNCTION, PATH, instance, takes
+from refnet.names import short
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_text
 from refnet.runs.folder import Held, create, hold, vacant
 from refnet.runs.rows import Rows, environment, machine
+from refnet.training.code import admit, record as record_code
 from refnet.training.config import Config, to_toml
 from refnet.training.experiment import Experiment, build
 from refnet.training.steps import (
@@ -71,6 +73,7 @@ def train(
         write_text(part / "config.toml", to_toml(config))
         write_text(part / "environment.json", json.dumps(environment(), indent=1) + "\n")
         write_text(part / "rows.jsonl", "")
+        record_code(part, config)
         if pretraining:
             observe("oinit", {"matrices": pretraining})
             write_text(part / "oinit.json", json.dumps(pretraining, indent=1) + "\n")
@@ -95,16 +98,18 @@ def _try(experiment: Experiment, run: Run) -> None:
         step(experiment, run, batch_of(experiment, run))
 
 
-@takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION, draw=FLAG)
+@takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION, draw=FLAG, trust=FLAG)
 def resume(
     config: Config,
     folder: Path | str,
     observe: Observer = lambda kind, facts: None,
     stop: Callable[[], bool] = lambda: False,
     draw: bool = True,
+    trust: bool = False,
 ) -> Summary:
     """Continue the run in ``folder`` from its checkpoint, to the same bits as if it had never
-    stopped. ``config`` may differ from the run's own in ``iterations`` alone.
+    stopped. ``config`` may differ from the run's own in ``iterations`` alone. ``trust``: as for
+    ``refnet.load``; the folder then keeps the code's new digests.
 
     A limit that is no multiple of ``evaluate_every`` has a row of its own, which a run without that
     limit does not have: parameters go on to the same bits, but the next row's mean loss begins
@@ -136,10 +141,12 @@ def resume(
     Checked by: tests/training/test_train.py::test_resuming_gives_the_same_bits,
     tests/training/test_other_machines.py::test_another_machine_stays_within_what_the_row_states.
     """
-    experiment, folder = build(config), Path(folder)
+    folder = Path(folder)
     path = folder / "checkpoint.npz"
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no checkpoint here; start the run again")
+    admit(vars(config), folder / "config.toml", trust)
+    experiment = build(config)
     with hold(folder) as held:
         saved = checkpoint.load(path, identity(config))
         run = Run.from_checkpoint(saved, experiment.optimizer, path)
@@ -183,6 +190,7 @@ def resume(
                 "rounding_until": run.iteration + STEPS,
             }
         write_text(folder / "config.toml", to_toml(config))
+        record_code(folder, config)
         return Session(experiment, run, folder, held, rows, record).finish(observe, stop, draw)
 
 
@@ -204,14 +212,16 @@ def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
 
 def identity(config: Config) -> dict[str, Any]:
     """The settings that decide the bits of every step: all but the number of steps, and the name
-    of the protocol that the others came from.
+    of the protocol that the others came from; of a file's path the last part alone.
 
     >>> "iterations" in identity(Config("copy"))
     False
     """
-    settings = asdict(config)
-    del settings["iterations"], settings["protocol"]
-    return settings
+    return {
+        name: short(value) if isinstance(value, str) else value
+        for name, value in asdict(config).items()
+        if name not in ("iterations", "protocol")
+    }
 
 
 def _save(folder: Path, config: Config, run: Run, rows: Rows, record: dict[str, Any]) -> None:

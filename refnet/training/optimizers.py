@@ -14,6 +14,7 @@ Checked by: tests/training/test_optimizers.py.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 from math import inf
 from typing import Any, ClassVar, NamedTuple
@@ -35,6 +36,7 @@ from refnet.arguments import (
 from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact, join
 from refnet.maths.numeric import Number, clamp, constant, product, sqrt, times
+from refnet.names import Table, lacking
 
 __all__ = [
     "Adam",
@@ -331,13 +333,11 @@ class Adam(Optimizer):
         return times(1 / (1 - beta1**steps), m) / (root + constant(self.eps, g)), (m, r)
 
 
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    "sgd": SGD,
-    "momentum": Momentum,
-    "nesterov": Nesterov,
-    "rmsprop": RMSprop,
-    "adam": Adam,
-}
+OPTIMIZERS: Table[Callable[..., Optimizer]] = Table(
+    "optimizer",
+    {"sgd": SGD, "momentum": Momentum, "nesterov": Nesterov, "rmsprop": RMSprop, "adam": Adam},
+    partial(lacking, needs=("init", "step", "rate", "skip", "rates")),
+)
 
 
 @takes(rate=real("[0, inf)"), form=optional(instance(str, "a name such as 'torch'")))

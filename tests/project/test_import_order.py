@@ -16,6 +16,7 @@ ORDER = (
     "batch",
     "process",
     "arguments",
+    "names",
     "specs",
     "maths",
     "runs",
