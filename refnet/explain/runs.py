@@ -27,7 +27,7 @@ from refnet.matrices.orthogonality import defect
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.runs.rows import finite
-from refnet.training.load import Loaded, load
+from refnet.training.load import Loaded, load_run
 
 __all__ = ["analyse", "compare"]
 
@@ -83,7 +83,7 @@ def _first(run: Loaded) -> Batch:
 
 def analyse(folder: Path | str) -> Explanation:
     """The matrices, gradient flow, exponents, memory and peak order of a trained run."""
-    run = load(folder)
+    run = load_run(Path(folder))
     tables, net = [_matrices(run)], run.net
     watched = any("watch" in row for row in run.rows)
     panels: list[Panel] = [
@@ -339,7 +339,7 @@ def _draw_values(run: Loaded, ax: Canvas) -> None:
 
 def compare(folders: Sequence[Path | str]) -> Explanation:
     """Runs side by side: where their settings differ, their best results, their curves overlaid."""
-    runs = [load(folder) for folder in folders]
+    runs = [load_run(Path(folder)) for folder in folders]
     tasks = {run.task.name for run in runs}
     if len(tasks) > 1:
         raise ValueError(f"the runs are of {' and '.join(sorted(tasks))}; name runs of one task")

@@ -13,9 +13,10 @@ from refnet.tasks.base import Task
 from refnet.training.config import Config, of_run
 from refnet.training.experiment import Experiment, build
 from refnet.training.loop import counted_rows, identity
+from refnet.training.saved import SavedNet, load_net
 from refnet.training.steps import Run
 
-__all__ = ["Loaded", "load"]
+__all__ = ["Loaded", "load", "load_run"]
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,9 @@ class Loaded:
 
 
 @takes(folder=PATH)
-def load(folder: Path | str) -> Loaded:
-    """The run in ``folder``: net, parameters, task and rows, to look at or to go on with.
+def load(folder: Path | str) -> Loaded | SavedNet:
+    """The run in ``folder``: net, parameters, task and rows, to look at or to go on with. Or the
+    net and the parameters in a file that ``refnet.save`` wrote.
 
     Nothing in the folder is changed, and a run that goes on in another process is not disturbed.
     Raises FileError or CheckpointError, which name the file, for what cannot be read.
@@ -67,6 +69,18 @@ def load(folder: Path | str) -> Loaded:
     Checked by: tests/training/test_loaded_runs.py::test_load.
     """
     folder = Path(folder)
+    if folder.suffix == ".npz" or folder.is_file():
+        return load_net(folder)
+    return load_run(folder)
+
+
+def load_run(folder: Path) -> Loaded:
+    """The run in a folder, as ``load`` gives it.
+
+    >>> load_run(Path("nowhere"))
+    Traceback (most recent call last):
+    ValueError: nowhere is not a run folder (it has no config.toml); list them with: refnet runs
+    """
     config = of_run(folder)
     experiment = build(config)
     path = folder / "checkpoint.npz"

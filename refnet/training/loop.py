@@ -204,13 +204,16 @@ def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
 
 def identity(config: Config) -> dict[str, Any]:
     """The settings that decide the bits of every step: all but the number of steps, and the name
-    of the protocol that the others came from.
+    of the protocol that the others came from. The backend "auto" is "compiled" here: it has the
+    same bits where there are kernels, and "compiled" trains no net without.
 
     >>> "iterations" in identity(Config("copy"))
     False
     """
     settings = asdict(config)
     del settings["iterations"], settings["protocol"]
+    if settings["backend"] == "auto":
+        settings["backend"] = "compiled"
     return settings
 
 
