@@ -201,5 +201,5 @@ def score(
         loss, gradient = np.zeros_like(flat[:, 0]), np.zeros_like(flat)
         scored = losses[name](flat[scores], rows[scores])
         loss[scores], gradient[scores] = (divided(part, divisor) for part in scored)
-    total = np.asanyarray(loss.sum(), outputs.dtype)
+    total = np.asanyarray(np.add.reduce(loss), outputs.dtype)
     return total, gradient.reshape(outputs.shape)
