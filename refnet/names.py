@@ -29,6 +29,7 @@ __all__ = [
     "find",
     "label",
     "lacking",
+    "name_of",
     "reference",
     "short",
     "source",
@@ -178,6 +179,18 @@ def find(text: str) -> Any:
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise ValueError(f"{source(home)} has no {name}{hint}; define it there")
     return getattr(module, name)
+
+
+def name_of(value: type) -> str:
+    """The reference to a class.
+
+    >>> name_of(Table)
+    'refnet.names:Table'
+    """
+    home = value.__module__
+    if home.startswith(f"{__name__}."):
+        home = os.fsdecode(bytes.fromhex(home.rpartition("_")[2]))
+    return f"{home}:{value.__qualname__}"
 
 
 def lacking(value: object, needs: tuple[str, ...], base: type = object) -> list[str]:

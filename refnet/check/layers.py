@@ -169,6 +169,7 @@ def cases(
                 "layers": depth,
                 "bidirectional": bool(both),
                 "learn_h0": variant == "learned h0",
+                "backend": "reference",
             },
         )
         absent = (*table.absent, *["bh"] * (variant == "no bias"))

@@ -28,7 +28,7 @@ from refnet.names import short
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.runs.rows import finite
-from refnet.training.load import Loaded, load
+from refnet.training.load import Loaded, load_run
 
 __all__ = ["analyse", "compare"]
 
@@ -85,7 +85,7 @@ def _first(run: Loaded) -> Batch:
 def analyse(folder: Path | str, trust: bool = False) -> Explanation:
     """The matrices, gradient flow, exponents, memory and peak order of a trained run; ``trust`` as
     for ``load``."""
-    run = load(folder, trust)
+    run = load_run(Path(folder), trust)
     tables, net = [_matrices(run)], run.net
     watched = any("watch" in row for row in run.rows)
     panels: list[Panel] = [
@@ -343,7 +343,7 @@ def _draw_values(run: Loaded, ax: Canvas) -> None:
 def compare(folders: Sequence[Path | str], trust: bool = False) -> Explanation:
     """Runs side by side: where their settings differ, their best results, their curves overlaid;
     ``trust`` as for ``load``."""
-    runs = [load(folder, trust) for folder in folders]
+    runs = [load_run(Path(folder), trust) for folder in folders]
     tasks = {run.task.name for run in runs}
     if len(tasks) > 1:
         raise ValueError(f"the runs are of {' and '.join(sorted(tasks))}; name runs of one task")

@@ -29,7 +29,7 @@ from refnet.maths.numeric import (
     tanh,
     times,
 )
-from refnet.names import Table
+from refnet.names import Table, absolute, reference
 from refnet.specs import Kind, Option, read
 
 __all__ = ["ACCURACY", "ACTIVATIONS", "Accuracy", "Activation", "SPEC", "activation", "clipped"]
@@ -283,8 +283,10 @@ def activation(name: str, alpha: float | None = None, start: float | None = None
 
     Checked by: tests/maths/test_activations.py::test_unknown_names_and_constants_are_refused.
     """
-    name, given = read("activation", SPEC, name)
+    name, given = read("activation", SPEC, absolute(name))
     entry, alpha, start = ACTIVATIONS[name], given.get("alpha", alpha), given.get("start", start)
+    if reference(name):
+        entry = replace(entry, name=name)  # by which a saved net finds it
     if alpha is not None:
         if not entry.alpha:
             raise ValueError(

@@ -13,8 +13,7 @@ from refnet.batch import Array, Params
 from refnet.cells.common import CellTape
 from refnet.maths.activations import SPEC, Activation, activation
 from refnet.maths.kinds import same_kind
-from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
-from refnet.maths.numeric import matmul
+from refnet.maths.losses import LOSSES, REDUCTIONS
 from refnet.matrices.initializers import initialize
 from refnet.matrices.slots import Residuals, Transition, pull_back
 from refnet.matrices.transitions import transition
@@ -33,8 +32,6 @@ __all__ = [
     "check_loss",
     "draw_matrix",
     "float_type",
-    "losses_of",
-    "matmul_of",
     "named",
     "parameter_shapes",
     "pull_to_parts",
@@ -121,32 +118,6 @@ it is given
             f"reduction is {reduction!r}; need 'sum' with the loss 'none': the "
             "cotangent is taken as it is given"
         )
-
-
-def losses_of(backend: str) -> Mapping[str, Loss]:
-    """The losses, example by example, on a backend.
-
-    >>> sorted(losses_of("reference"))
-    ['cross_entropy', 'none', 'squared_error']
-    """
-    if backend == "reference":
-        return LOSSES
-    from refnet.compiled import losses  # Numba is slow to import
-
-    return losses.LOSSES
-
-
-def matmul_of(backend: str) -> Callable[[Array, Array], Array]:
-    """The product of two matrices, as a backend makes those of a read-out.
-
-    >>> matmul_of("reference") is matmul
-    True
-    """
-    if backend == "reference":
-        return matmul
-    from refnet.compiled import products  # Numba is slow to import
-
-    return products.matmul
 
 
 def to_activation(value: Activation | str, what: str = "activation") -> Activation:

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import FUNCTION, NUMBERS, admit, count, instance, optional, takes
+from refnet.arguments import FUNCTION, NUMBERS, admit, count, instance, optional, takes, turned
 from refnet.batch import Array, Batch, Params
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.kinds import join, same_kind
 from refnet.maths.losses import counted_predictions, score
+from refnet.nets.backends import losses_of
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.padding import finite_input
 from refnet.nets.recurrent import RecurrentNet
@@ -56,10 +57,11 @@ def scored(
     >>> float(loss), gradient.tolist()
     (1.0, [[2.0]])
     """
-    _admit_targets(net, batch.y, outputs.shape)
+    _admit_targets(net, batch, outputs.shape)
     _admit_complex(batch.y, outputs)
     counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
-    return score(net.loss, outputs, batch.y, counted, divisor or natural, net.losses)
+    losses = losses_of(net.backend_for(outputs.dtype))
+    return score(net.loss, outputs, batch.y, counted, divisor or natural, losses)
 
 
 def _admit_complex(y: Array, computed: Array) -> None:
@@ -68,8 +70,9 @@ def _admit_complex(y: Array, computed: Array) -> None:
         raise TypeError(f"batch: y is an array of {y.dtype}; need real targets: pass y.real")
 
 
-def _admit_targets(net: Net, y: Any, outputs: tuple[int, ...]) -> None:
+def _admit_targets(net: Net, batch: Batch, outputs: tuple[int, ...]) -> None:
     """Raise ValueError or TypeError for a y that does not fit outputs of that shape."""
+    y: Any = batch.y
     need = outputs[:-1] if net.loss == "cross_entropy" else outputs
     if type(y) is not np.ndarray or y.shape != need or y.dtype.kind not in NUMBERS:
         admit(
@@ -77,7 +80,8 @@ def _admit_targets(net: Net, y: Any, outputs: tuple[int, ...]) -> None:
             {"y": y},
             {"y": (need,)},
             {},
-            f"because the net's loss is {net.loss} and its outputs are {outputs}",
+            f"because the net's loss is {net.loss} and its outputs are {outputs}"
+            + turned(isinstance(net, RecurrentNet) and np.shape(y)[:1] == batch.x.shape[:1]),
         )
 
 
@@ -301,7 +305,7 @@ def per_example_gradients(
     every = isinstance(net, RecurrentNet) and net.readout != "last"
     shape = batch.x.shape[:2] if every else (size,)
     _admit_targets(
-        net, batch.y, (*shape, net.outputs if isinstance(net, RecurrentNet) else net.widths[-1])
+        net, batch, (*shape, net.outputs if isinstance(net, RecurrentNet) else net.widths[-1])
     )
     _, divisor = counted_predictions(batch.mask, shape, net.reduction)
     results = []

@@ -5,7 +5,7 @@
 dtype decides the arithmetic.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from inspect import signature
@@ -29,11 +29,11 @@ from refnet.batch import Array, Params, last_steps
 from refnet.cells import CELLS
 from refnet.cells.common import CellTape
 from refnet.maths.activations import ACTIVATIONS, Activation, clipped
-from refnet.maths.losses import Loss
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import gaussian, glorot_uniform
 from refnet.matrices.slots import Residuals, Transition, assemble
 from refnet.names import absolute
+from refnet.nets.backends import BACKENDS, Backed, ByNumbers, passes_of
 from refnet.nets.base import (
     Initializer,
     Named,
@@ -44,8 +44,6 @@ from refnet.nets.base import (
     check_loss,
     draw_matrix,
     float_type,
-    losses_of,
-    matmul_of,
     named,
     parameter_shapes,
     pull_to_parts,
@@ -61,8 +59,8 @@ __all__ = ["RecurrentNet"]
 _INPUTS: Shapes = {"x": (("T", "B", "D"),)}
 
 
-@dataclass(frozen=True)
-class RecurrentNet:
+@dataclass(frozen=True, repr=False)
+class RecurrentNet(Backed):
     """A recurrent cell with a linear read-out: ``y = Why h + by``.
 
     The simple cell, rnn, is ``h[t+1] = f(Wxh x[t] + Whh h[t] + bh)``; the equations of the others
@@ -100,7 +98,9 @@ class RecurrentNet:
 
     How it is computed:
 
-    - ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
+    - ``backend``: "auto": Numba's kernels where the numbers are float32 or float64 and there is a
+      kernel for cell, activation and options, else NumPy (``backend_for`` says which);
+      "reference": NumPy, any dtype; "compiled": the kernels, or an error.
     - ``checkpoint``: "none"; "sqrt": hold the tape of about 10 sqrt(T) steps instead of T, and run
       the others forward twice (``refnet.nets.layer``); "forward": keep what forward alone needs,
       for a net whose ``backward`` is never called, and refuses.
@@ -131,7 +131,7 @@ class RecurrentNet:
     gain: Number = 1
     learn_h0: bool = False
     clip_step: Number | None = None
-    backend: str = "reference"
+    backend: str = "auto"
     checkpoint: str = "none"
     embedding: int = 0
     gate: Named[Activation] = Named(partial(to_activation, what="gate"), ACTIVATIONS["sigmoid"])
@@ -143,7 +143,7 @@ class RecurrentNet:
         choice("cell", self.cell, CELLS)
         choice("readout", self.readout, self.READOUTS)
         check_loss(self.loss, self.reduction)
-        choice("backend", self.backend, ("reference", "compiled"))
+        choice("backend", self.backend, BACKENDS)
         choice("checkpoint", self.checkpoint, ("none", "sqrt", "forward"))
         sizes = {"inputs": 1, "hidden": 1, "outputs": 1, "embedding": 0, "projection": 0}
         for name, least in sizes.items():
@@ -154,7 +154,7 @@ class RecurrentNet:
         for name in ("clip_step", "clip_forward"):
             if getattr(self, name) is not None:
                 number(name, getattr(self, name), "(0, inf]")
-        if self.clip_forward is not None and self.backend != "reference":
+        if self.clip_forward is not None and self.backend == "compiled":
             raise ValueError("clip_forward has no compiled kernel; use backend 'reference'")
         if self.gate.start:
             raise ValueError(f"gate is {self.gate.name}; need an activation that learns nothing")
@@ -170,7 +170,7 @@ class RecurrentNet:
         if (
             self.cell not in ("lstm", "cifg")
             or self.transition is not None
-            or self.backend != "reference"
+            or self.backend == "compiled"
         ):
             raise ValueError(
                 f"projection is {self.projection}; need 0, or cell lstm or cifg, "
@@ -192,25 +192,29 @@ class RecurrentNet:
 
         Raises ValueError for a cell without a compiled kernel: there is no silent fallback.
         """
-        cell = CELLS[self.cell]
-        if self.backend == "compiled":
-            from refnet.compiled.kernels import KERNELS  # Numba is slow to import
-
-            cell = KERNELS.get(self.cell) or getattr(cell, "KERNEL", None)
-        if cell is None:
-            raise ValueError(
-                f"cell {self.cell} has no compiled kernel yet; use backend "
-                "'reference' (--backend reference)"
-            )
-        clip = self.clip_step
-        if clip is not None and self.backend == "compiled":
-            clip = float(clip)
+        auto = self.backend == "auto"
+        passes = ByNumbers(self, self.cell) if auto else passes_of(self.cell, self.backend)
         act, gate = self.activation, None if len(self.gates) == 1 else self.gate
         if self.clip_forward is not None:
             act = clipped(act, self.clip_forward)
             gate = gate and clipped(gate, self.clip_forward)
         keeps = self.checkpoint != "forward" or self.backend == "reference"
-        return Layer(cell, act, self.gain, clip, self.checkpoint == "sqrt", gate, keeps)
+        sqrt = self.checkpoint == "sqrt"
+        return Layer(passes, act, self.gain, self.clip_step, sqrt, gate, keeps)
+
+    @cached_property
+    def has_kernels(self) -> bool:
+        """Whether the compiled core has kernels for the cell, the activations and the options."""
+        from refnet.compiled.activations import known  # Numba is slow to import
+        from refnet.compiled.kernels import kernel_of
+
+        return (
+            kernel_of(self.cell) is not None
+            and known(self.activation)
+            and known(self.gate)
+            and self.clip_forward is None
+            and not self.projection
+        )
 
     def with_layers(self, change: Callable[[Layer], Layer]) -> "RecurrentNet":
         """A copy of the net that runs with ``change(layer)`` for a layer (``dataclasses.replace``
@@ -235,16 +239,6 @@ class RecurrentNet:
     def of(self, params: Params, suffix: str) -> Params:
         """The parameters of one cell, by the names of a net of one layer."""
         return params
-
-    @cached_property
-    def losses(self) -> Mapping[str, Loss]:
-        """The losses, example by example, on this net's backend."""
-        return losses_of(self.backend)
-
-    @cached_property
-    def product(self) -> Callable[[Array, Array], Array]:
-        """The product of two matrices in a read-out, on this net's backend."""
-        return matmul_of(self.backend)
 
     @cached_property
     def gates(self) -> tuple[str, ...]:

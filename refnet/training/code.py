@@ -3,8 +3,8 @@
 A run that names files or modules (``refnet.names``) has ``code.json``: the digest of the source of
 every setting that names one, and the sources. You run code when you name it yourself: in a command,
 or in Python. That a folder or a TOML file names code is not enough, for both may come from anyone:
-it runs if you have trained with a file at that place before, as ``trusted`` in the user's cache
-says, and, of a run's folder, if the source is unchanged; otherwise only with ``trust``.
+it runs if you have trained or saved a net with a file at that place before, as ``trusted`` in the
+user's cache says, and, of a run's folder, if the source is unchanged; else only with ``trust``.
 Checked by: tests/training/test_own_names.py.
 """
 
@@ -21,7 +21,7 @@ from refnet.runs.files import user_cache, write_text
 from refnet.runs.read import contents, json_of, reading
 from refnet.training.config import Config
 
-__all__ = ["admit", "record"]
+__all__ = ["admit", "record", "remember"]
 
 CODE = "code.json"
 _log = logging.getLogger("refnet")
@@ -58,7 +58,15 @@ def record(folder: Path, config: Config) -> None:
     }
     text = json.dumps({"digests": digests, "sources": sources}, indent=1)
     write_text(folder / CODE, text + "\n")
-    places = {str(source(home)) for home in homes.values()}
+    remember(asdict(config))
+
+
+def remember(settings: Mapping[str, Any]) -> None:
+    """Trust the code that settings name from now on, as this user has named it.
+
+    >>> remember({"cell": "rnn"})
+    """
+    places = {str(source(home)) for home in _homes(settings).values()}
     with suppress(OSError):
         if not places <= {*_trusted()}:
             user_cache().mkdir(parents=True, exist_ok=True)
@@ -66,8 +74,8 @@ def record(folder: Path, config: Config) -> None:
 
 
 def admit(settings: Mapping[str, Any], path: Path, trust: bool) -> None:
-    """Raise ValueError unless the code that the settings in the file ``path`` name may run: with
-    ``trust``, a line says what has changed. Nothing runs here.
+    """Raise ValueError unless the code that the settings in the file ``path`` name may run; with
+    ``trust``, log why it might not. Nothing runs here.
 
     >>> admit({"task": "copy"}, Path("config.toml"), trust=False)
     """
@@ -81,7 +89,7 @@ def admit(settings: Mapping[str, Any], path: Path, trust: bool) -> None:
         if of_run and digests.get(name) != digest(home):
             reason = f"has changed since the run in {folder} (which has its source in {CODE})"
         elif str(place) not in _trusted():
-            reason = "you have not trained with before"
+            reason = "you have not used before"
         else:
             continue
         said = f"{path}: {name} names the code {place}, which {reason}"

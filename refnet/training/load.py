@@ -14,9 +14,10 @@ from refnet.training.code import admit
 from refnet.training.config import Config, of_run
 from refnet.training.experiment import Experiment, build
 from refnet.training.loop import counted_rows, identity
+from refnet.training.saved import SavedNet, load_net
 from refnet.training.steps import Run
 
-__all__ = ["Loaded", "load"]
+__all__ = ["Loaded", "load", "load_run"]
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,13 @@ class Loaded:
 
 
 @takes(folder=PATH, trust=FLAG)
-def load(folder: Path | str, trust: bool = False) -> Loaded:
-    """The run in ``folder``: net, parameters, task and rows, to look at or to go on with.
+def load(folder: Path | str, trust: bool = False) -> Loaded | SavedNet:
+    """The run in ``folder``: net, parameters, task and rows, to look at or to go on with. Or the
+    net and the parameters in a file that ``refnet.save`` wrote.
 
     Nothing in the folder is changed, and a run that goes on in another process is not disturbed.
     ``trust``: run the code that the folder names (``FILE.py:NAME``) even if it has changed since
-    the run began, or if you have never trained with that file (``refnet.training.code``).
+    the run began, or if you have never used that file (``refnet.training.code``).
     Raises FileError or CheckpointError, which name the file, for what cannot be read, ValueError
     for code that may not run.
 
@@ -71,6 +73,18 @@ def load(folder: Path | str, trust: bool = False) -> Loaded:
     Checked by: tests/training/test_loaded_runs.py::test_load.
     """
     folder = Path(folder)
+    if folder.suffix == ".npz" or folder.is_file():
+        return load_net(folder, trust)
+    return load_run(folder, trust)
+
+
+def load_run(folder: Path, trust: bool = False) -> Loaded:
+    """The run in a folder, as ``load`` gives it.
+
+    >>> load_run(Path("nowhere"))
+    Traceback (most recent call last):
+    ValueError: nowhere is not a run folder (it has no config.toml); list them with: refnet runs
+    """
     config = of_run(folder)
     admit(vars(config), folder / "config.toml", trust)
     experiment = build(config)

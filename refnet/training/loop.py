@@ -212,16 +212,20 @@ def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
 
 def identity(config: Config) -> dict[str, Any]:
     """The settings that decide the bits of every step: all but the number of steps, and the name
-    of the protocol that the others came from; of a file's path the last part alone.
+    of the protocol that the others came from; of a file's path the last part alone. The backend
+    "auto" is "compiled" here: it has the same bits where there are kernels.
 
     >>> "iterations" in identity(Config("copy"))
     False
     """
-    return {
+    settings = {
         name: short(value) if isinstance(value, str) else value
         for name, value in asdict(config).items()
         if name not in ("iterations", "protocol")
     }
+    if settings["backend"] == "auto":
+        settings["backend"] = "compiled"
+    return settings
 
 
 def _save(folder: Path, config: Config, run: Run, rows: Rows, record: dict[str, Any]) -> None:

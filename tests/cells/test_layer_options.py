@@ -26,7 +26,9 @@ def test_coupled_gates_by_hand():
     p = {name.removesuffix("_l0"): value for name, value in case.params.items()}
     rng = np.random.default_rng(0)
     p |= {name: generic(rng, H, 7) for name in ("Wpi", "Wpo")}
-    one = RecurrentNet(2, H, 2, cell="cifg", activation="softsign", gate=GATE, readout="every")
+    one = RecurrentNet(
+        2, H, 2, cell="cifg", activation="softsign", gate=GATE, readout="every", backend="reference"
+    )
     _, tape = one.forward(p, case.batch.x)
     h, c = (list(part[0]) for part in p["h0"])
 
@@ -90,7 +92,7 @@ def test_clipped_ends_and_nan():
 def test_gates_by_name(name):
     """Other gates on both backends, certified; and they are not the sigmoid."""
     pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
-    net = RecurrentNet(2, 4, 3, cell="lstm", gate=name)
+    net = RecurrentNet(2, 4, 3, cell="lstm", gate=name, backend="reference")
     assert net.gate is ACTIVATIONS[name]
     params, batch = float_case(net, dtype=np.float32)
     certified = certify(net, params, batch)
@@ -109,7 +111,10 @@ def test_gates_by_name(name):
 
 @pytest.mark.parametrize(
     "net",
-    [RecurrentNet(2, 3, 2), StackedNet(2, 3, 2, layers=2, bidirectional=True)],
+    [
+        RecurrentNet(2, 3, 2, backend="reference"),
+        StackedNet(2, 3, 2, layers=2, bidirectional=True, backend="reference"),
+    ],
     ids=["one layer", "stacked"],
 )
 def test_a_net_runs_with_other_layers(net):
@@ -126,10 +131,10 @@ def test_a_net_runs_with_other_layers(net):
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="gate is prelu; need an activation that learns nothing"):
-        RecurrentNet(2, 4, 3, cell="lstm", gate="prelu")
+        RecurrentNet(2, 4, 3, cell="lstm", gate="prelu", backend="reference")
     with pytest.raises(ValueError, match="need sigmoid for the cell cifg"):
-        RecurrentNet(2, 4, 3, cell="cifg", gate="relu")
+        RecurrentNet(2, 4, 3, cell="cifg", gate="relu", backend="reference")
     with pytest.raises(ValueError, match="clip_forward has no compiled kernel"):
         RecurrentNet(2, 4, 3, clip_forward=1, backend="compiled")
     with pytest.raises(ValueError, match="clip_forward is 0"):
-        RecurrentNet(2, 4, 3, clip_forward=0)
+        RecurrentNet(2, 4, 3, clip_forward=0, backend="reference")

@@ -51,6 +51,7 @@ def cases(draw, cell):
         gain=draw(st.sampled_from([1, 2])),
         clip_step=draw(st.sampled_from([None, 1])),
         gate=GATE,
+        backend="reference",
     )
     peepholes = draw(st.sampled_from([(), ("Wpi", "Wpf", "Wpo")])) if cell == "lstm" else ()
     _, need, x, h0 = shapes(cell, T, B, D, H, act, peepholes)
@@ -118,7 +119,15 @@ def exact_case(cell, readout):
     batch = Batch(drawn.pop("x"), drawn.pop("y"), mask)
     return (
         RecurrentNet(
-            1, H, 1, cell=cell, activation=act, readout=readout, loss="squared_error", gate=GATE
+            1,
+            H,
+            1,
+            cell=cell,
+            activation=act,
+            readout=readout,
+            loss="squared_error",
+            gate=GATE,
+            backend="reference",
         ),
         drawn,
         batch,
@@ -295,7 +304,9 @@ def test_certified_with_its_states():
     from refnet.exact import certify
 
     net, params, batch = exact_case("rnn", "last")
-    net = RecurrentNet(1, 2, 1, activation=net.activation, loss="squared_error")
+    net = RecurrentNet(
+        1, 2, 1, activation=net.activation, loss="squared_error", backend="reference"
+    )
     with SHORT:
         found = certify(replace(net, checkpoint="sqrt"), params, batch).named()
     wanted = certify(net, params, batch).named()
@@ -312,7 +323,7 @@ def test_the_tape_says_that_it_has_no_states():
 
 def test_an_unknown_name_is_refused(tmp_path, capsys):
     with pytest.raises(ValueError, match="checkpoint 'log' is unknown; choose one of none, sqrt"):
-        RecurrentNet(1, 1, 1, checkpoint="log")
+        RecurrentNet(1, 1, 1, checkpoint="log", backend="reference")
     assert (
         main(
             [

@@ -72,7 +72,9 @@ def float_case(net, seed=0, loss_classes=True, T=4, B=3, dtype=np.float64):
 
 @pytest.mark.parametrize("bug", RNN_BUGS)
 def test_complex_step_rejects(bug, monkeypatch):
-    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["tanh"], readout="every")
+    net = RecurrentNet(
+        2, 3, 2, activation=ACTIVATIONS["tanh"], readout="every", backend="reference"
+    )
     case = float_case(net, seed=5)
     assert abs(loss_push_minus_pull(case)) <= rounding_bound(case)
     monkeypatch.setattr(rnn, "backward", planted(rnn.backward, *RNN_BUGS[bug]))
@@ -80,7 +82,7 @@ def test_complex_step_rejects(bug, monkeypatch):
 
 
 def magnitude_case(dtype):
-    net = RecurrentNet(2, 4, 3, activation=ACTIVATIONS["elu"])
+    net = RecurrentNet(2, 4, 3, activation=ACTIVATIONS["elu"], backend="reference")
     case = float_case(net, seed=21, B=2)
     return (
         net,
@@ -179,7 +181,9 @@ LEAKS = {
 )
 def test_per_example_oracle_rejects(bug, monkeypatch):
     """What treats examples differently; a bug that each example has alike is for the others."""
-    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
+    net = RecurrentNet(
+        2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error", backend="reference"
+    )
     net, params, batch, _, _ = generic_case(net, seed=7)
 
     def differs():
@@ -200,7 +204,9 @@ def test_per_example_oracle_rejects(bug, monkeypatch):
 
 def test_per_example_oracle_rejects_sum_for_mean():
     """Shares of the mean of two add up to it; those of a sum add up to twice as much."""
-    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
+    net = RecurrentNet(
+        2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error", backend="reference"
+    )
     net, params, batch, _, _ = generic_case(net, seed=7)
     shares = per_example_gradients(replace(net, reduction="sum"), params, batch)
     whole = loss_and_gradients(net, params, batch)
@@ -220,7 +226,13 @@ def test_symmetry_oracle_rejects(bug, monkeypatch):
     """A field that is not the gradient of a loss has no symmetric derivative."""
     case = generic_case(
         RecurrentNet(
-            2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error", readout="every"
+            2,
+            3,
+            2,
+            activation=ACTIVATIONS["softsign"],
+            loss="squared_error",
+            readout="every",
+            backend="reference",
         ),
         seed=8,
     )
@@ -238,7 +250,7 @@ def test_symmetry_oracle_rejects(bug, monkeypatch):
 def test_tangents_in_complex_numbers_take_any_targets(loss, y):
     """The tangent of the loss along by is the sum of its gradient, and squared errors, the
     mean of two of them, have the Hessian I in by."""
-    net = RecurrentNet(2, 3, 2, loss=loss, reduction="sum")
+    net = RecurrentNet(2, 3, 2, loss=loss, reduction="sum", backend="reference")
     rng = np.random.default_rng(0)
     params = {
         name: value + 1j * rng.normal(size=value.shape)
@@ -274,7 +286,10 @@ def test_hvp_is_the_difference_of_gradients_of_a_quadratic():
     """With an identity net of one step the loss is a polynomial; along the read-out alone it
     is a quadratic, so a difference of gradients is the Hessian product, exactly."""
     case = generic_case(
-        RecurrentNet(2, 3, 2, activation=ACTIVATIONS["identity"], loss="squared_error"), seed=9
+        RecurrentNet(
+            2, 3, 2, activation=ACTIVATIONS["identity"], loss="squared_error", backend="reference"
+        ),
+        seed=9,
     )
     net, params, batch, direction, _ = case
     v = {"Why": direction["Why"]}
@@ -310,7 +325,9 @@ def test_state_jacobians(case):
 )
 def test_jacobian_oracle_rejects(bug, monkeypatch):
     """The bugs of one step's pull-back; the others do not enter dh_T/dh_t."""
-    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
+    net = RecurrentNet(
+        2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error", backend="reference"
+    )
     net, params, batch, direction, _ = generic_case(net, seed=15)
 
     def holds():
@@ -325,7 +342,9 @@ def test_jacobian_oracle_rejects(bug, monkeypatch):
 
 def test_state_jacobians_are_the_papers_product():
     """diag(f'(a)) W, not W' diag(f(h)): the correction to the formula after eq. 4."""
-    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
+    net = RecurrentNet(
+        2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error", backend="reference"
+    )
     case = generic_case(net, seed=10)
     tape = net.forward(case.params, case.batch.x)[1].cell
     product = np.eye(3, dtype=int).astype(object)
@@ -339,7 +358,7 @@ def test_state_jacobians_are_the_papers_product():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble, np.complex128])
 def test_same_source_on_every_float(name, dtype):
     """Every result has the inputs' dtype and is the float64 one up to float32's rounding."""
-    net = RecurrentNet(2, 4, 3, activation=ACTIVATIONS[name])
+    net = RecurrentNet(2, 4, 3, activation=ACTIVATIONS[name], backend="reference")
     case = float_case(net, seed=11)
     cast = {key: value.astype(dtype) for key, value in case.params.items()}
     result = loss_and_gradients(net, cast, case.batch._replace(x=case.batch.x.astype(dtype)))
@@ -352,7 +371,9 @@ def test_same_source_on_every_float(name, dtype):
 
 
 def test_fractions_agree_with_floats():
-    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
+    net = RecurrentNet(
+        2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error", backend="reference"
+    )
     case = float_case(net, seed=12)
     exact = np.vectorize(Fraction, otypes=[object])
     result = loss_and_gradients(
@@ -369,7 +390,13 @@ def test_fractions_agree_with_floats():
 def test_mask_reads_each_sequence_at_its_own_last_step():
     """A batch of different lengths is its sequences run alone."""
     net = RecurrentNet(
-        2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error", reduction="sum"
+        2,
+        3,
+        2,
+        activation=ACTIVATIONS["softsign"],
+        loss="squared_error",
+        reduction="sum",
+        backend="reference",
     )
     case = generic_case(net, seed=13)
     lengths = [1, 3]
@@ -391,11 +418,11 @@ def test_mask_reads_each_sequence_at_its_own_last_step():
 @pytest.mark.parametrize(
     "net",
     [
-        RecurrentNet(2, 3, 2, cell="rnn"),
-        RecurrentNet(2, 3, 2, cell="lstm"),
-        RecurrentNet(2, 3, 2, cell="gru"),
-        StackedNet(2, 3, 2, cell="cifg", layers=2),
-        StackedNet(2, 3, 2, cell="lstm", bidirectional=True),
+        RecurrentNet(2, 3, 2, cell="rnn", backend="reference"),
+        RecurrentNet(2, 3, 2, cell="lstm", backend="reference"),
+        RecurrentNet(2, 3, 2, cell="gru", backend="reference"),
+        StackedNet(2, 3, 2, cell="cifg", layers=2, backend="reference"),
+        StackedNet(2, 3, 2, cell="lstm", bidirectional=True, backend="reference"),
     ],
 )
 def test_a_penalty_reaches_every_parameter(net):
@@ -412,7 +439,7 @@ def test_a_penalty_reaches_every_parameter(net):
 
 
 def test_a_penalty_of_another_kind_is_refused():
-    net = RecurrentNet(2, 3, 2)
+    net = RecurrentNet(2, 3, 2, backend="reference")
     params = net.init(np.random.default_rng(0))
     batch = Batch(np.ones((4, 2, 2), np.float32), np.array([0, 1]))
     with pytest.raises(TypeError, match="penalty is 3; need a function"):
@@ -432,7 +459,7 @@ def test_a_penalty_of_another_kind_is_refused():
     ],
 )
 def test_shares_of_a_batch_that_does_not_fit_are_refused(readout, y):
-    net = RecurrentNet(2, 3, 2, readout=readout)
+    net = RecurrentNet(2, 3, 2, readout=readout, backend="reference")
     batch = Batch(np.ones((4, 3, 2)), y)
     params = net.init(np.random.default_rng(0), np.float64)
     with pytest.raises((TypeError, ValueError), match="batch: y "):
@@ -441,13 +468,17 @@ def test_shares_of_a_batch_that_does_not_fit_are_refused(readout, y):
 
 def test_options_of_another_cell_are_named():
     with pytest.raises(TypeError, match="the cell rnn has no option forget; it has none"):
-        RecurrentNet(2, 3, 2).init(np.random.default_rng(0), forget=1)
+        RecurrentNet(2, 3, 2, backend="reference").init(np.random.default_rng(0), forget=1)
     with pytest.raises(TypeError, match="the cell lstm has no option bias; need forget or peep"):
-        RecurrentNet(2, 3, 2, cell="lstm").init(np.random.default_rng(0), bias=1)
+        RecurrentNet(2, 3, 2, cell="lstm", backend="reference").init(
+            np.random.default_rng(0), bias=1
+        )
 
 
 def test_fully_masked_sequence_is_read_at_h0():
-    net = RecurrentNet(2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error")
+    net = RecurrentNet(
+        2, 3, 2, activation=ACTIVATIONS["softsign"], loss="squared_error", backend="reference"
+    )
     case = generic_case(net, seed=14)
     mask = np.zeros((3, 2), bool)
     result = loss_and_gradients(net, case.params, case.batch._replace(mask=mask))
@@ -461,7 +492,7 @@ def test_fully_masked_sequence_is_read_at_h0():
     [((7, 2), "For one sequence, pass"), ((3, 2, 5), "need \\(T, B, D\\) with D = 2")],
 )
 def test_wrong_input_shape_names_the_repair(shape, message):
-    net = RecurrentNet(2, 3, 2)
+    net = RecurrentNet(2, 3, 2, backend="reference")
     params = float_case(net).params
     with pytest.raises(ValueError, match=message):
         net.forward(params, np.zeros(shape))
@@ -491,9 +522,9 @@ def test_a_cell_without_a_kernel_is_refused(monkeypatch):
 
 
 def test_feedforward_refuses_what_it_cannot_run():
-    net = FeedforwardNet((2, 3, 1))
+    net = FeedforwardNet((2, 3, 1), backend="reference")
     with pytest.raises(ValueError, match="widths are"):
-        FeedforwardNet((3,))
+        FeedforwardNet((3,), backend="reference")
     with pytest.raises(ValueError, match="D = 2"):
         net.forward({}, np.zeros((4, 3)))
     with pytest.raises(ValueError, match="mask is for sequences"):

@@ -126,7 +126,7 @@ def test_states_that_overflow_after_the_end_do_not_count(backend):
 
 
 def test_within_a_sequence_the_states_run_through_masked_steps():
-    net = RecurrentNet(2, 4, 3, readout="every")
+    net = RecurrentNet(2, 4, 3, readout="every", backend="reference")
     params, batch = make(net, gaps=False)
     mask = batch.mask.copy()
     mask[1, 0] = False
@@ -138,7 +138,7 @@ def test_within_a_sequence_the_states_run_through_masked_steps():
 
 
 def test_outputs_in_the_padding_are_those_of_its_x():
-    net = RecurrentNet(2, 4, 3, readout="every")
+    net = RecurrentNet(2, 4, 3, readout="every", backend="reference")
     params, batch = make(net)
     outputs, _ = net.forward(params, batch.x, batch.mask)
     assert np.array_equal(outputs, net.forward(params, batch.x)[0])
@@ -159,7 +159,7 @@ def test_certified(cell, readout, loss):
     pytest.importorskip("flint")
     from refnet.exact import certify
 
-    net = RecurrentNet(2, 2, 3, cell, readout=readout, loss=loss)
+    net = RecurrentNet(2, 2, 3, cell, readout=readout, loss=loss, backend="reference")
     params, batch = make(net, T=4)
     dirty, clean = littered(batch, net, GARBAGE[:3], np.random.default_rng(0))
     got, want = (certify(net, params, each).named() for each in (dirty, clean))
@@ -181,7 +181,7 @@ def test_targets_of_the_last_step_are_none_of_the_padding():
         ("last", np.array([[5, 7], [9, -3]])),
         ("every", rng.integers(3, 9, (2, 2, 2))),
     ):
-        net = RecurrentNet(1, 2, 2, loss="squared_error", readout=readout)
+        net = RecurrentNet(1, 2, 2, loss="squared_error", readout=readout, backend="reference")
         params, x = net.init(rng, np.float64), rng.normal(size=(2, 2, 1))
         found = loss_and_gradients(net, params, Batch(x, y, mask))
         certified = exact.certify(net, params, Batch(x, y, mask))
@@ -192,7 +192,14 @@ def test_targets_of_the_last_step_are_none_of_the_padding():
 def test_planted_bugs_are_rejected(bug, monkeypatch):
     nets = [
         RecurrentNet(
-            2, 4, 3, "lstm", readout=readout, activation=ACTIVATIONS["relu"], checkpoint=checkpoint
+            2,
+            4,
+            3,
+            "lstm",
+            readout=readout,
+            activation=ACTIVATIONS["relu"],
+            checkpoint=checkpoint,
+            backend="reference",
         )
         for readout in ("last", "every")
         for checkpoint in ("none", "sqrt")

@@ -37,6 +37,7 @@ def rational_net(
         bidirectional=both,
         gate=GATE,
         **options,
+        backend="reference",
     )
 
 

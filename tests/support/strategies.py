@@ -66,6 +66,7 @@ def rnn_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_error", lea
         loss=loss,
         reduction=draw(st.sampled_from(["sum", "mean", "batch_mean"])),
         gain=draw(st.sampled_from([1, 2])),
+        backend="reference",
     )
     shapes = {
         "Whh": (H, H),
@@ -96,7 +97,7 @@ def feedforward_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_err
     B = draw(st.integers(1, 3))
     hidden = st.sampled_from([2, 4] if act.name == "oplu" else [1, 2, 3])
     widths = (draw(st.integers(1, 3)), *draw(st.lists(hidden, max_size=3)), draw(st.integers(1, 3)))
-    net = FeedforwardNet(widths, activation=act, loss=loss)
+    net = FeedforwardNet(widths, activation=act, loss=loss, backend="reference")
     shapes = {}
     for layer in range(1, len(widths)):
         shapes[f"W{layer}"] = (widths[layer], widths[layer - 1])
