@@ -19,6 +19,7 @@ from refnet.check.cli import add_commands
 from refnet.explain.cli import add_commands as add_explanations
 from refnet.names import TRUST, label
 from refnet.process import endings
+from refnet.prove.cli import add_commands as add_proofs
 from refnet.runs.files import described, named, printable
 from refnet.studies.cli import add_command as add_study
 from refnet.version import __version__
@@ -101,6 +102,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_train(commands)
+    add_proofs(commands)
     _add_orthogonalize(commands)
     add_commands(commands)
     add_study(commands)

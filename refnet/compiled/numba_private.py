@@ -148,8 +148,11 @@ class _Nowhere:
 
 def _described(function: Callable[..., Any]) -> tuple[Any, ...]:
     """What a kernel is made from: its own code, and what it closes over, other kernels included.
-    (All other functions that it calls are in ``kernel_sources``, whose digest goes with it.)"""
+    (All other functions that it calls are in ``kernel_sources``, whose digest goes with it, or in
+    the same file of a user's, whose digest is here.)"""
     code = function.__code__
+    yours = not function.__module__.startswith("refnet.compiled")  # with functions that it calls
+    source = Path(code.co_filename).read_bytes() if yours else b""
     constants = [value for value in code.co_consts if not hasattr(value, "co_code")]
     closure = [cell.cell_contents for cell in function.__closure__ or ()]
     return (
@@ -159,6 +162,7 @@ def _described(function: Callable[..., Any]) -> tuple[Any, ...]:
         code.co_code,
         code.co_names,
         repr(constants),
+        hashlib.sha256(source).hexdigest(),
         *(
             _described(value.py_func) if hasattr(value, "py_func") else _dumps(value)
             for value in closure

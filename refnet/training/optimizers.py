@@ -184,7 +184,8 @@ class Optimizer:
         """The new parameters, and the new accumulators in the order of the old ones; to the same
         bits at any size."""
         directions, new = gs, []
-        if count := len(self.accumulators):
+        if type(self).move is not Optimizer.move:
+            count = len(self.accumulators)
             kept = iter(old)
             moves = [self.move(g, tuple(islice(kept, count)), steps) for g in gs]
             directions = [direction for direction, _ in moves]

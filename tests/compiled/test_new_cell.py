@@ -1,24 +1,23 @@
-"""What a cell costs: the minimal gated unit, in mgu.py and mgu_compiled.py in tests/support."""
+"""What a cell costs: the minimal gated unit that ``refnet new cell`` prints."""
 
-import os
+from importlib.resources import files
 
 import numpy as np
 import pytest
 
 from refnet.maths.activations import ACTIVATIONS
 from refnet.maths.dual import dual_array, parts
-from support import mgu, mgu_compiled
+from refnet.names import find
 from support.compiled import EXACT_RUN, draw_gated
 from support.subprocesses import run_on_fractions
 
-
-def lines(module):
-    with open(module.__file__, encoding="utf-8") as file:
-        return len(file.readlines())
+FILE = files("refnet.prove").joinpath("examples", "cell.py")
+mgu = find(f"{FILE}:MGU")
+mgu_compiled = mgu.KERNEL
 
 
 def test_it_is_short():
-    assert lines(mgu_compiled) < 60 and lines(mgu) + lines(mgu_compiled) < 150
+    assert len(FILE.read_text("utf-8").splitlines()) < 160
 
 
 def compare(dtype, changed=lambda gradients: gradients):
@@ -66,7 +65,7 @@ def test_the_source_is_exact_on_fractions():
     """As for the package's own cells."""
     code = EXACT_RUN.replace('("rnn", "lstm", "gru", "gru_before")', '("mgu",)').replace(
         """(import_module(f"refnet.{room}.{cell}") for room in ("cells", "compiled"))""",
-        "map(import_module, ('support.mgu', 'support.mgu_compiled'))",
+        f"(find(f'{FILE}:{{name}}') for name in ('MGU', 'Kernel'))",
     )
-    folder = os.path.dirname(os.path.dirname(mgu.__file__))
-    assert run_on_fractions(f"import sys; sys.path.insert(0, {folder!r})\n{code}") > 100
+    walk = f"find('{FILE}:Kernel').WALK = find('{FILE}:WALK')"
+    assert run_on_fractions(f"from refnet.names import find\n{walk}\n{code}") > 100

@@ -31,6 +31,7 @@ ORDER = (
     "exact",
     "check",
     "__init__",
+    "prove",
     "studies",
     "explain",
     "cli",

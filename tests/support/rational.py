@@ -1,22 +1,16 @@
 """Cells and nets on rational numbers: activations, shapes, cases, and planted bugs."""
 
-from fractions import Fraction
 from importlib import import_module
 
 import numpy as np
 
 from refnet.batch import Batch
-from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.recurrent import RecurrentNet
+from refnet.prove.checks import RATIONAL_GATE as RATIONAL_GATE, generic as generic
 from support.strategies import Case
 
 SOFTSIGN = ACTIVATIONS["softsign"]
-RATIONAL_GATE = Activation(  # (1 + softsign(a)) / 2: rational, in (0, 1), generic slope
-    "rational_gate",
-    lambda a, p, alpha: (1 + SOFTSIGN.forward(a, p)) / 2,
-    lambda a, h, dh, p, alpha: (SOFTSIGN.backward(a, 2 * h - 1, dh, p)[0] / 2, {}),
-    rational=True,
-)
 
 
 def shapes(name, T, B, D, H, act, peepholes=()):
@@ -29,13 +23,6 @@ def shapes(name, T, B, D, H, act, peepholes=()):
         need["bhn"] = (H,)
     h0 = (B, H) if cell.STATES == 1 else (2, B, H)
     return cell, need, (T, B, D), h0
-
-
-def generic(rng, shape, under=97):
-    """Fractions without zeros, ties or repeated entries, so that every planted bug shows."""
-    values = rng.choice(np.arange(1, 400), size=shape, replace=False)
-    signs = rng.choice([-1, 1], size=shape)
-    return np.vectorize(lambda v: Fraction(int(v), under), otypes=[object])(values * signs)
 
 
 def net_shapes(net, B, h0=None):

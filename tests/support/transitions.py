@@ -4,34 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refnet.maths.dual import dual_array, parts
 from refnet.maths.numeric import exp
 from refnet.matrices.transitions.manifold import Plain
+from refnet.prove.checks import (
+    EPS as EPS,
+    complex_step_error as complex_step_error,
+    push_minus_pull as push_minus_pull,
+)
 
 CONSTANT = ("base", "D")
 """Parts that are not trained: their gradient is declared zero."""
-EPS = np.finfo(float).eps
-
-
-def push_minus_pull(made, at, direction, cotangent, pull_back=None):
-    """``<w, J v> - <J' w, v>``, the push by dual numbers."""
-    lifted = {part: dual_array(value, direction[part]) for part, value in at.items()}
-    pushed = parts(made.matrix(lifted)[0])[1]
-    grads = (pull_back or type(made).pull_back)(made, at, made.matrix(at)[1], cotangent)
-    assert set(grads) == set(at)
-    return (pushed * cotangent).sum() - sum((grads[part] * direction[part]).sum() for part in at)
-
-
-def complex_step_error(made, at, direction, cotangent, pull_back=None):
-    """|push - pull| in units of eps times the size of what is added up."""
-    step = 2.0**-300
-    lifted = {part: value + 1j * step * direction[part] for part, value in at.items()}
-    push = made.matrix(lifted)[0].imag / step
-    grads = (pull_back or type(made).pull_back)(made, at, made.matrix(at)[1], cotangent)
-    size = 1 + (abs(push) * abs(cotangent)).sum()
-    size += sum((abs(grads[part]) * abs(direction[part])).sum() for part in at)
-    pulled = sum((grads[part] * direction[part]).sum() for part in at)
-    return abs((push * cotangent).sum() - pulled) / (EPS * size)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Source: Vorontsov et al., eq. 9 (errata 25, 26, 31); D o S: Manchev & Spratling,
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,7 +32,10 @@ def polar(start: Array) -> Array:
 
 class Plain:
     """What a transition is unless it says otherwise: square, no manifold, no penalty. What a
-    subclass computes runs with one thread of BLAS (``serial_blas``)."""
+    subclass computes runs with one thread of BLAS (``serial_blas``). ``constant``: the parts that
+    are not trained, of which the gradient is 0."""
+
+    constant: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         for name in ("init", "matrix", "pull_back", "penalty", "retract", "report"):
@@ -206,6 +209,7 @@ class Product(Manifold):
     [[2.0, 0.0], [0.0, 2.0]]
     """
 
+    constant = ("D",)
     low: float = 0.5
     high: float = 1.5
     seed: int = 0

@@ -46,6 +46,8 @@ class Turned(Plain):
     triangle L of A matters: W is the base turned by an orthogonal function of ``L - L'``.
     """
 
+    constant = ("base",)
+
     @property
     def rectangular(self) -> bool:
         """Any shape."""
@@ -152,6 +154,8 @@ class ScaledCayley(Plain):
     True
     """
 
+    constant = ("D",)
+
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """A (N, N) and D (N,)."""
         return {"A": (rows, rows), "D": (rows,)}
@@ -213,6 +217,8 @@ class Householder(Plain):
     >>> Householder().matrix(parts)[0].tolist()
     [[-1.0, 0.0], [0.0, 1.0]]
     """
+
+    constant = ("D",)
 
     @property
     def rectangular(self) -> bool:

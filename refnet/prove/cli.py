@@ -1,0 +1,47 @@
+"""``refnet new`` and ``refnet prove``."""
+
+import argparse
+from importlib.resources import files
+from typing import Any
+
+__all__ = ["add_commands"]
+
+KINDS = ("task", "cell", "transition", "activation", "initializer", "optimizer")
+
+
+def add_commands(commands: Any) -> None:
+    """Enter both commands in the command line's parser."""
+    new = commands.add_parser(
+        "new",
+        help="print an example of a task, cell, transition, activation, ... of your own",
+        description="Print a file with an example that runs, for you to change.",
+        epilog="Example: refnet new task > mine.py; refnet train mine.py:Majority",
+    )
+    new.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+    new.set_defaults(run=_new)
+    prove = commands.add_parser(
+        "prove",
+        help="run the proofs of the package's tests on a task, cell, ... of your own",
+        description="Check what FILE.py:NAME or package.module:NAME names, or an entry of refnet's "
+        "own: exact transposition on rational numbers, certified gradients and, if there is a "
+        "kernel, both backends; shapes and determinism of a task's batches.",
+        epilog="Example: refnet prove mine.py:MGU. Exit status: 0 if all checks hold, 1 if one "
+        "fails, 2 after an error.",
+    )
+    prove.add_argument("name", metavar="NAME", help="such as mine.py:MGU, lstm or svd:margin=0.1")
+    prove.set_defaults(run=_prove)
+
+
+def _new(args: argparse.Namespace) -> int:
+    print(files("refnet.prove").joinpath("examples", f"{args.kind}.py").read_text("utf-8"), end="")
+    return 0
+
+
+def _prove(args: argparse.Namespace) -> int:
+    from refnet.prove.checks import prove
+    from refnet.runs.files import printable
+
+    outcomes = prove(args.name)
+    for check, outcome, detail in outcomes:
+        print(f"{outcome:8}{check}: {printable(detail)}", flush=True)
+    return int(any(outcome == "FAILS" for _, outcome, _ in outcomes))
