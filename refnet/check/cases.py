@@ -7,8 +7,6 @@ import numpy as np
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import Arithmetic, rounded_to, stored
 from refnet.check.naive import PEEPHOLES
-from refnet.maths.activations import ACTIVATIONS
-from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
@@ -18,15 +16,12 @@ __all__ = [
     "bounded",
     "held",
     "random_batch",
-    "random_case",
     "random_form",
     "random_mask",
     "random_params",
     "reference_results",
 ]
 
-LENGTHS = (1, 2, 3, 5, 7, 10, 15, 20, 50, 100, 200, 784)
-MADE = ("orthogonal", "svd", "cayley", "householder")
 WIDE = 20
 """Columns from which on a matrix's entries are drawn smaller, for products of the same size: of
 wide nets that are long as well, rounding would decide the gradient, and nothing could be judged."""
@@ -169,49 +164,6 @@ def random_form(
     params, data = random_params(net, rng, dtype), random_batch(net, rng, dtype, steps, batch)
     params = with_drawn(net, params, added, rng, batch)
     return params, data._replace(mask=random_mask(rng, steps, batch)) if lengths else data
-
-
-def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net, Params, Batch]:
-    """A net of random kind, size and weight scale; long and wide ones are rare."""
-    T = int(rng.choice([length for length in LENGTHS if length <= longest]))
-    B = int(rng.integers(1, 9 if T <= 50 else 3))
-    loss = str(rng.choice(["cross_entropy", "cross_entropy", "squared_error"]))
-    kind = str(
-        rng.choice(["rnn", "rnn", "rnn", "lstm", "lstm", "gru", "gru", "gru_before", "feedforward"])
-    )
-    if kind == "feedforward":
-        H, act = int(rng.integers(2, 25)), str(rng.choice(["tanh", "relu"]))
-        widths = (int(rng.integers(1, 9)), *[H] * int(rng.integers(1, 6)), int(rng.integers(2, 8)))
-        flat = FeedforwardNet(widths, ACTIVATIONS[act], loss=loss)
-        return flat, random_params(flat, rng, dtype), random_batch(flat, rng, dtype, 0, B)
-    matrix = str(rng.choice(MADE)) if rng.random() < 0.1 else "dense"
-    H = (
-        int(rng.integers(1, 33 if T <= 50 else 13))
-        if matrix == "dense"
-        else int(rng.integers(2, 13))
-    )
-    if T <= 20 and rng.random() < 0.06 and matrix == "dense":
-        H = int(rng.choice([64, 128]))
-    act = str(rng.choice(["tanh", "tanh", "relu"])) if kind == "rnn" else "tanh"
-    net = RecurrentNet(
-        int(rng.integers(1, 5)),
-        H,
-        int(rng.integers(2, 8)),
-        cell=kind,
-        loss=loss,
-        activation=ACTIVATIONS[act],
-        readout=str(rng.choice(["last", "every"])),
-        transition=transition(matrix),
-    )
-    peepholes = kind == "lstm" and rng.random() < 0.4
-    norm = float(rng.choice(NORMS)) if bounded(net) else None
-    params = random_params(net, rng, dtype, peepholes, norm)
-    if matrix == "dense":
-        # states of relu and of large scales overflow float32 after many steps: no rounding error
-        scale = rng.uniform(0.3, 1.5 if T <= 50 and act != "relu" else 1)
-        params["Whh"] = (params["Whh"] * scale).astype(dtype)
-    batch = random_batch(net, rng, dtype, T, B)
-    return net, params, batch._replace(mask=random_mask(rng, T, B)) if rng.random() < 0.3 else batch
 
 
 def reference_results(net: Net, params: Params, batch: Batch) -> Params:

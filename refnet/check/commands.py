@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "judge_framework",
+    "judge_function",
     "judge_keras",
     "judge_onnx",
-    "judge_own",
     "judge_vectors",
     "list_tolerances",
     "write_vectors",
@@ -174,7 +174,7 @@ def judge_keras(args: argparse.Namespace) -> int:
     return _finish(show(_layer_rows("keras", args.seed), _table()), args)
 
 
-def judge_own(args: argparse.Namespace) -> int:
+def judge_function(args: argparse.Namespace) -> int:
     """``check function``."""
     from refnet.check.userfunction import arrays_by_name, example, loaded
 

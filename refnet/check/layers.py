@@ -1,8 +1,8 @@
 """Recurrent layers as frameworks ship them, judged: stacked, in both directions, in every form that
 they are used in.
 
-Checked by: tests/check/test_torch_layers.py, tests/check/test_jax_nets.py,
-tests/check/test_onnx_nets.py.
+Checked by: tests/check/test_torch.py, tests/check/test_jax.py,
+tests/check/test_onnx.py.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """ONNX's operators RNN, LSTM and GRU with every input and attribute, judged forward.
 
-Source: ONNX operators RNN-22, LSTM-22, GRU-22. Checked by: tests/check/test_onnx_layers.py.
+Source: ONNX operators RNN-22, LSTM-22, GRU-22. Checked by: tests/check/test_onnx.py.
 """
 
 from collections.abc import Iterator

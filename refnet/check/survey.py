@@ -1,6 +1,6 @@
 """Today's frameworks, judged: one row for every layer, type and size.
 
-Checked by: tests/check/test_adapters.py::test_torch_is_judged and its like.
+Checked by: tests/check/test_torch.py::test_cells_are_judged and its like.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from refnet.batch import Batch, Params
-from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
+from refnet.check.adapters import Refused, jax_nets, onnx_nets, torch_nets
 from refnet.check.arithmetic import arithmetic, stored
 from refnet.check.cases import NORMS, held, random_batch, random_params
 from refnet.check.noise import spread
@@ -86,7 +86,7 @@ def judged(
     refuses what it has an argument for is a result of the survey too, what it says instead."""
     try:
         theirs = results()
-    except Exception as error:  # frameworks have no common one
+    except Refused as error:
         return {
             "framework": framework,
             "version": version(package),
@@ -94,7 +94,7 @@ def judged(
             "dtype": str(arithmetic(dtype)),
             **facts,
             "verdict": "refused",
-            "note": f"{type(error).__name__}: {error}".splitlines()[0][:200],
+            "note": str(error),
         }
     return row(framework, package, what, verdict(theirs), **facts)
 

@@ -464,7 +464,7 @@ def test_a_result_that_shows_nothing_is_no_success(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("flag", ["--json", "--junit"])
 def test_a_file_that_cannot_be_written_is_refused_first(flag, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("refnet.check.commands.judge_own", lambda args: pytest.fail("judged"))
+    monkeypatch.setattr("refnet.check.commands.judge_function", lambda args: pytest.fail("judged"))
     for name in (str(tmp_path), str(tmp_path / "no" / "such"), "/proc/no-file"):
         with pytest.raises(SystemExit) as left:
             cli.main(["check", "function", "x.py:f", flag, name])
