@@ -195,7 +195,7 @@ def in_c(
     net: RecurrentNet, params: Params, batch: Batch, flags: tuple[str, ...] = STRICT, **form: int
 ) -> Params:
     """cells.c in one order of summation and form of the formulas: ``form`` has some of order, join,
-    steps and form, which its first lines list. Raises ValueError where there is no C compiler."""
+    steps, form and flush, which its first lines list. Raises ValueError without a C compiler."""
     x, cells = batch.x, ("rnn", "lstm", "gru", "gru_before")
     entropy, relu = net.loss == "cross_entropy", net.activation.name == "relu"
     weights, divisor, last = _counted(net, batch)
