@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import Arithmetic, rounded_to, stored
@@ -44,7 +45,7 @@ def bounded(net: Net) -> set[str]:
 def random_params(
     net: Net,
     rng: np.random.Generator,
-    dtype: Any,
+    dtype: DTypeLike,
     peepholes: bool = False,
     norm: float | None = None,
     **options: Any,
@@ -97,7 +98,9 @@ def with_drawn(
     }
 
 
-def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, batch: int) -> Batch:
+def random_batch(
+    net: Net, rng: np.random.Generator, dtype: DTypeLike, steps: int, batch: int
+) -> Batch:
     """Inputs from N(0, 1), classes or real targets at random; T = ``steps``, B = ``batch``. The
     first and the last class, which some programs take for padding, are among several labels, and
     of three and more no class is that of the first or the last prediction alone."""
@@ -153,7 +156,7 @@ def random_mask(rng: np.random.Generator, steps: int, batch: int) -> Array:
 def random_form(
     net: Net,
     rng: np.random.Generator,
-    dtype: Any,
+    dtype: DTypeLike,
     steps: int,
     batch: int,
     added: tuple[str, ...] = (),

@@ -6,13 +6,15 @@ Checked by: tests/robustness/test_cli.py, tests/check/test_function_command.py.
 import argparse
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeAlias
 
 from refnet.check import commands
 from refnet.check.tables import size, sizes, target
 from refnet.runs.files import named
 
 __all__ = ["add_commands"]
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[Any]"
 
 TORCH = """
   refnet check torch
@@ -114,7 +116,7 @@ VECTORS = """example:
 """
 
 
-def add_commands(subparsers: Any) -> None:
+def add_commands(subparsers: Subparsers) -> None:
     """Add ``check`` and ``vectors``; each sets ``run``, a function of the parsed arguments
     that returns the exit status: 0 if all is explained by rounding, 1 if not."""
     check = _parser(
@@ -142,7 +144,7 @@ def add_commands(subparsers: Any) -> None:
     _add_vectors(subparsers)
 
 
-def _add_framework(judges: Any, name: str, text: str, examples: str) -> None:
+def _add_framework(judges: Subparsers, name: str, text: str, examples: str) -> None:
     parser = _parser(
         judges,
         name,
@@ -169,7 +171,7 @@ def _add_framework(judges: Any, name: str, text: str, examples: str) -> None:
     _common(parser, commands.judge_framework)
 
 
-def _add_function(judges: Any) -> None:
+def _add_function(judges: Subparsers) -> None:
     parser = _parser(judges, "function", "judge gradients that your own code computes", FUNCTION)
     parser.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function to judge")
     parser.add_argument(
@@ -188,7 +190,7 @@ def _add_function(judges: Any) -> None:
     _common(parser, commands.judge_function)
 
 
-def _add_onnx(judges: Any) -> None:
+def _add_onnx(judges: Subparsers) -> None:
     parser = _parser(
         judges,
         "onnx",
@@ -215,7 +217,7 @@ def _add_onnx(judges: Any) -> None:
     _common(parser, commands.judge_onnx)
 
 
-def _add_vectors(subparsers: Any) -> None:
+def _add_vectors(subparsers: Subparsers) -> None:
     vectors = _parser(
         subparsers, "vectors", "write and judge golden vectors for any language", VECTORS, READ
     )
@@ -247,7 +249,7 @@ def _add_vectors(subparsers: Any) -> None:
 
 
 def _parser(
-    subparsers: Any, name: str, text: str, examples: str, status: str = STATUS
+    subparsers: Subparsers, name: str, text: str, examples: str, status: str = STATUS
 ) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name,

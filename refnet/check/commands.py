@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from importlib.util import find_spec
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from refnet.check.tables import cell, junit, save, show
+from refnet.check.tables import Row, cell, junit, save, show
 
 if TYPE_CHECKING:
     from refnet.batch import Batch, Params
@@ -65,7 +65,7 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
-def _finish(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
+def _finish(rows: list[Row], args: argparse.Namespace) -> int:
     """Print how many are explained, write the files that are asked for; the exit status."""
     counts = Counter(row["verdict"] for row in rows)
     print(
@@ -149,9 +149,7 @@ def _of_layers(args: argparse.Namespace) -> "Sizes":
     return tuple(args.sizes or ())
 
 
-def _layer_rows(
-    extra: str, seed: int, sizes: "Sizes" = (), dtypes: "Dtypes" = ()
-) -> Iterator[dict[str, Any]]:
+def _layer_rows(extra: str, seed: int, sizes: "Sizes" = (), dtypes: "Dtypes" = ()) -> Iterator[Row]:
     """The layers of every framework that the command judges; of those on JAX what is installed."""
     from refnet.check import layers, survey
 

@@ -95,7 +95,7 @@ class Readings:
         wrong: Iterable[str],
         sigma: Params,
         u: float,
-        rerolled: Callable[[float], bool] = lambda u: False,
+        rerolled: Callable[[float], bool] | None = None,
     ) -> str:
         """The name of what explains the results ``given`` (finite float64 arrays), or "".
 
@@ -251,12 +251,12 @@ class _Search:
                     )
         return ""
 
-    def coarse(self, rerolled: Callable[[float], bool]) -> str:
+    def coarse(self, rerolled: Callable[[float], bool] | None) -> str:
         """Whether everything is wrong, each quantity by as much as the rounding of a coarser type
         makes it; or float32 results, those of the forward pass among the wrong ones, are off as
         products of factors rounded to TF32 are: no entry by more, and a wrong quantity by that
         size. A smooth mistake of this size is not ``rerolled``."""
-        if not self._shaped() or not self.wrong & set(FORWARD):
+        if not rerolled or not self._shaped() or not self.wrong & set(FORWARD):
             return ""
         for kind, u in COARSER:
             if (

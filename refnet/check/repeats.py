@@ -6,25 +6,24 @@ Checked by: tests/check/test_repeats.py, tests/check/test_judge_limits.py.
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.cases import reference_results
-from refnet.check.certificates import Case, certificate
-from refnet.check.given import by_name, numbers
+from refnet.check.certificates import Case, Given, certificate
+from refnet.check.given import Foreign, Results, by_name, numbers
 from refnet.nets.gradients import Net
 
 __all__ = ["Theirs", "keeps", "other_inputs", "rerolled", "results", "strays", "tried"]
 
-Theirs = Callable[..., Any]
+Theirs = Callable[..., Foreign]
 Inputs = tuple[Params, Batch]
 NEAR = 0.01
 """How far off a result may be, of its norm, that is called right without a certificate."""
 
 
-def results(function: Theirs, inputs: tuple[Any, ...]) -> Any:
+def results(function: Theirs, inputs: Given) -> Foreign:
     """What a function returns, of copies of the inputs, copied: it may use its arrays again."""
     returned = function(*deepcopy(inputs))
     return (
@@ -34,14 +33,14 @@ def results(function: Theirs, inputs: tuple[Any, ...]) -> Any:
     )
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: Foreign) -> Foreign:
     try:
         return deepcopy(value) if isinstance(value, (list, tuple)) else np.array(value, subok=True)
     except Exception:  # what NumPy cannot read: the comparison says so
         return value
 
 
-def tried(function: Theirs, inputs: Inputs, true: Params) -> dict[str, Any]:
+def tried(function: Theirs, inputs: Inputs, true: Params) -> dict[str, Foreign]:
     """Its results by the names of ``true``; {} if it fails there."""
     try:
         return by_name(results(function, inputs), true)
@@ -49,7 +48,7 @@ def tried(function: Theirs, inputs: Inputs, true: Params) -> dict[str, Any]:
         return {}
 
 
-def _read(arrays: Mapping[str, Any], true: Params) -> Params:
+def _read(arrays: Results, true: Params) -> Params:
     """Results as float64, those that can be compared with ``true``."""
     return {
         name: value
@@ -100,7 +99,7 @@ def _other_targets(batch: Batch, classes: int) -> Batch:
     return batch._replace(y=y, mask=mask)
 
 
-def _half(value: Any) -> Array:
+def _half(value: Foreign) -> Array:
     """Half of floats; integers, which name symbols or classes, as they are."""
     array = np.asarray(value)
     return array if array.dtype.kind in "iu" else np.asarray(array / 2, array.dtype)
@@ -114,13 +113,13 @@ def _true(net: Net, params: Params, batch: Batch) -> Params:
     )
 
 
-def _wide(value: Any) -> Array:
+def _wide(value: Foreign) -> Array:
     """Floats as float64; integers as they are."""
     array = np.asarray(value)
     return array if array.dtype.kind in "iu" else array.astype(float)
 
 
-def strays(case: Case, inputs: Inputs, arrays: Mapping[str, Any], sigma: Params) -> bool:
+def strays(case: Case, inputs: Inputs, arrays: Results, sigma: Params) -> bool:
     """Whether one of the results ``arrays`` at other inputs is off by more than a twentieth of the
     way to the first one, in the norm."""
     former = _certified(case)
@@ -151,9 +150,7 @@ def _right(arrays: Params, true: Params) -> bool:
     )
 
 
-def keeps(
-    case: Case, function: Theirs, inputs: Inputs, arrays: Mapping[str, Any], sigma: Params
-) -> str:
+def keeps(case: Case, function: Theirs, inputs: Inputs, arrays: Results, sigma: Params) -> str:
     """What proves that a function keeps something, which was right at the inputs of the case, and
     then gave ``arrays`` at others, where it was wrong; "" if nothing does.
 

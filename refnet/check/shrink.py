@@ -9,7 +9,7 @@ together, except those of the cotangent, which the judged function does not rece
 Checked by: tests/check/test_judge_calls.py.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from time import process_time
@@ -20,8 +20,8 @@ import numpy as np
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import Kind
 from refnet.check.cases import random_batch, random_params
-from refnet.check.certificates import Case
-from refnet.check.given import by_name, judged_types
+from refnet.check.certificates import Case, Given
+from refnet.check.given import Results, by_name, judged_types
 from refnet.check.noise import spread
 from refnet.check.verdict import Verdict, by_type, compare_values
 from refnet.exact.enclose import Certified, certify
@@ -38,7 +38,7 @@ RUNS = 12
 """Runs of the spread: they give sigma to a fifth, and a mistake that shows is far beyond that."""
 
 Sizes = dict[Any, int]
-Theirs = Callable[..., Mapping[str, Any]]
+Theirs = Callable[..., Results]
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _rising(end: int) -> Iterator[int]:
 
 def _verdict(
     certified: Certified | CertifiedFunction,
-    inputs: tuple[Any, ...],
+    inputs: Given,
     theirs: Theirs,
     dtype: Kind | None,
     required: tuple[str, ...] | None,
@@ -164,7 +164,7 @@ class NetCut:
             if not net.depth:  # a linear net
                 del self.sizes["H"], self.sizes["layers"]
 
-    def at(self, sizes: Sizes, seconds: float) -> tuple[Certified, tuple[Any, ...]]:
+    def at(self, sizes: Sizes, seconds: float) -> tuple[Certified, Given]:
         """What is certified at these sizes, and the parameters and batch."""
         net, params, batch = self.net, self.params, self.batch
         widths = {name: size for name, size in sizes.items() if name not in ("T", "B")}
@@ -222,7 +222,7 @@ class _FunctionCut:
         self.case = case
         arrays = [value for value in case.inputs if isinstance(value, np.ndarray)]
         lengths = {n for value in arrays for n in value.shape if n > 1} - {
-            *np.shape(case.cotangent)
+            *getattr(case.cotangent, "shape", ())
         }
         self.sizes: Sizes = {n: n for n in sorted(lengths, reverse=True)}
 
@@ -231,7 +231,7 @@ class _FunctionCut:
             return value
         return value[tuple(slice(sizes.get(n, n)) for n in value.shape)]
 
-    def at(self, sizes: Sizes, seconds: float) -> tuple[CertifiedFunction, tuple[Any, ...]]:
+    def at(self, sizes: Sizes, seconds: float) -> tuple[CertifiedFunction, Given]:
         inputs = tuple(self._cut(value, sizes) for value in self.case.inputs)
         return certify_function(
             self.case.what, *inputs, cotangent=self.case.cotangent, check=False, max_seconds=seconds

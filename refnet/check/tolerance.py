@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
 from refnet.batch import Array
 from refnet.check.arithmetic import Kind, arithmetic
-from refnet.check.certificates import case_of, certificate, sigma_of
+from refnet.check.certificates import Given, case_of, certificate, sigma_of
 from refnet.check.judgement import LIMITS
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
@@ -29,35 +30,36 @@ class Tolerance(NamedTuple):
 
 @serial_blas
 def tolerances(
-    what: Net | Callable[..., Any],
+    what: Net | Callable[..., Array],
     *inputs: Any,
     dtype: Kind | None = None,
-    cotangent: Any = None,
+    cotangent: ArrayLike | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Tolerance]:
     """Of each quantity the rtol and atol that rounding in ``dtype`` warrants at these inputs.
 
-    ``what``, ``inputs`` and ``cotangent`` as in ``refnet.check.judge``; ``dtype``: by default
-    that of the inputs. With sigma_i, the spread of rounding in entry i, and v_i its certified
-    value, they solve::
+        ``what``, ``inputs`` and ``cotangent`` as in ``refnet.check.judge``; ``dtype``: by default
+        that of the inputs. With sigma_i, the spread of rounding in entry i, and v_i its certified
+        value, they solve::
 
-        minimise  sum_i (atol + rtol |v_i|)
-        so that   atol + rtol |v_i| >= 6 sigma_i + u |v_i| + tiny    for every i,
+            minimise  sum_i (atol + rtol |v_i|)
+            so that   atol + rtol |v_i| >= 6 sigma_i + u |v_i| + tiny    for every i,
 
-    6 being the judge's limit of rounding, u the unit roundoff for the last one, and tiny the
-    smallest normal number, which flushing it to zero may cost. They hold between a result in
-    ``dtype`` and one that is exact or in a wider type; between two results in ``dtype``, take
-    twice as much. A tolerance is one line over all entries, so small mistakes hide in it that
-    the judge finds entry by entry.
+        6 being the judge's limit of rounding, u the unit roundoff for the last one, and tiny the
+        smallest normal number, which flushing it to zero may cost. They hold between a result in
+        ``dtype`` and one that is exact or in a wider type; between two results in ``dtype``, take
+        twice as much. A tolerance is one line over all entries, so small mistakes hide in it that
+        the judge finds entry by entry.
 
-    >>> import numpy as np
-    >>> def energy(x):
-    ...     return (x * x).sum()
-    >>> found = tolerances(energy, np.linspace(1, 2, 100, dtype=np.float32))
-    >>> found["dx"].rtol < 1e-6 and found["dx"].atol < 1e-6
-    True
+        >>> import numpy as np
+    from numpy.typing import ArrayLike
+        >>> def energy(x):
+        ...     return (x * x).sum()
+        >>> found = tolerances(energy, np.linspace(1, 2, 100, dtype=np.float32))
+        >>> found["dx"].rtol < 1e-6 and found["dx"].atol < 1e-6
+        True
 
-    Checked by: tests/check/test_tolerance.py.
+        Checked by: tests/check/test_tolerance.py.
     """
     case = case_of(what, inputs, cotangent, progress)
     kind = arithmetic(_kind(inputs) if dtype is None else dtype)
@@ -71,7 +73,7 @@ def tolerances(
     }
 
 
-def _kind(inputs: tuple[Any, ...]) -> np.dtype[Any]:
+def _kind(inputs: Given) -> np.dtype[Any]:
     """The widest float type among the inputs."""
     arrays = [
         value
