@@ -110,7 +110,7 @@ class Readings:
             search = _Search(self, given, wrong, sigma, u)
             return (
                 search.best(search.exact())
-                or search.best(search.fitted())
+                or search.best(search.estimated())
                 or search.stored()
                 or search.coarse(rerolled)
                 or search.best(search.two())
@@ -222,7 +222,7 @@ class _Search:
                 if "{}" in label and name in reading:
                     yield label.format(name), {**self.true, name: reading[name]}
 
-    def fitted(self) -> Iterator[tuple[str, Params]]:
+    def estimated(self) -> Iterator[tuple[str, Params]]:
         """Readings with one constant from the given arrays."""
         if len(self.wrong) == 1:
             (name,) = self.wrong

@@ -90,10 +90,10 @@ def test_certificates_and_sigmas_of_nets_are_computed_once():
 
 def test_the_message_of_a_mistake_in_a_function():
     def wrong(x, w):
-        found = theirs(x, w)
-        found["dw"] = found["dw"].copy()
-        found["dw"][2, 1] *= 1.001
-        return found
+        results = theirs(x, w)
+        results["dw"] = results["dw"].copy()
+        results["dw"][2, 1] *= 1.001
+        return results
 
     text = message(energy, wrong, X, W)
     assert text.splitlines()[0] == "gradients in float64 are not rounding"
@@ -190,10 +190,10 @@ def test_a_function_of_fixed_width_is_shrunk_in_time_alone():
 
 def test_a_function_is_shrunk():
     def wrong(x, w):
-        found = theirs(x, w)
+        results = theirs(x, w)
         if len(x) > 1:
-            found["dw"] = found["dw"] * 1.001
-        return found
+            results["dw"] = results["dw"] * 1.001
+        return results
 
     assert smallest(message(energy, wrong, X, W))[0] == "arguments of shape (2, 1), (1, 1)"
 
@@ -218,7 +218,7 @@ def test_another_shape_at_other_sizes_is_not_the_mistake():
         return {
             name: value * 1.001
             for name, value in theirs(
-                *(np.resize(one, first.shape) for one, first in zip((x, w), (X, W)))
+                *(np.resize(value, first.shape) for value, first in zip((x, w), (X, W)))
             ).items()
         }
 
@@ -301,11 +301,11 @@ def test_a_long_case_is_named_at_its_first_steps(monkeypatch, tmp_path):
 
 
 def test_the_message_says_what_is_missing_or_misshapen():
-    found = theirs(X, W)
+    results = theirs(X, W)
     with pytest.raises(AssertionError, match="dw .*: is missing"):
-        assert_gradients(energy, {"dx": found["dx"]}, X, W)
+        assert_gradients(energy, {"dx": results["dx"]}, X, W)
     with pytest.raises(AssertionError, match=r"dw .*: has shape \(2, 4\); need \(4, 2\)"):
-        assert_gradients(energy, {**found, "dw": found["dw"].T}, X, W)
+        assert_gradients(energy, {**results, "dw": results["dw"].T}, X, W)
 
 
 @pytest.mark.parametrize(
@@ -316,16 +316,16 @@ def test_the_message_says_what_is_no_array_of_numbers(dw):
 
 
 def test_suspicious_results_may_be_allowed():
-    found = theirs(X, W)
-    case = judge(energy, found, X, W)
+    results = theirs(X, W)
+    case = judge(energy, results, X, W)
     sigma = next(part.sigma for part in case.parts if part.name == "value")
-    found["value"] = np.float64(found["value"] + 9 * sigma)
-    assert judge(energy, found, X, W).verdict == SUSPICIOUS
-    assert assert_gradients(energy, found, X, W, allow_suspicious=True).verdict == SUSPICIOUS
+    results["value"] = np.float64(results["value"] + 9 * sigma)
+    assert judge(energy, results, X, W).verdict == SUSPICIOUS
+    assert assert_gradients(energy, results, X, W, allow_suspicious=True).verdict == SUSPICIOUS
     with pytest.raises(AssertionError, match="suspicious"):
-        assert_gradients(energy, found, X, W)
+        assert_gradients(energy, results, X, W)
     assert assert_gradients(energy, theirs, X, W).verdict == EXPLAINED
-    assert judge(energy, {**found, "dx": found["dx"] + 1}, X, W).verdict == NOT_ROUNDING
+    assert judge(energy, {**results, "dx": results["dx"] + 1}, X, W).verdict == NOT_ROUNDING
 
 
 def test_gradients_that_show_nothing_are_no_pass():

@@ -46,9 +46,9 @@ def test_logits_that_differ_by_more_than_the_range_of_exp_from_run_to_run():
     net = RecurrentNet(2, 16, 5, activation=ACTIVATIONS["identity"], readout="every")
     params, batch = drawn(net, 40, 4)
     params["Whh"] *= 1.5
-    found = reference_results(net, params, batch)
-    assert abs(found["outputs"]).max() > 1e5
-    verdict = judge(net, found, params, batch, dtype="bfloat16")
+    theirs = reference_results(net, params, batch)
+    assert abs(theirs["outputs"]).max() > 1e5
+    verdict = judge(net, theirs, params, batch, dtype="bfloat16")
     assert verdict.verdict in (EXPLAINED, UNJUDGED) and "shows nothing" in verdict.note
 
 
@@ -103,10 +103,10 @@ def energy(x):
 )
 def test_an_infinity_shows_nothing_where_the_right_result_has_no_number(f, x, theirs, verdict):
     """Of a function, in the type of its results; elsewhere it is wrong."""
-    value, dx = (np.asarray(one, np.float32) for one in theirs)
-    found = judge(f, {"value": value, "dx": dx}, np.array(x, np.float32))
-    assert found.verdict == verdict
-    assert (SHOWS_NOTHING == found.parts[0].verdict) == (x[0] != 1)
+    value, dx = (np.asarray(part, np.float32) for part in theirs)
+    outcome = judge(f, {"value": value, "dx": dx}, np.array(x, np.float32))
+    assert outcome.verdict == verdict
+    assert (SHOWS_NOTHING == outcome.parts[0].verdict) == (x[0] != 1)
 
 
 def test_a_cotangent_for_a_net_is_refused():

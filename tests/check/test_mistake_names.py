@@ -309,25 +309,23 @@ def test_what_has_no_name_gets_none(judges):
 
 def test_float32_inside_float64_is_named():
     judge = judge_of(R(2, 5, 3), dtype=np.float64)
+    right = judge.right()
     narrow = {name: value.astype(np.float32) for name, value in judge.params.items()}
-    batch = judge.batch._replace(x=judge.batch.x.astype(np.float32))
-    theirs = {
-        name: value.astype(float)
-        for name, value in reference_results(judge.net, narrow, batch).items()
-        if name != "outputs"
-    }
+    theirs = reference_results(judge.net, narrow, judge.batch._replace(x=np.float32(judge.batch.x)))
+    del theirs["outputs"]
+    theirs = {name: value.astype(float) for name, value in theirs.items()}
     name = (
         "part of the computation is in float32: the differences have its size, and all numbers "
         "are those of float32"
     )
     assert judge(theirs).convention == name
-    assert judge({**judge.right(), "dWhh": theirs["dWhh"]}).convention == name
+    assert judge({**right, "dWhh": theirs["dWhh"]}).convention == name
     bug = {
         key: value * (1 + 1e-7 * np.arange(value.size).reshape(value.shape))
-        for key, value in judge.right().items()
+        for key, value in right.items()
         if key.startswith("d")
     }
-    assert judge({**judge.right(), **bug}).convention == ""
+    assert judge({**right, **bug}).convention == ""
 
 
 @pytest.mark.parametrize("size", [2e-5, 4e-3])
@@ -384,7 +382,8 @@ def test_a_transition_whose_gradient_is_projected():
 def torch_results(net, params, batch, how):
     """LSTMs and GRUs as a PyTorch user writes them, with one line that is wrong: independent of
     the naive nets, which the judge takes the names from."""
-    torch = pytest.importorskip("torch", reason="PyTorch (extra torch) is not installed")
+    import torch
+
     p = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in params.items()}
     x, y = torch.from_numpy(batch.x.copy()).requires_grad_(), torch.from_numpy(batch.y)
     s, (T, B, _), H = torch.sigmoid, batch.x.shape, net.hidden
@@ -413,8 +412,8 @@ def torch_results(net, params, batch, how):
                 n = z[:, 2 * H :] + (r * h) @ W.T + 0 * b
             if how == "bhn is added outside the reset gate":
                 n = z[:, 2 * H :] + r * u[:, 2 * H :] + b
-            swap = how == "z and 1 - z change places: h = z n + (1 - z) h"
-            k = 1 - k if swap else k
+            if how == "z and 1 - z change places: h = z n + (1 - z) h":
+                k = 1 - k
             h = k * h + (1 - k) * torch.tanh(n)
         states.append(h)
     v = torch.stack(states) @ p["Why"].T + p["by"]
@@ -437,6 +436,7 @@ def torch_results(net, params, batch, how):
     }
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     "cell, how, mask",
     [

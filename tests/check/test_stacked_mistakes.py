@@ -121,7 +121,8 @@ def test_a_name_explains_all_that_is_given():
 
 def wrong_torch(mistake, net, params, batch):
     """PyTorch's layer, used in a way that programs do."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     from refnet.check.adapters import torch_nets
 
     p = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in params.items()}
@@ -139,37 +140,23 @@ def wrong_torch(mistake, net, params, batch):
     h0 = torch.stack(starts)
     x = torch.from_numpy(batch.x).requires_grad_()
     lengths = torch.from_numpy(batch.mask.sum(axis=0))
-    given = (
-        x
-        if mistake == "padding"
-        else torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
-    )
-    h, (end, _) = layer(given, (h0[:, 0].contiguous(), h0[:, 1].contiguous()))
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+    start = h0[:, 0].contiguous(), h0[:, 1].contiguous()
+    h, (end, _) = layer(x if mistake == "padding" else packed, start)
+    rows = torch.cat([end[-2], end[-1]], 1)
     if mistake == "last step":
         h, _ = torch.nn.utils.rnn.pad_packed_sequence(h)
         rows = h[lengths - 1, torch.arange(B)]
-    elif mistake == "padding":
-        rows = torch.cat([end[-2], end[-1]], 1)
-    else:
-        rows = torch.cat([end[-1], end[-2]] if mistake == "order" else [end[-2], end[-1]], 1)
     outputs = rows @ p["Why"].T + p["by"]
     loss = torch.nn.functional.cross_entropy(outputs, torch.from_numpy(batch.y))
     loss.backward()
-    results = {
-        "loss": loss,
-        "outputs": outputs,
-        "dx": x.grad,
-        "dWhy": p["Why"].grad,
-        "dby": p["by"].grad,
-        **{f"dh0{suffix}": p[f"h0{suffix}"].grad for suffix in net.every_cell},
-    }
+    given = ("Why", "by", *(f"h0{suffix}" for suffix in net.every_cell))
+    results = {"loss": loss, "outputs": outputs, "dx": x.grad}
+    results |= {f"d{name}": p[name].grad for name in given}
     for suffix in net.every_cell:
-        for ours, theirs in (
-            ("Wxh", "weight_ih"),
-            ("Whh", "weight_hh"),
-            ("bh", "bias_ih"),
-            ("bhh", "bias_hh"),
-        ):
+        for ours, theirs in {**torch_nets.LAYER_NAMES, "bhh": "bias_hh"}.items():
+            if ours == "Whr":
+                continue
             grad = getattr(layer, f"{theirs}{suffix}").grad
             if mistake == "gates":
                 grad = torch.cat([grad.chunk(4)[n] for n in (0, 3, 1, 2)])
@@ -177,6 +164,7 @@ def wrong_torch(mistake, net, params, batch):
     return {name: value.detach().numpy() for name, value in results.items()}
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     "mistake, name",
     [
