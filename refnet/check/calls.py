@@ -65,14 +65,14 @@ def judge(
     ``cotangent`` if it does not give one number (``refnet.exact.certify_function``).
     ``theirs``: arrays by name, or a function of copies of the same inputs that returns them: for
     a net loss, outputs, dWhh, dx, ..., for a function value and d + each argument's name. It may
-    use its arrays again. A function whose result is right is called once more and, of a net of
-    usual size, with half of its parameters and inputs, and with other targets and lengths: what it
-    keeps from call to call shows then, and what is wrong at those inputs alone.
+    reuse its arrays. The judge calls a function whose result is right once more and, for a net of
+    usual size, with half of its parameters and inputs and with other targets and lengths: this
+    shows state that it keeps between calls, and a mistake at those inputs alone.
     ``dtype``, ``required`` and what is returned as in ``compare``; ``progress`` as in ``certify``.
 
     The certificate and the sigmas of a net are stored for the next call with the same net and the
-    same inputs, by their contents. A function is certified at each call: what it takes from
-    outside may have changed.
+    same inputs, by their contents. A function is certified at each call, because values that it
+    captures may have changed.
 
     >>> import numpy as np
     >>> def cube(x):

@@ -1,5 +1,6 @@
 """Random nets and batches to judge others on: exact inputs that any framework can hold."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from refnet.nets.recurrent import RecurrentNet
 __all__ = [
     "NORMS",
     "bounded",
+    "drawn",
     "held",
     "random_batch",
     "random_form",
@@ -50,8 +52,8 @@ def random_params(
     norm: float | None = None,
     **options: Any,
 ) -> Params:
-    """Parameters that hide nothing: every bias and slope is drawn too, and a transition's parts
-    but for those that are orthogonal; no entry is zero. ``norm``: the 1-norm, within a tenth, by
+    """Parameters that hide no mistake: every bias, every slope and every part of a transition is
+    drawn, except orthogonal parts; no entry is zero. ``norm``: the 1-norm, within a tenth, by
     which the ``bounded`` parts differ from their start; ``options``: those of ``net.init``.
 
     Checked by:
@@ -64,7 +66,7 @@ def random_params(
     matrix = getattr(net, "transition", None)
     orthogonal, scaled = {"base", *(matrix.manifold if matrix else ())}, bounded(net)
 
-    def drawn(name: str, value: Array) -> Array:
+    def varied(name: str, value: Array) -> Array:
         part = name.partition(".")[2]
         if part in orthogonal:
             return value
@@ -76,11 +78,19 @@ def random_params(
             return np.asarray(value + size * signs * rng.uniform(0.9, 1.1, value.shape), dtype)
         return np.asarray(value + _room(value) * rng.uniform(-0.3, 0.3, value.shape), dtype)
 
-    return {name: drawn(name, value) for name, value in start.items()}
+    return {name: varied(name, value) for name, value in start.items()}
 
 
 def _room(value: Array) -> float:
     return min(1.0, (WIDE / value.shape[-1]) ** 0.5) if value.ndim == 2 else 1.0
+
+
+def drawn(
+    axes: Sequence[int | str], batch: int, rng: np.random.Generator, dtype: DTypeLike
+) -> Array:
+    """An array of a net's shape, in which B is ``batch``, from +-1/2."""
+    shape = [batch if size == "B" else int(size) for size in axes]
+    return rng.uniform(-0.5, 0.5, shape).astype(dtype)
 
 
 def with_drawn(
@@ -146,8 +156,8 @@ def held(kind: Arithmetic, params: Params, batch: Batch) -> tuple[Params, Batch]
 
 
 def random_mask(rng: np.random.Generator, steps: int, batch: int) -> Array:
-    """Sequences of random lengths, at least one step each; one of them has all steps, and of
-    several another only one, of three and more not the first or the last one alone."""
+    """Sequences of random lengths of at least one step. One has all steps; of several, another has
+    a single step; of three or more, neither is the first or the last alone."""
     lengths = rng.integers(1, steps + 1, batch) if batch > 1 else np.array([steps])
     _with_both(rng, lengths, steps, 1)
     return np.asarray(np.arange(steps)[:, None] < lengths)

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -32,8 +33,8 @@ __all__ = [
 
 DEFAULT = ((20, 16, 4), (7, 6, 1), (1, 2, 1), (3, 1, 2), (5, 19, 9))
 """The sizes (T, H, B) that a function is judged at, with H made even where its net needs it, and at
-the first of them with large inputs, and with zeros if a derivative jumps there. In the last one
-vectors of 2, 4, 8 and 16 lanes are filled, and something is left over, of states and of gates."""
+the first of them with large inputs, and with zeros if a derivative jumps there. The last one fills
+vectors of 2, 4, 8 and 16 lanes and leaves a remainder, in the states and in the gates."""
 SMALL = ((3, 4, 2),)
 """Those at which a function of a transition is judged at several norms of the transition's parts.
 """
@@ -122,9 +123,7 @@ def judge_framework(args: argparse.Namespace) -> int:
     from refnet.check.userfunction import loaded, loss_of
 
     loss = loaded(args.function, loss_of)
-    return _judge_described(
-        args, lambda params, batch: adapter.gradients(loss, params, batch), args.judge
-    )
+    return _judge_described(args, partial(adapter.gradients, loss), args.judge)
 
 
 def _of_layers(args: argparse.Namespace) -> "Sizes":

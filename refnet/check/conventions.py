@@ -189,7 +189,7 @@ class _Search:
     def whole(self, reading: Params) -> float:
         """The largest ratio of all that was given; a wrong one has to be in the reading."""
         worst = 0.0
-        for name in sorted(self.given, key=lambda name: name not in self.wrong):
+        for name in sorted(self.given, key=self.wrong.__contains__, reverse=True):
             if name not in reading and name in self.wrong:
                 return np.inf
             if name in reading:

@@ -173,8 +173,8 @@ def _drawn(
     B: int,
     entropy: list[int],
 ) -> tuple[Params, Batch]:
-    """Parameters and a batch; others where all outputs are 0, as of small layers of relu, whose
-    gradients would show nothing."""
+    """Parameters and a batch, drawn again where all outputs are 0, as those of small layers of relu
+    may be: their gradients would show nothing."""
     rng, added = np.random.default_rng(entropy), ADDED.get(variant, ())
     params, batch = random_form(net, rng, stored(dtype), T, B, added, variant == "lengths")
     params = {

@@ -154,10 +154,10 @@ def keeps(case: Case, function: Theirs, inputs: Inputs, arrays: Results, sigma: 
     """What proves that a function keeps something, which was right at the inputs of the case, and
     then gave ``arrays`` at others, where it was wrong; "" if nothing does.
 
-    Of a function without any state the results are the same whatever was called before, wrong at
-    those inputs with one more step, too, and follow every input that decides them: one that does
-    not has its value from elsewhere. Lengths that are all of the steps are no such value: they may
-    be ignored.
+    A function without state gives the same results whatever was called before, stays wrong with one
+    more step, and follows every input that its results depend on: a result that does not follow an
+    input took its value from an earlier call. Lengths equal to the number of steps prove nothing,
+    because a program may ignore them.
     """
     net, (params, batch) = case.what, inputs
     former = _certified(case)
@@ -237,9 +237,9 @@ def _unmoved(
 
 
 def rerolled(case: Case, function: Theirs, u: float, draws: int = 3) -> bool:
-    """Whether a function's errors are others where its inputs differ by some unit roundoffs ``u``,
-    by less than a tenth in what is right, and the same at the same inputs. Those of rounding are;
-    what is computed otherwise is off there as it was here."""
+    """Whether a function's errors are the same at the same inputs, and change where the inputs
+    differ by some unit roundoffs ``u``, so little that the right result moves by less than a tenth.
+    Rounding errors change; those of another formula stay as they were."""
     if not isinstance(case.what, Net):
         return False
     rng, (params, batch) = np.random.default_rng(0), case.inputs

@@ -5,6 +5,7 @@ Checked by: tests/check/test_judge_calls.py.
 """
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def report(
 
 
 def _quantities(verdict: Verdict) -> Iterator[str]:
-    parts = sorted(verdict.parts, key=lambda part: -part.z)
+    parts = sorted(verdict.parts, key=attrgetter("z"), reverse=True)
     width = max(len(part.name) for part in parts)
     for part in parts:
         yield f"  {part.name:{width}}  z = {part.z:<9.3g} {part.verdict}{_entry(part)}"

@@ -12,6 +12,7 @@ Checked by: tests/check/test_judge_calls.py.
 from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from time import process_time
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import Kind
-from refnet.check.cases import random_batch, random_params
+from refnet.check.cases import drawn, random_batch, random_params
 from refnet.check.certificates import Case, Given
 from refnet.check.given import Results, by_name, judged_types
 from refnet.check.noise import spread
@@ -129,7 +130,7 @@ def _verdict(
     named = certified.named()
     arrays = by_name(theirs(*deepcopy(inputs)), named)
     types, _ = judged_types(arrays, dtype)
-    sigma = by_type(lambda kind: spread(certified, kind, RUNS), certified, types)
+    sigma = by_type(partial(spread, certified, runs=RUNS), certified, types)
     return compare_values(
         arrays,
         {name: enclosure.value for name, enclosure in named.items()},
@@ -201,8 +202,7 @@ class NetCut:
         for name, shapes in net.shapes.items():
             if name in self.params and name not in params:
                 axes = next(axes for axes in shapes if len(axes) == self.params[name].ndim)
-                shape = tuple(B if size == "B" else int(size) for size in axes)
-                params[name] = rng.uniform(-0.5, 0.5, shape).astype(kind)
+                params[name] = drawn(axes, B, rng, kind)
         return params, random_batch(net, rng, kind, T, B)._replace(mask=self.batch.mask)
 
     @staticmethod

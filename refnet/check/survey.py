@@ -83,8 +83,8 @@ def judged(
     dtype: Kind,
     **facts: object,
 ) -> Row:
-    """One line of the table: the verdict on what a framework computes; or, because a layer that
-    refuses what it has an argument for is a result of the survey too, what it says instead."""
+    """A row of the table: the verdict on what a framework computes, or its refusal. A layer that
+    refuses an option it offers is a result of the survey, too."""
     try:
         theirs = results()
     except Refused as error:

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
+from operator import methodcaller
 from pathlib import Path
 from platform import node
 from typing import Any, TypeAlias
@@ -84,7 +85,7 @@ def save(path: Path | None, rows: list[Row], **facts: Any) -> None:
 
         content = {"environment": environment(), **facts, "rows": rows}
         text = json.dumps(plain(content), indent=1, allow_nan=False) + "\n"
-        write_named(path, lambda file: file.write(text.encode(errors="backslashreplace")))
+        write_named(path, methodcaller("write", text.encode(errors="backslashreplace")))
 
 
 def junit(path: Path | None, rows: list[Row], fine: Collection[str]) -> None:
@@ -145,7 +146,7 @@ def junit(path: Path | None, rows: list[Row], fine: Collection[str]) -> None:
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
     document = f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
-    write_named(path, lambda file: file.write(document.encode()))
+    write_named(path, methodcaller("write", document.encode()))
 
 
 def _clean(text: str) -> str:

@@ -38,28 +38,27 @@ def tolerances(
 ) -> dict[str, Tolerance]:
     """Of each quantity the rtol and atol that rounding in ``dtype`` warrants at these inputs.
 
-        ``what``, ``inputs`` and ``cotangent`` as in ``refnet.check.judge``; ``dtype``: by default
-        that of the inputs. With sigma_i, the spread of rounding in entry i, and v_i its certified
-        value, they solve::
+    ``what``, ``inputs`` and ``cotangent`` as in ``refnet.check.judge``; ``dtype``: by default
+    that of the inputs. With sigma_i, the spread of rounding in entry i, and v_i its certified
+    value, they solve::
 
-            minimise  sum_i (atol + rtol |v_i|)
-            so that   atol + rtol |v_i| >= 6 sigma_i + u |v_i| + tiny    for every i,
+        minimise  sum_i (atol + rtol |v_i|)
+        so that   atol + rtol |v_i| >= 6 sigma_i + u |v_i| + tiny    for every i,
 
-        6 being the judge's limit of rounding, u the unit roundoff for the last one, and tiny the
-        smallest normal number, which flushing it to zero may cost. They hold between a result in
-        ``dtype`` and one that is exact or in a wider type; between two results in ``dtype``, take
-        twice as much. A tolerance is one line over all entries, so small mistakes hide in it that
-        the judge finds entry by entry.
+    6 being the judge's limit of rounding, u the unit roundoff for the last one, and tiny the
+    smallest normal number, which flushing it to zero may cost. They hold between a result in
+    ``dtype`` and one that is exact or in a wider type; between two results in ``dtype``, take
+    twice as much. A tolerance is one line over all entries, so small mistakes hide in it that
+    the judge finds entry by entry.
 
-        >>> import numpy as np
-    from numpy.typing import ArrayLike
-        >>> def energy(x):
-        ...     return (x * x).sum()
-        >>> found = tolerances(energy, np.linspace(1, 2, 100, dtype=np.float32))
-        >>> found["dx"].rtol < 1e-6 and found["dx"].atol < 1e-6
-        True
+    >>> import numpy as np
+    >>> def energy(x):
+    ...     return (x * x).sum()
+    >>> allowed = tolerances(energy, np.linspace(1, 2, 100, dtype=np.float32))
+    >>> allowed["dx"].rtol < 1e-6 and allowed["dx"].atol < 1e-6
+    True
 
-        Checked by: tests/check/test_tolerance.py.
+    Checked by: tests/check/test_tolerance.py.
     """
     case = case_of(what, inputs, cotangent, progress)
     kind = arithmetic(_kind(inputs) if dtype is None else dtype)

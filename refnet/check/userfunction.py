@@ -20,7 +20,7 @@ from refnet.batch import Batch, Params
 from refnet.cells import CELLS
 from refnet.check.arithmetic import Kind, arithmetic, stored
 from refnet.check.calls import judge
-from refnet.check.cases import NORMS, held, random_batch, random_mask, random_params
+from refnet.check.cases import NORMS, drawn, held, random_batch, random_mask, random_params
 from refnet.check.given import Foreign
 from refnet.check.survey import Dtypes, Rows, Sizes, row
 from refnet.check.tolerance import tolerances
@@ -174,8 +174,7 @@ class Described:
         wanted |= {*CELLS[self.cell].OPTIONAL} if self.peepholes else set()
         for name, shapes in net.shapes.items():
             if name.split("_l")[0] in wanted:
-                shape = tuple(B if size == "B" else int(size) for size in shapes[-1])
-                params[name] = rng.uniform(-0.5, 0.5, shape).astype(dtype)
+                params[name] = drawn(shapes[-1], B, rng, dtype)
         if at == "large":
             factors = np.minimum(8.0 ** (1 + (np.arange(B) + B // 2) % B), LARGEST)
             batch = batch._replace(x=np.asarray(batch.x * factors[:, None], dtype))
@@ -235,7 +234,8 @@ def tolerance_rows(
 def loaded(place: str, checked: Callable[[Foreign], Foreign]) -> Callable[..., Foreign]:
     """The function NAME of FILE.py, which runs as a script would: beside its own modules.
 
-    ``checked`` takes what it returns, and raises ValueError for what is of no use. Raises
+    ``checked`` converts what the function returns, and raises ValueError for a result that it
+    cannot use. Raises
     ValueError for a place that holds no function, and for an error inside the file or the
     function, with its type, file and line.
     """

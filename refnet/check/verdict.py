@@ -13,7 +13,8 @@ Checked by: tests/check/test_compare.py; error rates: ``benchmarks.judge.rates``
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -220,7 +221,7 @@ def compare(
     theirs = by_name(theirs, certified.named())
     types, assumed = judged_types(theirs, dtype)
     if sigma is None:
-        sigma = by_type(lambda kind: spread(certified, kind, runs, seed), certified, types)
+        sigma = by_type(partial(spread, certified, runs=runs, seed=seed), certified, types)
     if readings is None and isinstance(certified, Certified):
         readings = Readings(certified)
     explain = readings.explain if readings else None
@@ -349,7 +350,7 @@ class _Comparison:
         for form in combined(possible):
             again = self._with_form(self.certified, parts, form)
             if _worst(again) in (EXPLAINED, UNJUDGED):
-                worst = max(wrong, key=lambda part: part.z)
+                worst = max(wrong, key=attrgetter("z"))
                 size = np.abs(np.asarray(worst.certified, self.kind(worst.name)))
                 lost = abs(worst.theirs - worst.certified) / float(np.spacing(size))
                 return again, (
@@ -359,7 +360,7 @@ class _Comparison:
         return parts, ""
 
     def _with_form(self, certified: Certified, parts: Parts, form: Form) -> Parts:
-        spreads = by_type(lambda kind: deviation(certified, form, kind), certified, self.types)
+        spreads = by_type(partial(deviation, certified, form), certified, self.types)
         return tuple(
             judgement(
                 part.name,

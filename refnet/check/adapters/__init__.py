@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from fractions import Fraction
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,10 +20,22 @@ __all__ = [
     "asked",
     "exact_sum",
     "initial_states",
+    "package",
     "reorder",
     "summed_over_sequences",
     "two_biases",
 ]
+
+
+def package(name: str, extra: str = "", called: str = "") -> ModuleType:
+    """An optional package's module; ImportError names the package and the extra that brings it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        top = name.partition(".")[0]
+        raise ImportError(
+            f"this needs {called or top}: pip install 'refnet[{extra or top}]'"
+        ) from None
 
 
 class Refused(Exception):

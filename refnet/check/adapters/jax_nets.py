@@ -15,14 +15,13 @@ Checked by: tests/check/test_jax.py.
 
 import os
 from collections.abc import Callable
-from importlib import import_module
-from types import ModuleType
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.check.adapters import asked, initial_states, summed_over_sequences
+from refnet.check.adapters import asked, initial_states, package, summed_over_sequences
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -33,12 +32,7 @@ Jax: TypeAlias = Any
 """An array of JAX's, a tree of them, or a module of Flax, Equinox or Keras: optional packages."""
 
 
-def _jax() -> ModuleType:
-    try:
-        import jax
-    except ImportError:
-        raise ImportError("this needs JAX: pip install 'refnet[jax]'") from None
-    return jax  # type: ignore[no-any-return]
+_jax = partial(package, "jax", called="JAX")
 
 
 def use_device(name: str) -> str:
@@ -196,18 +190,10 @@ Run = Callable[[RecurrentNet, CellParams, Jax, Array | None, str], tuple[Jax, li
 each direction's side by side, and every direction's last state."""
 
 
-def _module(name: str) -> Jax:
-    try:
-        return import_module(name)
-    except ImportError:
-        extra = name.partition(".")[0]
-        raise ImportError(f"this needs {extra}: pip install 'refnet[{extra}]'") from None
-
-
 def _flax(
     net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
 ) -> tuple[Jax, list[Jax]]:
-    nnx, H = _module("flax.nnx"), net.hidden
+    nnx, H = package("flax.nnx"), net.hidden
     kind = {
         "rnn": nnx.SimpleCell,
         "gru": nnx.GRUCell,
@@ -251,7 +237,7 @@ def _flax(
 def _equinox(
     net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
 ) -> tuple[Jax, list[Jax]]:
-    jax, eqx = _jax(), _module("equinox")
+    jax, eqx = _jax(), package("equinox")
     (p,) = cells.values()
     lstm = net.cell == "lstm"
     cell = (eqx.nn.LSTMCell if lstm else eqx.nn.GRUCell)(
@@ -280,7 +266,7 @@ def _keras(
     net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
 ) -> tuple[Jax, list[Jax]]:
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when Keras is first imported
-    keras = _module("keras")
+    keras = package("keras")
     if keras.backend.backend() != "jax":
         raise ValueError(
             f"Keras runs on {keras.backend.backend()} in this process; need jax: set "

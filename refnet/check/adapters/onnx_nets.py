@@ -18,7 +18,7 @@ import numpy as np
 
 from refnet.arguments import choice
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.check.adapters import as_stack, asked, exact_sum, reorder, two_biases
+from refnet.check.adapters import as_stack, asked, exact_sum, package, reorder, two_biases
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet, kept, turned
 from refnet.runs.read import contents, reading
@@ -63,14 +63,8 @@ LIMIT = 2**31 - 1
 
 
 def _onnx() -> ModuleType:
-    try:
-        import onnx
-        import onnx.helper
-        import onnx.numpy_helper
-        import onnx.reference
-    except ImportError:
-        raise ImportError("this needs onnx: pip install 'refnet[onnx]'") from None
-    return onnx  # type: ignore[no-any-return]
+    package("onnx.reference")
+    return package("onnx")
 
 
 def _back(order: tuple[int, ...]) -> tuple[int, ...]:
@@ -317,10 +311,7 @@ def session_run(proto: Proto, names: list[str], feeds: Params, runtime: str) -> 
     choice("runtime", runtime, RUNTIMES)
     onnx = _onnx()
     if runtime == "onnxruntime":
-        try:
-            import onnxruntime
-        except ImportError:
-            raise ImportError("this needs onnxruntime: pip install 'refnet[onnx]'") from None
+        onnxruntime = package("onnxruntime", "onnx")
         quiet = onnxruntime.SessionOptions()
         quiet.log_severity_level = 4  # a refusal is raised, not printed
         start = partial(

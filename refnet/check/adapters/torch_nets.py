@@ -14,7 +14,7 @@ Checked by: tests/check/test_torch.py.
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +25,7 @@ from refnet.check.adapters import (
     asked,
     exact_sum,
     initial_states,
+    package,
     summed_over_sequences,
     two_biases,
 )
@@ -60,12 +61,7 @@ ACTIVATIONS = {
 LAYER_NAMES = {"Wxh": "weight_ih", "Whh": "weight_hh", "Whr": "weight_hr", "bh": "bias_ih"}
 
 
-def _torch() -> ModuleType:
-    try:
-        import torch
-    except ImportError:
-        raise ImportError("this needs PyTorch: pip install 'refnet[torch]'") from None
-    return torch  # type: ignore[no-any-return]
+_torch = partial(package, "torch", called="PyTorch")
 
 
 def _tensor(array: Array) -> Torch:
