@@ -22,6 +22,11 @@ from support.drawn import drawn, times
 pytestmark = pytest.mark.needs("flint")
 
 
+def small():
+    net = RecurrentNet(2, 3, 4)
+    return net, *drawn(net)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("cell", ["lstm", "cifg", "gru", "gru_before"])
 def test_gates_that_are_closed_beyond_the_range_of_exp(cell, dtype):
@@ -110,8 +115,7 @@ def test_an_infinity_shows_nothing_where_the_right_result_has_no_number(f, x, th
 
 
 def test_a_cotangent_for_a_net_is_refused():
-    net = RecurrentNet(2, 3, 3)
-    params, batch = drawn(net)
+    net, params, batch = small()
     with pytest.raises(TypeError, match="cotangent would have no effect; give the cotangents as y"):
         judge(net, reference_results(net, params, batch), params, batch, cotangent=np.ones(17))
 
@@ -134,8 +138,7 @@ def test_gradients_that_can_only_be_zero_are_no_pass():
 
 
 def test_what_a_function_keeps_between_calls():
-    net = RecurrentNet(2, 3, 4)
-    params, batch = drawn(net)
+    net, params, batch = small()
     sums, fresh = {}, []
 
     def accumulating(params, batch):
@@ -195,8 +198,7 @@ def test_readings_that_are_alike_at_these_sizes_are_all_named():
 
 
 def test_a_softmax_that_would_overflow_is_named_only_if_it_could_be_the_cause():
-    net = RecurrentNet(2, 3, 4)
-    params, batch = drawn(net)
+    net, params, batch = small()
     params["by"] = np.array([120, 100, 90, 110], np.float32)
     right = reference_results(net, params, batch)
     right["dWhh"][1, 1] = np.nan  # its loss and all else is right
@@ -298,8 +300,7 @@ def test_a_function_may_need_labels_and_lengths_as_they_come():
 
 
 def test_a_function_that_gives_nothing_for_other_inputs_is_judged_by_these():
-    net = RecurrentNet(2, 3, 4)
-    params, batch = drawn(net)
+    net, params, batch = small()
     for other in (None, {"dx": [[1], [1, 2]]}, {"dx": "none"}):
 
         def function(p, b):
@@ -338,8 +339,7 @@ def test_a_function_may_use_its_arrays_again(T):
     ],
 )
 def test_an_option_of_the_judge_that_is_none(options, says):
-    net = RecurrentNet(2, 3, 4)
-    params, batch = drawn(net)
+    net, params, batch = small()
     with pytest.raises((TypeError, ValueError), match=says):
         judge(net, reference_results(net, params, batch), params, batch, **options)
 

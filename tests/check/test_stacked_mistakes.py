@@ -1,9 +1,12 @@
 """Mistakes in putting layers together are named: every one of the table, and those that programs
 make with PyTorch's layers, which share no code with the table."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from benchmarks.judge.cases import wide
 from refnet.check.cases import random_batch, random_params, with_drawn
 from refnet.check.conventions import Readings
 from refnet.check.mistakes import mistakes
@@ -31,17 +34,9 @@ def case(
 ):
     if readout == "none":
         options |= {"loss": "none", "reduction": "sum"}
-    net = StackedNet(
-        3,
-        H,
-        (1 + both) * (projection or H) if readout == "none" else 5,
-        cell=cell,
-        readout=readout,
-        layers=layers,
-        bidirectional=both,
-        projection=projection,
-        **options,
-    )
+    outputs = (1 + both) * (projection or H) if readout == "none" else 5
+    options |= {"layers": layers, "bidirectional": both, "projection": projection}
+    net = StackedNet(3, H, outputs, cell=cell, readout=readout, **options)
     rng = np.random.default_rng([layers, both, mask, len(cell), len(readout)])
     params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, T, B)
     params = with_drawn(net, params, added, rng, B)
@@ -69,9 +64,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_stack_without_a_mistake(name):
     net, params, batch = case(**CASES[name])
-    params = {key: value.astype(float) for key, value in params.items()}
-    y = batch.y if batch.y.dtype.kind == "i" else batch.y.astype(float)
-    batch = batch._replace(x=batch.x.astype(float), y=y)
+    params, batch = wide(SimpleNamespace(params=params, batch=batch))
     true = run_on(net, params, batch, lambda array, name: array)
     results = run(net, params, batch)
     assert set(results) == {key for key in true if key[0] not in "hc"}
