@@ -24,8 +24,8 @@ from benchmarks.turns import between
 from refnet.runs.rows import table
 from refnet.studies import examples
 from refnet.studies.comparison import stated
-from refnet.studies.findings import FINDINGS
-from refnet.studies.study import Study, unknown
+from refnet.studies.declared import FINDINGS
+from refnet.studies.study import Study, View
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -52,7 +52,7 @@ def ended(study: Study, name: str) -> list[dict[str, Any]]:
     row_of = studies.recorded(study)
     return [
         row
-        for job in study.jobs(row_of, studies.seeds(study), False)
+        for job in study.jobs(View(row_of, studies.seeds(study)))
         if job.name.rpartition(", ")[0] == name and (row := row_of(job)) is not None
     ]
 
@@ -112,7 +112,7 @@ def methods() -> str:
 def copies() -> str:
     """The runs of the study figure-1 that are recorded, over the seeds."""
     study, rows = studies.STUDIES["figure-1"], []
-    for job in study.jobs(unknown, 1, False):
+    for job in study.jobs(View()):
         name = job.name.rpartition(", ")[0]
         if runs := ended(study, name):
             finals = [run["final"] for run in runs]

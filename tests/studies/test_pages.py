@@ -18,14 +18,14 @@ from refnet.runs.read import FileError
 from refnet.studies import causes, costs, examples, flow, orhan, runner, work
 from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.comparison import ONE_RUN, Finding, solved
-from refnet.studies.controlled import CELLS, PTB
-from refnet.studies.grid import Cell, _curves, accuracy, grid, solved_at
+from refnet.studies.grid import Cell, Grid, _curves
 from refnet.studies.ladder import GRID, PRINTED, Ladder
 from refnet.studies.manchev import pixel_by_pixel
 from refnet.studies.progress import progress
+from refnet.studies.quantities import accuracy, solved_at
 from refnet.studies.spectra import evolution
 from refnet.studies.store import Store
-from refnet.studies.study import protocols, under, unknown
+from refnet.studies.study import View, protocols, under, unknown
 from refnet.studies.work import begun, shown
 from refnet.training import loop
 from refnet.training.config import Config, to_toml
@@ -36,17 +36,17 @@ from support.studies import TINY, make, slow_study, tiny_jobs, tiny_study
 needs_matplotlib = pytest.mark.needs("matplotlib")
 
 
-def by_name(rows):
-    """The rows by the names of their runs."""
-    return lambda job: rows.get(job.name)
+def by_name(rows, seeds=1, quick=False):
+    """A view of the rows that have the names of their runs."""
+    return View(lambda job: rows.get(job.name), seeds, quick)
 
 
 def jobs_of(name, seeds=1):
-    return STUDIES[name].jobs(unknown, seeds, False)
+    return STUDIES[name].jobs(View(seeds=seeds))
 
 
 def figure_of(name, rows, seeds=1):
-    return STUDIES[name].figure(by_name(rows), seeds, False)
+    return STUDIES[name].figure(by_name(rows, seeds))
 
 
 def cells_of(line):
@@ -59,7 +59,7 @@ def row(state="finished", iterations=100, **best):
 
 
 def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
-    study = grid(
+    study = Grid(
         "g",
         "G",
         [
@@ -74,7 +74,7 @@ def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
         "a, seed 1": row(accuracy=0.75),
         "b, seed 0": row("solved", 40, accuracy=1.0),
     }
-    lines = [cells_of(line) for line in study.table(by_name(rows), 2, False).splitlines()]
+    lines = [cells_of(line) for line in study.table(by_name(rows, 2)).splitlines()]
     assert lines[0] == ["run", "accuracy, %", "printed", "solved at", "runs"]
     assert lines[2:] == [
         ["a", "50.0 (25.0 to 75.0, 2 seeds)", "94.10", "not solved", "2 finished"],
@@ -86,16 +86,16 @@ def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
 def test_accuracies_are_shown_at_their_best_and_at_the_end():
     declined = {**row(accuracy=0.924), "final": {"accuracy": 0.918}}
     assert "| 92.40 (one seed) | 97.03   | 91.80 (one seed)       |" in find("table-iii").table(
-        by_name({"FF+OPEN, seed 0": declined}), 1, False
+        by_name({"FF+OPEN, seed 0": declined})
     )
     assert "| 91.80 (one seed)       | 91.40   | 92.40 (one seed) |" in find("table-iv").table(
-        by_name({"alpha = 0.1, seed 0": declined}), 1, False
+        by_name({"alpha = 0.1, seed 0": declined})
     )
 
 
 def test_a_note_is_shown_if_the_rows_that_have_ended_say_so():
     cell = Cell("a", {"task": "copy"}, quick={"length": 9})
-    study = grid(
+    study = Grid(
         "g",
         "G",
         [cell],
@@ -104,10 +104,10 @@ def test_a_note_is_shown_if_the_rows_that_have_ended_say_so():
     )
     done, failed, begun = row("solved"), row(), row("begun") | {"of": 200}
     for second, said in ((done, ""), (begun, ONE_RUN), (failed, None)):
-        text = study.table(by_name({"a, seed 0": done, "a, seed 1": second}), 2, False)
+        text = study.table(by_name({"a, seed 0": done, "a, seed 1": second}, 2))
         assert text.endswith(f"\n{said}all solved.\n") or said is None and "solved." not in text
-    assert "all solved" not in study.table(by_name({"a, seed 0": done}), 1, True)
-    assert "all solved" not in study.table(by_name({}), 2, False)
+    assert "all solved" not in study.table(by_name({"a, seed 0": done}, quick=True))
+    assert "all solved" not in study.table(by_name({}, 2))
 
 
 def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
@@ -118,10 +118,9 @@ def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
                 Ladder("adding", "plain").rung(10).name: row("solved"),
                 Ladder("adding", "plain").rung(20).name: ended,
                 Ladder("adding", "plain", 1).rung(10).name: row("begun") | {"of": 9},
-            }
-        ),
-        2,
-        False,
+            },
+            2,
+        )
     )
     assert cells_of(text.splitlines()[-1]) == [
         "SRNN",
@@ -134,26 +133,24 @@ def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
 
 def test_a_ladder_climbs_until_a_length_is_not_solved():
     solved = {Ladder("adding", "plain").rung(T).name: row("solved") for T in (10, 20, 30)}
-    reached, job = Ladder("adding", "plain").climb(by_name(solved))
+    reached, job = Ladder("adding", "plain").climb(by_name(solved).row_of)
     assert reached == 30 and job.config.length == 40
     ended = {**solved, job.name: row("finished")}
-    assert Ladder("adding", "plain").climb(by_name(ended)) == (30, None)
+    assert Ladder("adding", "plain").climb(by_name(ended).row_of) == (30, None)
     study = find("table-i")
-    assert len(study.jobs(by_name({}), 1, False)) == 12
-    text = study.table(by_name(solved), 1, False)
+    assert len(study.jobs(by_name({}))) == 12
+    text = study.table(by_name(solved))
     assert "at least 30, not finished" in text and "not run" in text
-    assert "30 (one seed)" in study.table(by_name(ended), 1, False)
+    assert "30 (one seed)" in study.table(by_name(ended))
     assert str(PRINTED["random-permutation"]["oinit"]) in text
 
 
 def test_the_search_climbs_with_every_candidate_and_names_the_best():
     search = find("table-i").search
-    first = search.jobs(by_name({}), 1, False)
+    first = search.jobs(by_name({}))
     assert len(first) == 4 * (5 + 5 + 25) == len({job.key for job in first})
     # the printed parameters' runs are Table I's own
-    assert {job.key for job in find("table-i").jobs(by_name({}), 1, False)} < {
-        job.key for job in first
-    }
+    assert {job.key for job in find("table-i").jobs(by_name({}))} < {job.key for job in first}
     rows = {
         Ladder("adding", "oinit", chosen=(rate,)).rung(10).name: row(
             "solved" if rate < 0.01 else "finished"
@@ -161,15 +158,15 @@ def test_the_search_climbs_with_every_candidate_and_names_the_best():
         for rate in GRID[0]
     }
     rows[Ladder("adding", "oinit", chosen=(0.001,)).rung(20).name] = row("solved")
-    text = search.table(by_name(rows), 1, False)
+    text = search.table(by_name(rows))
     line = next(line for line in text.splitlines() if "adding, oinit" in line)
     assert cells_of(line)[1:] == ["100", "alpha 0.01", "20 (one seed)", "alpha 0.001", "2 of 5"]
     rows[Ladder("adding", "oinit", chosen=(0.0001,)).rung(20).name] = row("solved")
-    assert "| alpha 0.001; alpha 0.0001 |" in search.table(by_name(rows), 1, False)
+    assert "| alpha 0.001; alpha 0.0001 |" in search.table(by_name(rows))
     alone = "only the printed"
-    assert alone in search.table(by_name({}), 1, False) and alone not in text
+    assert alone in search.table(by_name({})) and alone not in text
     del rows[Ladder("adding", "oinit", chosen=(0.0001,)).rung(20).name]
-    wanted = search.jobs(by_name(rows), 1, False)
+    wanted = search.jobs(by_name(rows))
     assert len(wanted) == len(first) - 2 and [job.config.length for job in wanted[-3:]] == [
         20,
         20,
@@ -200,10 +197,10 @@ def test_costs_are_remembered_for_this_machine(tmp_path, monkeypatch):
 def test_every_study_has_runs_of_different_keys_and_a_table():
     for study in STUDIES.values():
         for quick in (False, True):
-            jobs = study.jobs(unknown, 2, quick)
+            jobs = study.jobs(View(seeds=2, quick=quick))
             assert len({job.key for job in jobs}) == len(jobs) == len({job.name for job in jobs})
-            assert len(jobs) == 2 * len(study.jobs(unknown, 1, quick)) > 0
-            assert "not run" in study.table(unknown, 1, quick), study.name
+            assert len(jobs) == 2 * len(study.jobs(View(quick=quick))) > 0
+            assert "not run" in study.table(View(quick=quick)), study.name
 
 
 @pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
@@ -225,9 +222,7 @@ def test_a_study_follows_either_protocol_of_its_authors(study):
     other = under(study, others[0])
     assert under(study, followed) is study and other.name != study.name
     assert STUDIES.get(other.name, other) is other
-    before, after = (
-        {job.name: job for job in each.jobs(unknown, 1, False)} for each in (study, other)
-    )
+    before, after = ({job.name: job for job in each.jobs(View())} for each in (study, other))
     assert list(before) == [name for name in after if name in before]
     for name, job in before.items():
         if job.config and job.config.protocol == followed:
@@ -277,7 +272,7 @@ def test_the_page_is_what_the_recorded_rows_make(tmp_path, monkeypatch):
     assert studies.PAGE.read_text(encoding="utf-8") != page
     # but no unfinished run, which other machines do not have
     study = find("figure-1")
-    job, store = study.jobs(unknown, 1, False)[0], studies.store_of(study)
+    job, store = study.jobs(View())[0], studies.store_of(study)
     loop.train(job.config, store.unfinished(job.key) / "run", stop=lambda: True, draw=False)
     assert shown(store)(job)["state"] == "begun" and studies.page() == page
 
@@ -291,7 +286,7 @@ def test_under_another_protocol_only_what_is_said_of_settings_is_said():
         study = find(name)
         other = under(study, protocol)
         for rows in ("solved", "finished"):
-            text = other.table(lambda job: row(rows), 3, False)
+            text = other.table(View(lambda job: row(rows), 3))
             notes = text.splitlines()[len(text.partition("\n\n")[0].splitlines()) + 1 :]
             assert len([line for line in notes if line]) == count, name
         assert "Here" not in text
@@ -305,14 +300,15 @@ def test_what_a_study_says_of_another_is_what_the_rows_say():
     def rows_of(study, label):
         store = studies.store_of(find(study))
         rows = store.rows()
-        jobs = {job.name: job for job in find(study).jobs(unknown, 3, False)}
+        jobs = {job.name: job for job in find(study).jobs(View(seeds=3))}
         return [
             row for seed in range(3) if (row := store.done(jobs[f"{label}, seed {seed}"], rows))
         ]
 
     def farthest(question, first):
         """Which of a question's runs is farthest from its first one."""
-        cells = [cell.label for cell in CELLS if cell.label.startswith(f"{question}:")]
+        labels = [job.name.rpartition(",")[0] for job in jobs_of("causes") if job.config]
+        cells = [label for label in labels if label.startswith(f"{question}:")]
         start, *others = (accuracy(rows_of("causes", label)[0]) for label in cells)
         assert cells[0].endswith(first)
         return max(zip(others, cells[1:]), key=lambda pair: abs(pair[0] - start))[1]
@@ -334,7 +330,9 @@ def test_what_a_study_says_of_another_is_what_the_rows_say():
         ),
         (
             "(study causes) the code's embedding moves the number most",
-            farthest(PTB, "as recorded in Table 3").endswith("embedding of 512 (code)"),
+            farthest(
+                "Penn Treebank to 75 characters, margin 0, 20 epochs", "as recorded in Table 3"
+            ).endswith("embedding of 512 (code)"),
         ),
     ]:
         assert said in page and holds, said
@@ -588,7 +586,7 @@ def test_figure_3_of_manchev_and_spratling():
 )
 def test_figure_2_of_vorontsov_et_al(tmp_path, norms, low, high):
     rows = {flow._job("0", 0, False).name: flow_row("0", norms)}
-    text = STUDIES["figure-2-flow"].table(by_name(rows), 1, False)
+    text = STUDIES["figure-2-flow"].table(by_name(rows))
     assert [cell.split()[0] for cell in cells_of(text.splitlines()[2])[2:4]] == [low, high]
     save(tmp_path / "figure.png", figure_of("figure-2-flow", rows))
     assert imread(tmp_path / "figure.png").std() > 0.01
@@ -609,7 +607,7 @@ def test_a_study_draws_what_it_has_and_nothing_without_rows():
     assert rows_of("examples", "LSTM", curves).axes[0].lines
     assert rows_of("causes", "gradient in", {"ratio": 1}) is None
     for study in STUDIES.values():
-        assert study.figure is None or study.figure(unknown, 3, False) is None
+        assert study.figure is None or study.figure(View(seeds=3)) is None
 
 
 @needs_matplotlib
@@ -631,7 +629,7 @@ def test_losses_of_the_chain():
     rows = {
         job.name: {**losses, "largest": 3e14} for job in jobs_of("orhan-pitkow") if not job.config
     }
-    line = STUDIES["orhan-pitkow"].table(by_name(rows), 1, False).splitlines()[-2]
+    line = STUDIES["orhan-pitkow"].table(by_name(rows)).splitlines()[-2]
     assert cells_of(line)[0] == "chain" and "3e+14" in line
 
 
@@ -688,17 +686,13 @@ def test_figures_3_and_6_of_vorontsov_et_al():
 def test_curves_have_a_panel_each_and_an_axis_that_shows_the_short_ones():
     long = curve_row()
     long["curve"]["iteration"] = [100, 10_000, 60_000]
-    figure = _curves(
-        {"a": [curve_row()], "b": [long, curve_row()]}, ("accuracy", "loss"), lambda label: ""
-    )
+    figure = _curves({"a": [curve_row()], "b": [long, curve_row()]}, ("accuracy", "loss"), "")
     assert [(axes.get_ylabel(), axes.get_xscale(), len(axes.lines)) for axes in figure.axes] == [
         ("accuracy", "log", 3),
         ("training loss, with penalties", "log", 3),
     ]  # of two seeds both
     assert len(figure.axes[0].collections) == 1  # the band of the two seeds
-    figure = _curves(
-        {"a, 1": [curve_row()], "b, 1": [long]}, ("accuracy", "loss"), lambda label: label[0]
-    )
+    figure = _curves({"a, 1": [curve_row()], "b, 1": [long]}, ("accuracy", "loss"), ",")
     assert [(axes.get_title(), axes.get_xscale()) for axes in figure.axes] == [
         ("a", "linear"),
         ("b", "linear"),
@@ -711,9 +705,7 @@ def test_long_runs_have_ticks_that_do_not_touch_and_many_curves_a_legend_beneath
     row = curve_row(mse=[3, 2, 1])
     row["curve"]["iteration"] = [50_000, 100_000, 300_000]
     figure = _curves(
-        {f"a run with a long name, {n}": [row] for n in range(7)},
-        ("accuracy", "loss", "mse"),
-        lambda label: "",
+        {f"a run with a long name, {n}": [row] for n in range(7)}, ("accuracy", "loss", "mse"), ""
     )
     figure.draw_without_rendering()
     assert figure.get_figwidth() <= 9
@@ -767,11 +759,9 @@ def test_a_run_that_diverged_before_its_first_evaluation_is_in_no_curve(name, fi
     def row_of(job):
         return whole if job.name == f"{first}, seed 1" else nothing
 
-    assert len(study.figure(row_of, 2, False).axes[0].lines) == 1
-    assert (
-        study.table(row_of, 2, False).count("2 diverged") == len(study.jobs(unknown, 1, False)) - 1
-    )
-    assert study.figure(lambda job: nothing, 2, False) is None
+    assert len(study.figure(View(row_of, 2)).axes[0].lines) == 1
+    assert study.table(View(row_of, 2)).count("2 diverged") == len(study.jobs(View())) - 1
+    assert study.figure(View(lambda job: nothing, 2)) is None
 
 
 @needs_matplotlib
@@ -813,8 +803,8 @@ def test_a_small_input_matrix_lets_the_gradient_through():
     assert max(rows["as in the code"], rows["W_hh alone made orthogonal"]) < 0.1
     rows = {
         job.name: {"ratio": 0.25 if job.arguments["start"] == "as in the code" else 4}
-        for job in causes.STUDY.jobs(unknown, 1, True)
+        for job in causes.STUDY.jobs(View(quick=True))
         if not job.config
     }
-    lines = causes.STUDY.table(by_name(rows), 1, False).splitlines()
+    lines = causes.STUDY.table(by_name(rows)).splitlines()
     assert [line.split("|")[-2].split()[0] for line in lines[-6:]] == ["0.25", "4", "4"] * 2

@@ -19,13 +19,14 @@ from refnet.maths.threads import get_threads, usual_threads
 from refnet.runs.folder import BusyError, holder
 from refnet.runs.rows import machine
 from refnet.studies import catalogue, costs, runner, work
-from refnet.studies.grid import Cell, accuracy, grid, solved_at
+from refnet.studies.grid import Cell, Grid
 from refnet.studies.jobs import Job
 from refnet.studies.ladder import Ladder
 from refnet.studies.progress import status
+from refnet.studies.quantities import accuracy, solved_at
 from refnet.studies.runner import run
 from refnet.studies.store import Store
-from refnet.studies.study import Study, only
+from refnet.studies.study import Study, View, only
 from refnet.training import loop
 from refnet.training.config import Config, applicable
 from support.cluster import scheduler_and_workers
@@ -313,13 +314,13 @@ def test_a_run_that_has_begun_is_shown_as_begun_and_goes_on_elsewhere(tmp_path):
     row = work.begun(job, early)
     assert (row["iterations"], row["final"], row["curve"]["accuracy"]) == (0, {}, [])
     assert re.search("0 of 40.*3 runs of which no time is known", status(tiny_study(), early), re.S)
-    study = grid(
+    study = Grid(
         "g",
         "G",
         [Cell("a", {"task": "copy"})],
         [("accuracy, %", accuracy, ".1f"), ("solved at", solved_at, ".0f")],
     )
-    line = study.table(lambda job: begun, 1, False).splitlines()[2].split("|")
+    line = study.table(View(lambda job: begun)).splitlines()[2].split("|")
     assert line[1].strip() == "a" and line[2].strip().endswith("so far")
     assert [part.strip() for part in line[3:5]] == ["not yet", "1 at 20 of 40 iterations"]
     row = work.execute(job, store.folder)
@@ -358,8 +359,8 @@ def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(store, damage):
     text = status(tiny_study(), store)
     assert re.search(r"seed 0 +\| damaged", text) and f"seed 0: {row['damaged']}" in text
     assert re.search(r"seed 1 +\| begun", text)
-    study = grid("g", "G", [Cell("a", {"task": "copy"})], [("accuracy, %", accuracy, ".1f")])
-    line = study.table(lambda job: row, 1, False).splitlines()[2]
+    study = Grid("g", "G", [Cell("a", {"task": "copy"})], [("accuracy, %", accuracy, ".1f")])
+    line = study.table(View(lambda job: row)).splitlines()[2]
     assert [cell.strip() for cell in line.split("|")[1:4]] == ["a", "not yet", "1 damaged"]
     # the study makes all others, and says what to remove
     failed = make(tiny_study(), store)
@@ -497,7 +498,7 @@ def test_a_folder_in_which_no_row_can_be_written_is_refused_before_a_run(store, 
 
 def test_a_run_that_another_process_has_ended_is_not_waited_for(tmp_path, monkeypatch):
     """Each time a busy run is asked for again, all rows are read."""
-    asked, jobs = [], slow_study(2).jobs(None, 1, False)
+    asked, jobs = [], slow_study(2).jobs(View())
     row = work.execute(jobs[0], tmp_path / "there")
     store = Store(tmp_path / "here")
 
@@ -539,7 +540,7 @@ def test_only_takes_every_run_that_status_shows(climbed, tmp_path, monkeypatch, 
     monkeypatch.setattr(
         "refnet.studies.runner.run",
         lambda study, store, *rest: (
-            ran.extend(study.jobs(lambda job: store.done(job, store.rows()), 1, False)) or {}
+            ran.extend(study.jobs(View(lambda job: store.done(job, store.rows())))) or {}
         ),
     )
     path = climbed.path
@@ -564,7 +565,7 @@ def test_a_row_has_the_commit_at_the_beginning_of_its_run(tmp_path, monkeypatch)
     """Hours later the source tree may have another."""
     monkeypatch.setattr(work, "commit", lambda: f"after {len(CALLS)} calls")
     CALLS.clear()
-    job = slow_study().jobs(None, 1, False)[0]
+    job = slow_study().jobs(View())[0]
     assert work.execute(job, tmp_path)["commit"] == "after 0 calls" and CALLS == [0]
 
 
@@ -651,7 +652,7 @@ def test_what_a_kill_leaves_of_a_run_that_is_done_is_removed(store):
     """Between its row and the removal of its folder; but not of a run that is made again."""
     study = slow_study(2)
     assert run(study, store) == {}
-    keys = [job.key for job in study.jobs(lambda job: None, 1, False)]
+    keys = [job.key for job in study.jobs(View())]
     for key in (*keys, "another"):
         (store.unfinished(key) / "run").mkdir(parents=True)
         (store.unfinished(key) / "made.json").write_text("{}")

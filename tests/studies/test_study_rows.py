@@ -21,7 +21,7 @@ from refnet.studies import catalogue, runner, work
 from refnet.studies.progress import status
 from refnet.studies.runner import run
 from refnet.studies.store import Store, line_of
-from refnet.studies.study import Study, only
+from refnet.studies.study import Study, View, only
 from refnet.training import loop
 from support.studies import (
     CALLS,
@@ -277,8 +277,8 @@ def test_runs_that_nobody_can_measure_are_said_to_be_short(store):
 def test_a_run_without_an_evaluation_is_no_zero_in_figure_4(row):
     study = catalogue.find("figure-4")
     row = {**row, "iterations": 0, "best": {}, "final": {}, "seconds": 0, "curve": {}}
-    job = study.jobs(lambda job: None, 1, True)[0]
-    text = study.table(lambda asked: row if asked.key == job.key else None, 1, True)
+    job = study.jobs(View(quick=True))[0]
+    text = study.table(View(lambda asked: row if asked.key == job.key else None, quick=True))
     assert " 0.0 " not in text
 
 
@@ -329,7 +329,7 @@ def test_no_file_takes_the_place_of_a_closed_stream(closed):
     assert done.returncode == 3 - closed.count("-")
 
 
-SEEDS = Study("seeds", "", lambda row_of, seeds, quick: tiny_jobs(number=seeds), lambda *ask: "")
+SEEDS = Study("seeds", "", lambda view: tiny_jobs(number=view.seeds), lambda *ask: "")
 
 
 class First(Executor):
@@ -458,10 +458,10 @@ def test_a_run_is_repeated_whatever_its_row_is_called(done):
     assert lines(done) == 4 and done.rows()[tiny_jobs()[1].key]["name"] == "new seed 1"
 
 
-def ladder(row_of, seeds, quick):
+def ladder(view):
     """Each of three runs is wanted if the one before it is solved."""
     for job in tiny_jobs():
-        if (row := row_of(job)) is None:
+        if (row := view.row_of(job)) is None:
             return [job]
         if row["state"] != "solved":
             return []
