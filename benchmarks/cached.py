@@ -9,11 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
-Row = dict[str, Any]
+from benchmarks.records import Row
 
 GRADIENT = """
 import sys, threading, hashlib

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.records import record
+from benchmarks.records import Row, record
 from benchmarks.studies import FOLDER, recorded, seeds
 from refnet.runs.plots import save
 from refnet.runs.rows import finite
@@ -22,8 +22,6 @@ from refnet.studies.catalogue import STUDIES
 from refnet.studies.study import Study, View
 
 RESULTS = FOLDER.parent
-
-Row = dict[str, Any]
 
 
 def rows_of(study: Study, count: int) -> dict[str, Row]:

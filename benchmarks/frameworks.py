@@ -7,12 +7,11 @@ they are used in, are those of ``python -m benchmarks.layers``.
 
 import sys
 from functools import partial
-from pathlib import Path
 
+from benchmarks.records import RESULTS
 from refnet.check import survey
 from refnet.check.tables import save
 
-RESULTS = Path(__file__).parent / "results"
 DTYPES = (*survey.DTYPES, "bfloat16-float32", "float16-float32")
 SURVEYS = {
     "torch": partial(survey.torch_rows, dtypes=DTYPES),

@@ -17,7 +17,7 @@ from benchmarks import studies
 from benchmarks.figures import draw
 from benchmarks.judge.checkers import CHECKERS
 from benchmarks.peers import FLUSHED, ROOF, SHARE
-from benchmarks.records import processor, record
+from benchmarks.records import Row, processor, record
 from benchmarks.roofline import tables
 from benchmarks.steps import shares, together
 from benchmarks.turns import between
@@ -39,7 +39,7 @@ def minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 
-def command(settings: dict[str, Any]) -> str:
+def command(settings: Row) -> str:
     """The command of a cell's settings."""
     flags = [
         f"--{name.replace('_', '-')} {value}" for name, value in settings.items() if name != "task"
@@ -47,7 +47,7 @@ def command(settings: dict[str, Any]) -> str:
     return " ".join(["refnet train", settings["task"], *flags])
 
 
-def ended(study: Study, name: str) -> list[dict[str, Any]]:
+def ended(study: Study, name: str) -> list[Row]:
     """The recorded runs of a study whose name is that up to the seed."""
     row_of = studies.recorded(study)
     return [
@@ -57,7 +57,7 @@ def ended(study: Study, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def solved(runs: list[dict[str, Any]]) -> list[Any]:
+def solved(runs: list[Row]) -> list[Any]:
     """How many of the runs solved their task, and in how many iterations."""
     taken = sorted(run["iterations"] for run in runs if run["state"] == "solved")
     return [
@@ -390,10 +390,10 @@ def rates() -> str:
 
 
 def peers() -> str:
-    def median(entry: dict[str, Any] | None, form: str = ".2f", scale: float = 1) -> str:
+    def median(entry: Row | None, form: str = ".2f", scale: float = 1) -> str:
         return f"{scale * entry['median']:{form}}" if entry else "-"
 
-    def flushed(row: dict[str, Any], name: str) -> str | None:
+    def flushed(row: Row, name: str) -> str | None:
         """As it is, and with subnormal numbers as 0."""
         ratios = row["ratios"]
         return (

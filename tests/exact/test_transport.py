@@ -9,45 +9,11 @@ from refnet.check.cases import random_batch, random_params
 from refnet.exact import balls, enclose, transport
 from refnet.exact.convert import lift
 from refnet.maths.numeric import matmul
-from refnet.nets.stacked import StackedNet
 from support.balls import same_values
 from support.enclosures import CASES, draw, faults
+from support.masked import NETS, case
 
 pytestmark = pytest.mark.needs("flint", "mpmath")
-
-T, B = 60, 3
-MASK = np.arange(T)[:, None] < np.array([T, 7, 0])
-NETS = {
-    **{cell: RecurrentNet(2, 6, 4, cell) for cell in ("rnn", "gru", "lstm", "cifg")},
-    "every step": RecurrentNet(2, 5, 4, "gru", readout="every", reduction="batch_mean"),
-    "learned": RecurrentNet(2, 5, 2, "lstm", loss="squared_error", learn_h0=True, gain=1.25),
-    "sigmoid": RecurrentNet(2, 5, 2, activation="sigmoid", loss="squared_error"),
-    "transition": RecurrentNet(2, 4, 3, "gru", transition="expm"),
-    "tanh gates": RecurrentNet(2, 5, 3, "lstm", activation="sigmoid", gate="tanh"),
-    "stacked": StackedNet(2, 4, 3, "gru", layers=2, bidirectional=True),
-    "alone": StackedNet(2, 4, 4, "lstm", readout="none", loss="none", reduction="sum"),
-}
-GIVEN = {"bhh", "h0", "Wpi", "Wpf", "Wpo"}
-
-
-def case(net, scale=1.0, given=GIVEN):
-    """A net with all that it may be given, and a mask."""
-    rng = np.random.default_rng(2)
-    params = random_params(net, rng, np.float32)
-    params |= {
-        name: value
-        for name, value in net.init(np.random.default_rng(2), np.float32).items()
-        if "." in name
-    }  # a matrix that is exact
-    for name, shapes in net.shapes.items():
-        if name.split("_l")[0] in given and name not in params:
-            shape = tuple(B if size == "B" else size for size in shapes[-1])
-            params[name] = rng.uniform(-0.5, 0.5, shape).astype(np.float32)
-    params = {
-        name: value * np.float32(scale) if name.startswith("Whh") and "." not in name else value
-        for name, value in params.items()
-    }
-    return params, random_batch(net, rng, np.float32, T, B)._replace(mask=MASK)
 
 
 def missed(net, params, batch, bits=400):
@@ -77,7 +43,7 @@ def missed(net, params, batch, bits=400):
 @pytest.mark.parametrize("scale", [0.1, 1.0, 2.0])
 @pytest.mark.parametrize("net", NETS.values(), ids=NETS)
 def test_contains_what_balls_alone_enclose(net, scale):
-    assert missed(net, *case(net, scale)) == []
+    assert missed(net, *case(net, scale=scale)) == []
 
 
 def same_numbers(net, params, batch, monkeypatch):
