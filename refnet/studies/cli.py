@@ -328,7 +328,7 @@ CLUSTER_LOGGERS = ("distributed", "tornado", "asyncio")
 def silence(packages: Sequence[str]) -> None:
     """Let no logger of these packages print, whatever level their own configuration set.
 
-    Checked by: tests/studies/test_runs.py::test_no_logger_of_a_cluster_prints.
+    Checked by: tests/studies/test_clusters.py::test_no_logger_of_a_cluster_prints.
     """
     for name in [*packages, *logging.root.manager.loggerDict]:
         if name.partition(".")[0] in packages:

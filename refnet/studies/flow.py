@@ -1,6 +1,6 @@
 """Figure 2 of Vorontsov et al.: how the gradient flows back through time while a net learns.
 
-Checked by: tests/studies/test_pages.py.
+Checked by: tests/studies/test_figures.py.
 """
 
 from typing import Any

@@ -83,7 +83,7 @@ def pixel_by_pixel(rows: dict[str, Record]) -> Any:
     the first examples. The text says that 3b is of OINIT; that it starts at a spectral radius of 0
     fits OPEN only, so both are drawn.
 
-    Checked by: tests/studies/test_pages.py::test_figure_3_of_manchev_and_spratling.
+    Checked by: tests/studies/test_figures.py::test_figure_3_of_manchev_and_spratling.
     """
     from matplotlib.figure import Figure
 
