@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator, default_rng
 
 from benchmarks import stopped
 from benchmarks.records import Row, options
@@ -197,7 +198,7 @@ def _of_data() -> list[Kind]:
         *(
             Kind(
                 "model.onnx",
-                onnx_nets.model(net, net.init(np.random.default_rng(0))).SerializeToString(),
+                onnx_nets.model(net, net.init(default_rng(0))).SerializeToString(),
                 onnx_nets.read,
             )
             for cell in onnx_nets.ORDER
@@ -235,7 +236,7 @@ WORDS = (
 )
 
 
-def damaged(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
+def damaged(data: bytes, others: list[bytes], rng: Generator) -> bytes:
     """A copy with one to four random damages."""
     out = bytearray(data)
     for _ in range(rng.integers(1, 5)):
@@ -265,7 +266,7 @@ def damaged(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes
     return bytes(out)
 
 
-def resealed(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
+def resealed(data: bytes, others: list[bytes], rng: Generator) -> bytes:
     """A zip archive with one member damaged, or lengthened by zeros, and checksums that hold."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -282,7 +283,7 @@ def resealed(data: bytes, others: list[bytes], rng: np.random.Generator) -> byte
     return file.getvalue()
 
 
-def resealed_meta(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
+def resealed_meta(data: bytes, others: list[bytes], rng: Generator) -> bytes:
     """A checkpoint with a damaged description and a new digest that holds."""
     from refnet.runs.checkpoint import _digest
 
@@ -324,7 +325,7 @@ def _reset() -> int:
 
 def fuzz(files: int, seed: int = 0) -> Row:
     """How each of the mutated files was read, by kind; what was not as promised, in full."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     table: dict[str, Row] = {}
     wrong: list[str] = []
     with TemporaryDirectory() as place:

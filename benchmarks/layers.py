@@ -8,11 +8,12 @@ whose layers take seconds to compile, are judged with three layers.
 import json
 import os
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.records import RESULTS, record
+from benchmarks.records import RESULTS, checked, record
 from refnet.check import layers
 from refnet.runs.files import write_text
 from refnet.runs.rows import environment, plain
@@ -51,10 +52,7 @@ def save(rows: list[dict], versions: dict[str, str]) -> None:
 
 def main(names: list[str]) -> int:
     known = dict.fromkeys([*(table.framework for table in layers.TABLES), "ONNX"])
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        sys.exit(f"{', '.join(unknown) or 'nothing'} is named; need some of {', '.join(known)}")
-    for name in names:
+    for name in checked(names, known):
         rows = rows_of(name)
         seen = {row["framework"]: row["version"] for row in rows}
         old = {"rows": [], "versions": {}, **record("check_layers")}
@@ -62,14 +60,7 @@ def main(names: list[str]) -> int:
             [row for row in old["rows"] if row["framework"] not in seen] + rows,
             {**old["versions"], **seen},
         )
-        print(
-            name,
-            len(rows),
-            {
-                verdict: sum(row["verdict"] == verdict for row in rows)
-                for verdict in {row["verdict"] for row in rows}
-            },
-        )
+        print(name, len(rows), dict(Counter(row["verdict"] for row in rows)))
     return 0
 
 

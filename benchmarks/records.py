@@ -2,10 +2,12 @@
 
 import argparse
 import json
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "Row", "options", "processor", "record", "save"]
+__all__ = ["RESULTS", "Row", "checked", "options", "processor", "record", "save"]
 
 Row = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"
@@ -32,6 +34,14 @@ def processor(machine: str) -> str:
     'Zen 5'
     """
     return machine.split()[0].replace("znver", "Zen ")
+
+
+def checked(names: list[str], known: Iterable[str]) -> list[str]:
+    """The names of the command line; ends the program unless they are known, and at least one."""
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        sys.exit(f"{', '.join(unknown) or 'nothing'} is named; need some of {', '.join(known)}")
+    return names
 
 
 def options(description: str, example: str, quick: str = "") -> argparse.ArgumentParser:

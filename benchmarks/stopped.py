@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from numba.np.ufunc import parallel
+from numpy.random import default_rng
 
 from benchmarks.records import Row
 
@@ -133,7 +134,7 @@ def same_as_whole(folder: Path) -> bool:
 def kills(trials: int, seed: int = 0) -> Row:
     """SIGKILL at random moments of training, from before there is a folder; every tenth time the
     run is compared with one that was never interrupted."""
-    rng, folders, wrong = np.random.default_rng(seed), 0, []
+    rng, folders, wrong = default_rng(seed), 0, []
     with TemporaryDirectory() as place:
         go_on(Path(place) / "warm", 2)  # a forked process then begins with every module loaded
     for first in range(0, trials, 10):
@@ -158,7 +159,7 @@ def kills(trials: int, seed: int = 0) -> Row:
 
 def full_disks(trials: int, seed: int = 0) -> Row:
     """Files cannot grow beyond a random size; when they can again, the run goes on."""
-    rng, failed, wrong = np.random.default_rng(seed), 0, []
+    rng, failed, wrong = default_rng(seed), 0, []
     for trial in range(trials):
         with TemporaryDirectory() as place:
             folder, most = Path(place) / "run", int(rng.integers(1, 8000))
@@ -203,7 +204,7 @@ def disk(place: Path, size: int) -> Iterator[None]:
 
 def small_file_systems(trials: int, seed: int = 0) -> Row:
     """A file system of 4 to 80 kB, which is full before the run has ended; later it is larger."""
-    rng, failed, wrong = np.random.default_rng(seed), 0, []
+    rng, failed, wrong = default_rng(seed), 0, []
     for trial in range(trials):
         size = 4096 * int(rng.integers(1, 21))
         with (
@@ -412,7 +413,7 @@ def interrupted(
 
 def signals(trials: int, seed: int = 0) -> Row:
     """Ctrl-C and SIGTERM, once or twice, at random moments of every command."""
-    rng, wrong, late = np.random.default_rng(seed), [], 0
+    rng, wrong, late = default_rng(seed), [], 0
     for trial in range(trials):
         name = sorted(COMMANDS)[trial % len(COMMANDS)]
         number = signal.SIGINT if rng.integers(3) else signal.SIGTERM

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 from refnet import RecurrentNet
 from refnet.cells import CELLS
@@ -57,7 +58,7 @@ def same_numbers(net, params, batch, monkeypatch):
 def test_a_matrix_that_is_not_exact_is_certified_without_a_word(monkeypatch):
     """Errors of the exponential of a drawn matrix are not followed, for balls alone suffice."""
     net = NETS["transition"]
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     params, batch = random_params(net, rng, np.float32), case(net)[1]
     same_numbers(net, params, batch, monkeypatch)
 
@@ -116,7 +117,7 @@ def test_a_radius_that_is_too_small_is_found(plant, monkeypatch):
 def test_derivatives_of_a_step(cell):
     """K + L W by central differences of the reference's step, and L by its backward pass."""
     net = RecurrentNet(2, 4, 3, cell)
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     params = {name: value.astype(float) for name, value in case(net)[0].items()}
     p = net.layer.scaled(params)
     lead = () if net.cell != "lstm" else (2,)
@@ -153,7 +154,7 @@ def test_derivatives_of_a_step(cell):
 @pytest.mark.parametrize("squarings", [0, 1, 5])
 def test_bound_of_the_spectral_norm(squarings):
     """Never below the norm, nor above it by more than N^(1 / 2^(k + 1)); tight for rank one."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     some = rng.normal(size=(5, 30, 7)) * 10.0 ** rng.integers(-100, 100, (5, 1, 1))
     ones = rng.normal(size=(5, 30, 1)) * rng.normal(size=(5, 1, 7))
     for a, room in ((some, 7**0.5 ** (squarings + 1)), (ones, 1)):
@@ -167,7 +168,7 @@ def test_bound_of_the_spectral_norm(squarings):
 @pytest.mark.parametrize("size", [1, 3])
 def test_errors_against_all_products(size, backward):
     """Every error is at least, and of numbers at most, the sum over all earlier defects."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     steps = 23
     A = rng.normal(size=(steps, 2, size, size)) / size**0.5
     defects = rng.uniform(-90, -60, (steps, 2))
@@ -186,7 +187,7 @@ def test_errors_against_all_products(size, backward):
 
 def test_products_of_jacobians_are_bounded_with_their_error():
     """In float64 with matrices that cancel: off by as much as the bound says, and not by less."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     A = rng.normal(size=(8, 1, 5, 5))
     off = 1e-9 * rng.normal(size=A.shape)
     error = np.sqrt((off**2).sum(axis=(2, 3)))
@@ -201,7 +202,7 @@ def test_products_of_jacobians_are_bounded_with_their_error():
 @pytest.mark.parametrize("exact", [True, False])
 def test_products_that_take_midpoints(exact):
     """With weights and balls of any size the distance contains what is cut off."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     weights = lift(rng.normal(size=(6, 4)) * 2.0 ** rng.integers(-60, 60, (6, 4)), "ball")
     with balls.precision(100):
         if not exact:
@@ -261,7 +262,7 @@ def test_long_sequences_need_fewer_bits(monkeypatch):
     """Of 220 steps, whose first ones predict what all lose."""
     net = RecurrentNet(2, 12, 3, "lstm")
     params, _ = case(net)
-    batch = random_batch(net, np.random.default_rng(0), np.float32, 220, 1)
+    batch = random_batch(net, default_rng(0), np.float32, 220, 1)
     params["h0"] = params["h0"][:, :1]
     searched = []
     search = enclose.search

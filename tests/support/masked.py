@@ -1,6 +1,7 @@
 """Nets of every kind that long certificates know, and batches of sequences of several lengths."""
 
 import numpy as np
+from numpy.random import default_rng
 
 from refnet import RecurrentNet
 from refnet.check.cases import random_batch, random_params
@@ -23,11 +24,11 @@ GIVEN = ("bhh", "h0", "Wpi", "Wpf", "Wpo")
 
 def case(net, lengths=(60, 7, 0), scale=1.0, given=GIVEN):
     """Parameters with all that the net may be given, and a batch of sequences of these lengths."""
-    rng, B = np.random.default_rng(2), len(lengths)
+    rng, B = default_rng(2), len(lengths)
     params = random_params(net, rng, np.float32)
     params |= {
         name: value
-        for name, value in net.init(np.random.default_rng(2), np.float32).items()
+        for name, value in net.init(default_rng(2), np.float32).items()
         if "." in name
     }  # a matrix that is exact
     for name, shapes in net.shapes.items():

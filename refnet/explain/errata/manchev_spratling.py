@@ -6,6 +6,7 @@ import math
 from fractions import Fraction as F
 
 import numpy as np
+from numpy.random import Generator
 
 from refnet.analysis.orthogonalization import (
     defect_moments,
@@ -48,11 +49,9 @@ from refnet.nets.states import state_jacobians
 
 __all__: list[str] = []
 
-Rng = np.random.Generator
-
 
 @check(1)
-def _e1(rng: Rng) -> Comparisons:
+def _e1(rng: Generator) -> Comparisons:
     norms = product_norms("relu", NILPOTENT, 20)
     small = 0.9 * initialize("orthogonal", (2, 2), rng) @ np.diag([1, 0.3])
     shrunk = product_norms("identity", small, 20)
@@ -80,7 +79,7 @@ def _e1(rng: Rng) -> Comparisons:
 
 
 @check(2)
-def _e2(rng: Rng) -> Comparisons:
+def _e2(rng: Generator) -> Comparisons:
     h, x = np.array([F(1, 3), F(-1, 2)]), rational((1,))
     net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["softsign"])
     params = {
@@ -109,7 +108,7 @@ def _e2(rng: Rng) -> Comparisons:
 
 
 @check(3)
-def _e3(rng: Rng) -> Comparisons:
+def _e3(rng: Generator) -> Comparisons:
     net, p = two_layers()
     x = rational((F(1, 2), -3))
     outputs = net.forward(p, x)[0][0]
@@ -125,7 +124,7 @@ def _e3(rng: Rng) -> Comparisons:
 
 
 @check(4)
-def _e4(rng: Rng) -> Comparisons:
+def _e4(rng: Generator) -> Comparisons:
     net = FeedforwardNet((3, 2, 1), activation=ACTIVATIONS["identity"])
     squares = []
     for A, B in every_sign((2, 3), (1, 2)):
@@ -142,7 +141,7 @@ def _e4(rng: Rng) -> Comparisons:
 
 
 @check(5)
-def _e5(rng: Rng) -> Comparisons:
+def _e5(rng: Generator) -> Comparisons:
     net, p = two_layers()
     g = np.array([F(2), F(-5), F(1, 2)])
     x = rational((F(1, 2), -3))
@@ -154,7 +153,7 @@ def _e5(rng: Rng) -> Comparisons:
 
 
 @check(6)
-def _e6(rng: Rng) -> Comparisons:
+def _e6(rng: Generator) -> Comparisons:
     net, p = two_layers()
     g, x = np.array([F(2), F(-5), F(1, 2)]), rational((F(1, 2), -3))
     grads = net.backward(p, net.forward(p, x)[1], g[None])
@@ -170,7 +169,7 @@ def _e6(rng: Rng) -> Comparisons:
 
 
 @check(7)
-def _e7(rng: Rng) -> Comparisons:
+def _e7(rng: Generator) -> Comparisons:
     net = FeedforwardNet((3, 2, 1), activation=ACTIVATIONS["identity"])
     squares = []
     for A, B in every_sign((2, 3), (1, 2)):
@@ -188,12 +187,12 @@ def _e7(rng: Rng) -> Comparisons:
 
 
 @check(8)
-def _e8(rng: Rng) -> Comparisons:
+def _e8(rng: Generator) -> Comparisons:
     return _equal_layers()[:1]
 
 
 @check(9)
-def _e9(rng: Rng) -> Comparisons:
+def _e9(rng: Generator) -> Comparisons:
     return _equal_layers()[1:]
 
 
@@ -218,7 +217,7 @@ def _equal_layers() -> Comparisons:
 
 
 @check(10)
-def _e10(rng: Rng) -> Comparisons:
+def _e10(rng: Generator) -> Comparisons:
     limit, n = math.sqrt(6 / 300), 20_000
     W = initialize("glorot_uniform", (100, 200), rng).ravel() / limit
     # the mean of |x| is 1/2 if uniform; if Gaussian with variance 1/3, sqrt(2 / pi / 3)
@@ -237,7 +236,7 @@ def _e10(rng: Rng) -> Comparisons:
 
 
 @check(11)
-def _e11(rng: Rng) -> Comparisons:
+def _e11(rng: Generator) -> Comparisons:
     wide = np.array([[F(3, 5), F(4, 5)]])
     y = np.array([F(4, 5), F(-3, 5)])
     return [
@@ -252,7 +251,7 @@ def _e11(rng: Rng) -> Comparisons:
 
 
 @check(12)
-def _e12(rng: Rng) -> Comparisons:
+def _e12(rng: Generator) -> Comparisons:
     tall = rational((1, 0), (0, 1), (0, 0))
     other = rational((1, 2), (0, F(1, 2)), (-1, 3))
     start = initialize("gaussian", (30, 20), rng)
@@ -277,7 +276,7 @@ def _e12(rng: Rng) -> Comparisons:
 
 
 @check(13)
-def _e13(rng: Rng) -> Comparisons:
+def _e13(rng: Generator) -> Comparisons:
     mean = F(0)
     for entries in itertools.product((-1, 2), repeat=4):
         chance = F(2, 3) ** entries.count(-1) * F(1, 3) ** entries.count(2)
@@ -309,11 +308,11 @@ def _e13(rng: Rng) -> Comparisons:
     return rows
 
 
-def _defects(distribution: str, rng: Rng, runs: int = 400) -> Array:
+def _defects(distribution: str, rng: Generator, runs: int = 400) -> Array:
     return np.array([defect(initialize(distribution, (100, 100), rng)) for _ in range(runs)])
 
 
-def _variance(distribution: str, correct: float, printed: float, rng: Rng) -> Comparison:
+def _variance(distribution: str, correct: float, printed: float, rng: Generator) -> Comparison:
     sample = _defects(distribution, rng)
     # the sample variance of N nearly normal values has the relative standard error sqrt(2 / N)
     return Comparison(
@@ -326,7 +325,7 @@ def _variance(distribution: str, correct: float, printed: float, rng: Rng) -> Co
 
 
 @check(14)
-def _e14(rng: Rng) -> Comparisons:
+def _e14(rng: Generator) -> Comparisons:
     true = defect_moments(100, 100, gaussian_moments(0.1)).variance
     return [_exact_variance(), _variance("gaussian", true, 2 * 1e4 * 1e-4 + 2 * 100 * 0.01, rng)]
 
@@ -348,7 +347,7 @@ def _exact_variance() -> Comparison:
 
 
 @check(15)
-def _e15(rng: Rng) -> Comparisons:
+def _e15(rng: Generator) -> Comparisons:
     b = F(3, 7)
     general = sum((-b) ** i * b ** (4 - i) for i in range(5)) / F(5)
     true = defect_moments(100, 100, uniform_moments(0.1)).variance
@@ -373,7 +372,7 @@ def _e15(rng: Rng) -> Comparisons:
 
 
 @check(16)
-def _e16(rng: Rng) -> Comparisons:
+def _e16(rng: Generator) -> Comparisons:
     true, sample = defect_moments(100, 100, gaussian_moments(0.1)), _defects("gaussian", rng, 50)
     return [
         Comparison(
@@ -387,7 +386,7 @@ def _e16(rng: Rng) -> Comparisons:
 
 
 @check(17)
-def _e17(rng: Rng) -> Comparisons:
+def _e17(rng: Generator) -> Comparisons:
     success = {
         rate: orthogonalization_experiment(
             "glorot_normal", runs=10, rate=rate, seed=int(rng.integers(2**31))
@@ -419,7 +418,7 @@ def _e17(rng: Rng) -> Comparisons:
 
 
 @check(18)
-def _e18(rng: Rng) -> Comparisons:
+def _e18(rng: Generator) -> Comparisons:
     rows = []
     for name, W, normal in (("a shear", SHEAR, False), ("twice a rotation", 2 * ROTATION, True)):
         E = W @ W.T - identity(2)
@@ -442,7 +441,7 @@ def _e18(rng: Rng) -> Comparisons:
 
 
 @check(19)
-def _e19(rng: Rng) -> Comparisons:
+def _e19(rng: Generator) -> Comparisons:
     value, grads = open_penalty({"W1": W1, "W2": W2}, F(1, 3))
     return [
         Comparison(

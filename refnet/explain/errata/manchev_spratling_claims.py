@@ -4,6 +4,7 @@ what it says in words of starts, descents and experiments."""
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from numpy.random import Generator
 
 from refnet.analysis.spectra import spectral_radius
 from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Comparisons, check
@@ -22,11 +23,10 @@ from refnet.training.specs import read_spec
 __all__: list[str] = []
 
 TEXT = "manchev-spratling/text"
-Rng = np.random.Generator
 
 
 @check(37)
-def _e37(rng: Rng) -> Comparisons:
+def _e37(rng: Generator) -> Comparisons:
     start = initialize("gaussian", (100, 100), rng, sd=0.01)
     trained = spectral_radius(orthogonalize(start, max_steps=100).W)
     small = spectral_radius(initialize("gaussian", (100, 100), rng, sd=0.001))
@@ -43,7 +43,7 @@ def _e37(rng: Rng) -> Comparisons:
 
 
 @check(40)
-def _e40(rng: Rng) -> Comparisons:
+def _e40(rng: Generator) -> Comparisons:
     exploding = product_norms("relu", NILPOTENT, 20)
     saturated = product_norms("tanh", 3 * np.eye(2), 20)
     return [
@@ -60,7 +60,7 @@ def _e40(rng: Rng) -> Comparisons:
 
 
 @check(41)
-def _e41(rng: Rng) -> Comparisons:
+def _e41(rng: Generator) -> Comparisons:
     start = initialize("gaussian", (100, 100), rng)
     square = orthogonalize(start).costs[-1]
     plain = orthogonalize(start, form="unsquared", max_steps=2000).costs
@@ -76,7 +76,7 @@ def _e41(rng: Rng) -> Comparisons:
 
 
 @check(45)
-def _e45(rng: Rng) -> Comparisons:
+def _e45(rng: Generator) -> Comparisons:
     seed = int(rng.integers(2**31))
     rows = []
     for task, method in (
@@ -110,7 +110,7 @@ def _e45(rng: Rng) -> Comparisons:
 
 
 @check(46)
-def _e46(rng: Rng) -> Comparisons:
+def _e46(rng: Generator) -> Comparisons:
     return [
         Comparison(
             f"least gain in depth by {method.upper()} over Table I's problems",
@@ -123,7 +123,7 @@ def _e46(rng: Rng) -> Comparisons:
 
 
 @check(47)
-def _e47(rng: Rng) -> Comparisons:
+def _e47(rng: Generator) -> Comparisons:
     rows = []
     for method, printed, sigma in (("oinit", 0.001, 0.01), ("open", None, 0.001)):
         config = configure({"task": "sequential-mnist", "protocol": TEXT, "method": method})
@@ -139,7 +139,7 @@ def _e47(rng: Rng) -> Comparisons:
 
 
 @check(48)
-def _e48(rng: Rng) -> Comparisons:
+def _e48(rng: Generator) -> Comparisons:
     task = Adding(length=10, protocol="manchev-spratling")
     batch = task.batch(0, 100, int(rng.integers(2**31)))
     metrics = task.metrics(task.score(batch.y + np.float32(0.03), batch))
@@ -155,7 +155,7 @@ def _e48(rng: Rng) -> Comparisons:
 
 
 @check(50)
-def _e50(rng: Rng) -> Comparisons:
+def _e50(rng: Generator) -> Comparisons:
     start, target = (initialize("orthogonal", (6, 6), rng) for _ in range(2))
     rule = SGD(0.1)
 
@@ -182,7 +182,7 @@ def _e50(rng: Rng) -> Comparisons:
 
 
 @check(58)
-def _e58(rng: Rng) -> Comparisons:
+def _e58(rng: Generator) -> Comparisons:
     rows = []
     for m in (30, 300):
         x = initialize("uniform", (m, m), rng, limit=2)
@@ -214,7 +214,7 @@ _LEAST, _GAP = _double_well()
 
 
 @check(59)
-def _e59(rng: Rng) -> Comparisons:
+def _e59(rng: Generator) -> Comparisons:
     S, D = initialize("orthogonal", (50, 50), rng), rng.uniform(0, 1, (50, 50))
     g = rng.normal(size=50)
     rows = []

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction as F
 
 import numpy as np
+from numpy.random import Generator
 
 from refnet.analysis.memory import total_memory
 from refnet.analysis.powers import power_norms, power_radii
@@ -18,11 +19,10 @@ from refnet.matrices.initializers import initialize
 __all__: list[str] = []
 
 MERITY, ORHAN = "Merity", "Orhan"
-Rng = np.random.Generator
 
 
 @check(32)
-def _e32(rng: Rng) -> Comparisons:
+def _e32(rng: Generator) -> Comparisons:
     shear, rotation = SHEAR.astype(float), ROTATION.astype(float)
     # the norm of [[1, n], [0, 1]] is (n + sqrt(n^2 + 4)) / 2
     return [
@@ -40,7 +40,7 @@ def _e32(rng: Rng) -> Comparisons:
 
 
 @check(33)
-def _e33(rng: Rng) -> Comparisons:
+def _e33(rng: Generator) -> Comparisons:
     N = 2000
 
     def mean_sign(draw: Callable[[], Array]) -> float:
@@ -70,7 +70,7 @@ def _e33(rng: Rng) -> Comparisons:
 
 
 @check(35)
-def _e35(rng: Rng) -> Comparisons:
+def _e35(rng: Generator) -> Comparisons:
     small, error = power_radii(4, 4000, 10, rng)
     large, large_error = power_radii(60, 120, 10, rng)
     return [
@@ -90,7 +90,7 @@ def _e35(rng: Rng) -> Comparisons:
 
 
 @check(36)
-def _e36(rng: Rng) -> Comparisons:
+def _e36(rng: Generator) -> Comparisons:
     N = 12
     head = np.eye(N)[0]
 
@@ -117,7 +117,7 @@ def _e36(rng: Rng) -> Comparisons:
 
 
 @check(42)
-def _e42(rng: Rng) -> Comparisons:
+def _e42(rng: Generator) -> Comparisons:
     n, runs = 10, 20_000
     logs = np.log(abs(initialize("gaussian", (runs, n), rng, sd=1)))
     power, product = n * logs[:, 0], logs.sum(axis=1)
@@ -139,7 +139,7 @@ def _e42(rng: Rng) -> Comparisons:
 
 
 @check(54)
-def _e54(rng: Rng) -> Comparisons:
+def _e54(rng: Generator) -> Comparisons:
     N = 12
     rows = []
     for gain in (1.02, 1.5, 3.0, 10.0):

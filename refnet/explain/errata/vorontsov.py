@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction as F
 
 import numpy as np
+from numpy.random import Generator
 
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array
@@ -34,18 +35,17 @@ from refnet.training.optimizers import SGD, Optimizer, RMSprop
 
 __all__: list[str] = []
 
-Rng = np.random.Generator
 GRADIENT = rational((1, 2), (-1, 3))
 
 
 @check(21)
-def _e21(rng: Rng) -> Comparisons:
+def _e21(rng: Generator) -> Comparisons:
     exact = jacobian(lambda a: W1 @ softsign(a), A1)
     return [Comparison("d(W f(a))/da by dual numbers", exact, slopes(A1) @ W1, W1 @ slopes(A1))]
 
 
 @check(22)
-def _e22(rng: Rng) -> Comparisons:
+def _e22(rng: Generator) -> Comparisons:
     v = np.array([F(1), F(2)])
     for _ in range(50):
         v = ROTATION @ v
@@ -69,7 +69,7 @@ def _e22(rng: Rng) -> Comparisons:
 
 
 @check(23)
-def _e23(rng: Rng) -> Comparisons:
+def _e23(rng: Generator) -> Comparisons:
     nearer, farther = (
         defect(rational((2, 0), (0, s)), side="columns").item() for s in (1, F(3, 2))
     )
@@ -84,7 +84,7 @@ def _e23(rng: Rng) -> Comparisons:
 
 
 @check(24)
-def _e24(rng: Rng) -> Comparisons:
+def _e24(rng: Generator) -> Comparisons:
     parts = SVD(margin="none").init(np.diag([2.0, 0.0]))
     return [
         Comparison(
@@ -97,7 +97,7 @@ def _e24(rng: Rng) -> Comparisons:
 
 
 @check(25)
-def _e25(rng: Rng) -> Comparisons:
+def _e25(rng: Generator) -> Comparisons:
     A = (GRADIENT @ ROTATION.T - ROTATION @ GRADIENT.T) / 6
     turn = solve(identity(2) + A, identity(2) - A)
     stepped = stiefel.step(ROTATION, GRADIENT, F(1, 3))
@@ -110,7 +110,7 @@ def _e25(rng: Rng) -> Comparisons:
 
 
 @check(26)
-def _e26(rng: Rng) -> Comparisons:
+def _e26(rng: Generator) -> Comparisons:
     M, G = np.eye(2), np.array([[0, 0.5], [-0.5, 0]])  # A = G M' - M G' turns by 1 a unit of rate
     rows = []
     for rate in (0.2, 0.1, 0.05):
@@ -128,7 +128,7 @@ def _e26(rng: Rng) -> Comparisons:
 
 
 @check(27)
-def _e27(rng: Rng) -> Comparisons:
+def _e27(rng: Generator) -> Comparisons:
     parts = {"U": np.eye(2), "V": np.eye(2), "p": np.array([-5.0, 30.0])}
     half, two, ten = (SVD(margin=m) for m in (0.5, 2.0, 10.0))
     singular = np.linalg.svd(ten.matrix(parts)[0], compute_uv=False)
@@ -151,7 +151,7 @@ def _e27(rng: Rng) -> Comparisons:
 
 
 @check(28)
-def _e28(rng: Rng) -> Comparisons:
+def _e28(rng: Generator) -> Comparisons:
     def change_of_s(m: float, factor: str, rule: Optimizer, dvalue: float) -> tuple[float, float]:
         transition = SVD(margin=m, spectrum_rate=factor)
         parts = {"U": np.eye(1), "V": np.eye(1), "p": np.zeros(1)}
@@ -189,7 +189,7 @@ def _e28(rng: Rng) -> Comparisons:
 
 
 @check(30)
-def _e30(rng: Rng) -> Comparisons:
+def _e30(rng: Generator) -> Comparisons:
     rows = []
     N = 100_000
     for name, scale in (("vorontsov", 1), ("vorontsov-code", 4)):
@@ -211,7 +211,7 @@ def _e30(rng: Rng) -> Comparisons:
 
 
 @check(31)
-def _e31(rng: Rng) -> Comparisons:
+def _e31(rng: Generator) -> Comparisons:
     W = rational((0, 1, 0), (F(-3, 5), 0, F(4, 5)), (F(4, 5), 0, F(3, 5)))
     rows, worst = [], F(-1)
     for entries in itertools.islice(itertools.product((-1, 0, 2), repeat=9), 0, None, 997):
@@ -238,7 +238,7 @@ def _e31(rng: Rng) -> Comparisons:
 
 
 @check(34)
-def _e34(rng: Rng) -> Comparisons:
+def _e34(rng: Generator) -> Comparisons:
     two = jacobian(lambda a: W2 @ softsign(W1 @ softsign(a)), A1)
     later = W1 @ softsign(A1)
     return [
@@ -252,7 +252,7 @@ def _e34(rng: Rng) -> Comparisons:
 
 
 @check(38)
-def _e38(rng: Rng) -> Comparisons:
+def _e38(rng: Generator) -> Comparisons:
     later = W1 @ softsign(A1)
     exact = jacobian(lambda a: W2 @ softsign(W1 @ softsign(a)), A1)
     return [
@@ -266,7 +266,7 @@ def _e38(rng: Rng) -> Comparisons:
 
 
 @check(43)
-def _e43(rng: Rng) -> Comparisons:
+def _e43(rng: Generator) -> Comparisons:
     def after(W: Array, g: Array, steps: int = 20) -> F:
         """||g||^2 after so many steps back through a linear net."""
         for _ in range(steps):
@@ -292,7 +292,7 @@ def _e43(rng: Rng) -> Comparisons:
 
 
 @check(44)
-def _e44(rng: Rng) -> Comparisons:
+def _e44(rng: Generator) -> Comparisons:
     start, target = np.eye(2), np.array([[0.0, -1.0], [1.0, 0.0]])
     moving = stuck = start
     for _ in range(200):  # down ||W - R||_F^2 / 2, of which R = target is the least value
@@ -311,7 +311,7 @@ def _e44(rng: Rng) -> Comparisons:
 
 
 @check(51)
-def _e51(rng: Rng) -> Comparisons:
+def _e51(rng: Generator) -> Comparisons:
     s = np.array([F(3, 2), F(1, 5)])
     ones = SVD(margin="none", prior=F(1)).penalty({"U": identity(2), "V": identity(2), "s": s})[1][
         "s"
@@ -329,7 +329,7 @@ def _e51(rng: Rng) -> Comparisons:
 
 
 @check(52)
-def _e52(rng: Rng) -> Comparisons:
+def _e52(rng: Generator) -> Comparisons:
     before, after = identity(2) / 10, 10 * identity(2)
     a = before @ rational((0, 0))[0]  # softsign' = 1 there
     gain = jacobian(lambda a: after @ softsign(a), a)
@@ -344,7 +344,7 @@ def _e52(rng: Rng) -> Comparisons:
 
 
 @check(53)
-def _e53(rng: Rng) -> Comparisons:
+def _e53(rng: Generator) -> Comparisons:
     return [
         Comparison(
             f"matrices of a net of {n} hidden layers",
@@ -357,7 +357,7 @@ def _e53(rng: Rng) -> Comparisons:
 
 
 @check(56)
-def _e56(rng: Rng) -> Comparisons:
+def _e56(rng: Generator) -> Comparisons:
     W = ROTATION.astype(float)
     linear, tanh = (float(product_norms(name, W, 50)[0]) for name in ("identity", "tanh"))
     return [
@@ -367,7 +367,7 @@ def _e56(rng: Rng) -> Comparisons:
 
 
 @check(57)
-def _e57(rng: Rng) -> Comparisons:
+def _e57(rng: Generator) -> Comparisons:
     gain = float(np.linalg.norm(NILPOTENT @ np.ones(2)) / 2**0.5)
     return [
         Comparison(
