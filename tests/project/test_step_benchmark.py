@@ -62,7 +62,7 @@ def test_some_runs_replace_their_rows(monkeypatch, tmp_path, capsys):
         json.dumps({"runs": [{**row, "run": "mnist"}, {**row, "run": "ptb"}], "side by side": []})
     )
     pair = {"median": 1.0, "quartiles": [1.0, 1.0]}
-    monkeypatch.setattr(steps, "RESULTS", path)
+    monkeypatch.setattr("benchmarks.records.RESULTS", tmp_path)
     monkeypatch.setattr(steps, "measure", lambda name, budget: {**row, "run": name, "H": 7})
     monkeypatch.setattr(
         steps,
