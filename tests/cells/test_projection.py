@@ -12,6 +12,7 @@ from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients, state_jacobians
+from support.arguments import refused
 from support.oracles import loss_push_minus_pull, planted, push_minus_pull
 from support.rational import generic, generic_case
 from support.stacked import GATE, float_case, rational_net
@@ -96,11 +97,11 @@ def test_state_gradients():
 
 def test_what_does_not_fit_is_refused():
     for options in ({"cell": "gru"}, {"backend": "compiled"}, {"transition": "orthogonal"}):
-        with pytest.raises(ValueError, match="projection is 2; need 0, or cell lstm"):
+        with refused("projection is 2; need 0, or cell lstm"):
             RecurrentNet(2, 4, 3, **{"cell": "lstm", "projection": 2, **options})
-    with pytest.raises(ValueError, match="projection is 4; need fewer units than hidden = 4"):
+    with refused("projection is 4; need fewer units than hidden = 4"):
         StackedNet(2, 4, 3, cell="lstm", projection=4)
     net = RecurrentNet(2, 4, 3, cell="lstm", projection=2)
     params, batch = float_case(net)
-    with pytest.raises(ValueError, match="Whh has shape .16, 4.; need .16, 2., because .*P = 2"):
+    with refused("Whh has shape .16, 4.; need .16, 2., because .*P = 2"):
         net.forward({**params, "Whh": np.zeros((16, 4))}, batch.x)

@@ -12,6 +12,7 @@ from refnet.maths import linalg, threads
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.linalg import Factored, OnePlus, expm, expm_pull, eye, qr, solve
 from refnet.maths.numeric import matmul
+from support.arguments import refused
 from support.strategies import arrays
 
 FLOATS = [np.float32, np.float64, np.longdouble, np.complex128, np.clongdouble]
@@ -60,13 +61,13 @@ def test_solve_leaves_its_arguments():
     "a, b", [((3, 3), (2, 1)), ((3, 2), (3, 1)), ((2, 3), (3, 1)), ((3, 3), (3,)), ((3, 3), (4, 1))]
 )
 def test_solve_refuses_shapes(a, b):
-    with pytest.raises(ValueError, match="need \\(N, N\\) and \\(N, K\\)"):
+    with refused("need \\(N, N\\) and \\(N, K\\)"):
         solve(np.ones(a), np.ones(b))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.longdouble, object])
 def test_singular_is_refused(dtype):
-    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+    with refused("singular", np.linalg.LinAlgError):
         solve(np.ones((3, 3), int).astype(dtype), eye(3, dtype))
 
 
@@ -143,7 +144,7 @@ def test_factored(dtype, n, columns, monkeypatch):
         allowed = n * np.finfo(dtype).eps * size * abs(computed[0]).max()
         assert abs(system @ computed[0] - b).max() <= allowed
     assert np.array_equal(held[0], a) and np.array_equal(held[1], b)
-    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+    with refused("singular", np.linalg.LinAlgError):
         Factored(np.zeros((n, n), dtype))
 
 
@@ -170,9 +171,9 @@ def test_solve_one_plus_of_other_numbers(data):
 
 
 def test_solve_one_plus_refuses_as_solve_does():
-    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+    with refused("singular", np.linalg.LinAlgError):
         solve_one_plus(-np.eye(2), np.ones((2, 1)))
-    with pytest.raises(ValueError, match="need \\(N, N\\) and \\(N, K\\)"):
+    with refused("need \\(N, N\\) and \\(N, K\\)"):
         solve_one_plus(np.zeros((3, 3)), np.ones((2, 1)))
     assert np.isnan(solve_one_plus(np.full((2, 2), np.nan), np.ones((2, 1)))).all()
 
@@ -246,9 +247,9 @@ def test_expm_gains_from_longdouble():
 
 
 def test_expm_refuses_what_is_not_finite():
-    with pytest.raises(ValueError, match="not finite"):
+    with refused("not finite"):
         expm(np.full((2, 2), np.inf))
-    with pytest.raises(ValueError, match="not finite"):
+    with refused("not finite"):
         expm(np.full((2, 2), np.nan))
 
 

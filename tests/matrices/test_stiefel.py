@@ -11,6 +11,7 @@ from refnet.maths import linalg
 from refnet.maths.linalg import eye, solve
 from refnet.maths.numeric import matmul, times
 from refnet.matrices.stiefel import METRICS, RETRACTIONS, defect, determinant, gradient, guard, step
+from support.arguments import refused
 from support.strategies import arrays
 
 HALF = Fraction(1, 2)
@@ -164,7 +165,7 @@ def test_every_step_stays_and_descends(retraction, metric, dtype):
         M, G = random_point(*shape, dtype=dtype)
         before = M.copy()
         if retraction == "polar" and dtype == np.longdouble:
-            with pytest.raises(TypeError, match="cayley"):
+            with refused("cayley", TypeError):
                 step(M, G, 0.5, retraction, metric)
             return
         new = step(M, G, 0.5, retraction, metric)
@@ -254,20 +255,20 @@ def test_guard(point):
     left = guard(off.M).defect / off.defect**2  # 3/4 / sqrt(P) where all values are off alike
     assert left == pytest.approx(0.75 / M.shape[1] ** 0.5, rel=0.01)
     for hopeless in (2 * M, 0 * M, M * np.nan):
-        with pytest.raises(ValueError, match="start from an orthogonal one"):
+        with refused("start from an orthogonal one"):
             guard(hopeless)
 
 
 def test_wrong_arguments_are_named():
     M = np.eye(3)
-    with pytest.raises(ValueError, match="retraction 'newton' is unknown; choose one of cayley"):
+    with refused("retraction 'newton' is unknown; choose one of cayley"):
         step(M, M, 0.1, "newton")
     for retraction in RETRACTIONS:
-        with pytest.raises(ValueError, match="metric 'flat' is unknown"):
+        with refused("metric 'flat' is unknown"):
             step(M, M, 0.1, retraction, "flat")
-    with pytest.raises(ValueError, match="transpose a wide matrix"):
+    with refused("transpose a wide matrix"):
         step(M[:2], M[:2], 0.1)
-    with pytest.raises(ValueError, match=r"its gradient \(3, 2\)"):
+    with refused(r"its gradient \(3, 2\)"):
         step(M, M[:, :2], 0.1)
 
 

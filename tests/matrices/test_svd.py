@@ -12,6 +12,7 @@ from refnet.matrices.orthogonality import defect, open_penalty
 from refnet.matrices.transitions import svd, transition
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from support.arguments import refused
 from support.strategies import arrays
 
 EPS = np.finfo(float).eps
@@ -83,9 +84,9 @@ def test_svd_keeps_given_singular_values():
     assert (transition("svd", margin=0.1).init(np.eye(3))["p"] == 0).all()
     Q = initialize("orthogonal", (9, 9), rng)
     assert (transition("svd", margin=0.1).init(Q)["p"] == 0).all()
-    with pytest.raises(ValueError, match="margin 0.1 allows those between 0.9 and 1.1. Start fr"):
+    with refused("margin 0.1 allows those between 0.9 and 1.1. Start fr"):
         transition("svd", margin=0.1).init(glorot)
-    with pytest.raises(ValueError, match="margin 0 allows 1 alone"):
+    with refused("margin 0 allows 1 alone"):
         transition("svd", margin=0).init(glorot)
 
 

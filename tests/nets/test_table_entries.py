@@ -20,6 +20,7 @@ from refnet.tasks.base import Task, stream
 from refnet.tasks.files import folders
 from refnet.training.config import of_run
 from refnet.training.protocols import preset
+from support.arguments import refused
 from support.rational import RATIONAL_GATE, SOFTSIGN, generic
 from support.transitions import CONSTANT, complex_step_error, push_minus_pull
 
@@ -145,7 +146,7 @@ def test_a_task_without_a_protocol_trains(readout, tmp_path, monkeypatch, capsys
     assert config.net == ("feedforward" if readout == "none" else "recurrent")
     assert read_rows(folder / "rows.jsonl")[-1]["accuracy"] > 0.9  # a guess is right at half
     assert preset("copy", protocol="refnet/default").optimizer == "adam"
-    with pytest.raises(ValueError, match="has no task signs.*; for signs choose refnet/default"):
+    with refused("has no task signs.*; for signs choose refnet/default"):
         preset("signs", protocol="vorontsov/text")
 
 
@@ -156,5 +157,5 @@ def test_every_cell_says_what_it_is():
 
 def test_an_activation_need_not_be_compiled():
     new = Activation("square", lambda a, p, alpha: a * a, lambda a, h, dh, p, alpha: (2 * a, {}))
-    with pytest.raises(ValueError, match="activation square has no compiled kernel; use backend"):
+    with refused("activation square has no compiled kernel; use backend"):
         settings(new, np.dtype("f4"))

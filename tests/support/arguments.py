@@ -1,6 +1,7 @@
 """What the tests of arguments share: a small problem, bad names, and what an error has to be."""
 
 import re
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -32,11 +33,12 @@ def problem(net, dtype=np.float64):
     return params, Batch(x, y)
 
 
-def refused(call, name, error=REFUSED):
-    with pytest.raises(error, match=name) as found:
-        call()
-    assert "\n" not in str(found.value)
-    return str(found.value)
+@contextmanager
+def refused(message, error=ValueError):
+    """What must raise an error of this type, in one line that ``message``, a pattern, is in."""
+    with pytest.raises(error, match=message) as raised:
+        yield raised
+    assert "\n" not in str(raised.value)
 
 
 def said_well(error, parameter=None):

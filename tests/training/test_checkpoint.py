@@ -11,6 +11,7 @@ import pytest
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_atomically
+from support.arguments import refused
 
 RUN = Path(__file__).parents[1] / "support/data/run"
 
@@ -72,7 +73,7 @@ def test_a_checkpoint_may_have_any_number_of_arrays(path):
 
 def test_objects_are_refused(tmp_path):
     group = {"Whh": np.array([None])}
-    with pytest.raises(TypeError, match="params/Whh is an array of objects"):
+    with refused("params/Whh is an array of objects", TypeError):
         checkpoint.save(
             tmp_path / "checkpoint.npz",
             SAVED._replace(groups={**SAVED.groups, "params": group}),
@@ -135,20 +136,20 @@ def flip_bit(path):
 )
 def test_unusable_checkpoints_are_refused(path, damage, message):
     damage(path)
-    with pytest.raises(CheckpointError, match=message):
+    with refused(message, CheckpointError):
         checkpoint.load(path, CONFIG)
 
 
 @pytest.mark.parametrize("iteration", ["7", 7.0, None, []])
 def test_an_iteration_that_is_no_number_is_not_peeked(path, iteration):
     edit_meta(path, lambda meta: meta["position"].update(iteration=iteration))
-    with pytest.raises(ValueError, match="not a whole refnet checkpoint"):
+    with refused("not a whole refnet checkpoint"):
         checkpoint.peek(path)
 
 
 def test_object_arrays_are_never_unpickled(path):
     np.savez(path, meta=np.array([{"a": 1}], object))
-    with pytest.raises(CheckpointError, match="not a whole refnet checkpoint"):
+    with refused("not a whole refnet checkpoint", CheckpointError):
         checkpoint.load(path, CONFIG)
 
 
@@ -159,7 +160,7 @@ def test_a_failing_write_keeps_the_old_file(path):
         file.write(b"half")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with refused("disk full", OSError):
         write_atomically(path, fail)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["checkpoint.npz"]

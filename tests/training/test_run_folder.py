@@ -23,6 +23,7 @@ from refnet.runs.read import FileError
 from refnet.training.config import Config, from_toml, to_toml
 from refnet.training.listing import describe, runs
 from refnet.training.loop import NotFiniteError
+from support.arguments import refused
 from support.runs import TINY, arrays, files, resume, rows, same, train, train_for
 
 HOLD = """
@@ -57,7 +58,7 @@ def test_the_second_process_learns_who_has_the_folder_and_a_kill_frees_it(run):
     try:
         assert other.stdout.readline() == "held\n"
         before = files(run)
-        with pytest.raises(BusyError, match=rf"run is in use by process {other.pid} on \S+ since"):
+        with refused(rf"run is in use by process {other.pid} on \S+ since", BusyError):
             resume(replace(TINY, iterations=50), run)
         assert files(run) == before
         assert holder(run).startswith(f"process {other.pid} on ")
@@ -139,7 +140,7 @@ def test_a_checkpoint_is_never_replaced_by_an_older_one(run):
     old = checkpoint.load(run / "checkpoint.npz", settings)
     resume(replace(TINY, iterations=50), run)
     before = (run / "checkpoint.npz").read_bytes()
-    with pytest.raises(CheckpointError, match="iteration 50, later than the iteration 30"):
+    with refused("iteration 50, later than the iteration 30", CheckpointError):
         checkpoint.save(run / "checkpoint.npz", old, settings)
     assert (run / "checkpoint.npz").read_bytes() == before
 
@@ -169,7 +170,7 @@ def test_a_limit_below_the_iterations_done_is_refused(run, capsys):
 def test_a_limit_where_the_run_was_interrupted_between_evaluations_is_refused(tmp_path):
     """It would end without a row there, which a run that was not interrupted has."""
     train_for(15, TINY, tmp_path / "run")
-    with pytest.raises(ValueError, match="is 15, where the run in .* last evaluation at 10"):
+    with refused("is 15, where the run in .* last evaluation at 10"):
         resume(replace(TINY, iterations=15), tmp_path / "run")
     assert resume(replace(TINY, iterations=16), tmp_path / "run").final["iteration"] == 16
 
@@ -207,11 +208,11 @@ def test_an_empty_folder_may_be_filled_and_another_not(tmp_path):
     (tmp_path / "empty").mkdir()
     with create(tmp_path / "empty", lambda part: write_text(part / "a", "b")):
         assert (tmp_path / "empty" / "a").read_text() == "b"
-    with pytest.raises(FileExistsError, match="is not empty; resume that run with --resume"):
+    with refused("is not empty; resume that run with --resume", FileExistsError):
         with create(tmp_path / "empty", lambda part: None):
             pass
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
+    with refused("file", OSError):
         with create(tmp_path / "file" / "run", lambda part: None):
             pass
 
@@ -237,7 +238,7 @@ def test_what_a_kill_leaves_is_removed_by_the_next_run(tmp_path):
 def test_a_folder_that_is_no_run_is_left_as_it_was(tmp_path):
     left = tmp_path / ".x.12345678.refnet.part"
     left.touch()
-    with pytest.raises(CheckpointError, match="there is no checkpoint here"):
+    with refused("there is no checkpoint here", CheckpointError):
         resume(TINY, tmp_path)
     assert [*tmp_path.iterdir()] == [left]
 
@@ -268,10 +269,9 @@ def change(path, number, by):
 def test_rows_that_the_checkpoint_counts_are_never_dropped(run, damage, message):
     damage(run / "rows.jsonl")
     before = files(run)
-    with pytest.raises(
+    with refused(
+        message + ".*; put back a whole copy of it, or train again with: refnet train --config",
         FileError,
-        match=message + ".*; put back a whole copy of it, or train "
-        "again with: refnet train --config",
     ):
         resume(replace(TINY, iterations=50), run)
     assert files(run) == before
@@ -322,7 +322,7 @@ def test_a_copy_of_links_keeps_its_rows(tmp_path):
 @pytest.mark.parametrize("every", [1, 10, 100])
 def test_divergence_keeps_the_last_good_state(tmp_path, every):
     config = replace(TINY, activation="relu", optimizer="sgd", rate=1e30, evaluate_every=every)
-    with pytest.raises(NotFiniteError, match=r"keeps the run as it was at iteration \d"):
+    with refused(r"keeps the run as it was at iteration \d", NotFiniteError):
         train(config, tmp_path / "run")
 
     def strict(name):
@@ -344,7 +344,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(run):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
     try:
-        with pytest.raises(OSError, match=r"(checkpoint.npz|rows.jsonl)'$"):
+        with refused(r"(checkpoint.npz|rows.jsonl)'$", OSError):
             resume(replace(TINY, iterations=50), run)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -422,7 +422,7 @@ def test_a_later_version_may_have_more_settings(tmp_path, monkeypatch):
     monkeypatch.setattr(
         checkpoint, "load", lambda path, settings: older(path, {**settings, "gain": 1.0})
     )
-    with pytest.raises(CheckpointError, match="before there were the settings gain"):
+    with refused("before there were the settings gain", CheckpointError):
         resume(replace(config, gain=2.0), run)
 
 
@@ -449,7 +449,7 @@ def test_a_run_whose_folder_was_replaced_writes_nothing_into_the_new_one(tmp_pat
                 shutil.rmtree(other)
             train(second, folder)
 
-    with pytest.raises(BusyError, match="was moved, removed or replaced while this run"):
+    with refused("was moved, removed or replaced while this run", BusyError):
         train(config, folder, replaced)
     assert [
         json.loads(line)["iteration"] for line in (folder / "rows.jsonl").read_text().splitlines()
@@ -479,7 +479,7 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path):
 def test_a_new_run_does_not_replace_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in (Path("."), tmp_path):
-        with pytest.raises(FileExistsError, match="is the working directory"):
+        with refused("is the working directory", FileExistsError):
             with create(folder, lambda part: None):
                 pass
     assert not any(tmp_path.iterdir())
