@@ -13,9 +13,10 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients
 from support.arguments import refused
+from support.drawn import padded
 from support.oracles import loss_push_minus_pull, push_minus_pull
 from support.rational import generic, generic_case
-from support.stacked import GATE, float_case, rational_net
+from support.stacked import GATE, rational_net
 
 H = 2
 
@@ -93,7 +94,7 @@ def test_gates_by_name(name):
     pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
     net = RecurrentNet(2, 4, 3, cell="lstm", gate=name)
     assert net.gate is ACTIVATIONS[name]
-    params, batch = float_case(net, dtype=np.float32)
+    params, batch = padded(net, dtype=np.float32)
     certified = certify(net, params, batch)
     for backend in ("reference", "compiled"):
         found = loss_and_gradients(replace(net, backend=backend), params, batch)

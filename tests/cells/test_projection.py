@@ -13,9 +13,10 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients, state_jacobians
 from support.arguments import refused
+from support.drawn import padded
 from support.oracles import loss_push_minus_pull, planted, push_minus_pull
 from support.rational import generic, generic_case
-from support.stacked import GATE, float_case, rational_net
+from support.stacked import GATE, rational_net
 
 
 @pytest.mark.parametrize("cell", ["lstm", "cifg"])
@@ -71,7 +72,7 @@ def test_by_hand():
 def test_one_layer_segments_and_certificate(readout):
     pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
     net = RecurrentNet(2, 4, 3, cell="lstm", readout=readout, projection=2, learn_h0=True)
-    params, batch = float_case(net, T=90, dtype=np.float32)
+    params, batch = padded(net, T=90, dtype=np.float32)
     certified = certify(net, params, batch)
     for checkpoint in ("none", "sqrt"):
         found = loss_and_gradients(replace(net, checkpoint=checkpoint), params, batch)
@@ -102,6 +103,6 @@ def test_what_does_not_fit_is_refused():
     with refused("projection is 4; need fewer units than hidden = 4"):
         StackedNet(2, 4, 3, cell="lstm", projection=4)
     net = RecurrentNet(2, 4, 3, cell="lstm", projection=2)
-    params, batch = float_case(net)
+    params, batch = padded(net)
     with refused("Whh has shape .16, 4.; need .16, 2., because .*P = 2"):
         net.forward({**params, "Whh": np.zeros((16, 4))}, batch.x)

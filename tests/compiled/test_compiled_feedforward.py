@@ -18,25 +18,17 @@ from refnet.nets.gradients import loss_and_gradients
 from refnet.training.config import Config
 from refnet.training.experiment import build
 from support.arguments import refused
+from support.drawn import drawn
 from support.realdata import real_data
 from support.subprocesses import run_on_fractions
 
 
-def both(widths, act, B, dtype, seed=0, **options):
+def both(widths, act, B, dtype, seed=0):
     """The net on both backends, parameters with every entry drawn, x and a cotangent."""
-    rng = np.random.default_rng(seed)
-    net = FeedforwardNet(widths, activation=act, **options)
-    params = {
-        name: (value + rng.standard_normal(value.shape) / 4).astype(dtype)
-        for name, value in net.init(rng, np.float64).items()
-    }
-    return (
-        net,
-        replace(net, backend="compiled"),
-        params,
-        rng.standard_normal((B, widths[0])).astype(dtype),
-        rng.standard_normal((B, widths[-1])).astype(dtype),
-    )
+    net = FeedforwardNet(widths, activation=act)
+    params, batch = drawn(net, B=B, dtype=dtype, seed=seed)
+    doutputs = np.random.default_rng(seed).standard_normal((B, widths[-1])).astype(dtype)
+    return net, replace(net, backend="compiled"), params, batch.x, doutputs
 
 
 def compare(net, fast, params, x, doutputs, inputs=True):

@@ -16,10 +16,11 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients, state_jacobians, step_jacobians
 from support.arguments import refused
+from support.drawn import drawn, padded
 from support.oracles import loss_push_minus_pull, planted, push_minus_pull
 from support.padding import GARBAGE, littered
 from support.rational import generic_case, net_shapes
-from support.stacked import GATE, float_case, rational_net
+from support.stacked import GATE, rational_net
 from support.strategies import Case, arrays, masks, targets
 
 EPS = np.finfo(float).eps
@@ -134,7 +135,7 @@ def test_certified_and_compiled(cell):
     net = StackedNet(
         2, 3, 3, cell=cell, readout="every", layers=2, bidirectional=True, learn_h0=True
     )
-    params, batch = float_case(net, dtype=np.float32)
+    params, batch = padded(net, dtype=np.float32)
     certified = certify(net, params, batch)
     for backend in ("reference", "compiled"):
         found = loss_and_gradients(replace(net, backend=backend), params, batch)
@@ -166,7 +167,7 @@ def test_garbage_in_the_padding_changes_no_bit(readout, backend):
                 loss="none",
                 reduction="sum",
             )
-            params, batch = float_case(net, T=7, dtype=np.float32)
+            params, batch = padded(net, T=7, dtype=np.float32)
             shown = net if readout == "last" else replace(net, readout="every")
             dirty, clean = littered(batch, shown, GARBAGE, np.random.default_rng(3))
             with np.errstate(all="ignore"):
@@ -183,8 +184,7 @@ def test_segments_change_rounding_alone(cell, readout):
         1, 2, 2, cell=cell, readout=readout, layers=2, bidirectional=True, checkpoint="sqrt"
     )
     T = 150
-    params, batch = float_case(net, T=T, B=3, mask=False)
-    batch = batch._replace(mask=np.arange(T)[:, None] < np.array([T, 140, 9]))
+    params, batch = drawn(net, T, 3, np.float64, mask=[T, 140, 9])
     found = loss_and_gradients(net, params, batch).gradients
     for name, value in loss_and_gradients(
         replace(net, checkpoint="none"), params, batch
@@ -198,7 +198,7 @@ def test_shares_of_the_batch_add_up():
     net = StackedNet(
         2, 3, 2, cell="lstm", readout="every", layers=2, bidirectional=True, learn_h0=True
     )
-    params, batch = float_case(net)
+    params, batch = padded(net)
     whole = loss_and_gradients(net, params, batch).gradients
     shares = per_example_gradients(net, params, batch)
     total = sum(share.gradients["Wxh_l1_reverse"] for share in shares)
@@ -209,7 +209,7 @@ def test_shares_of_the_batch_add_up():
 @pytest.mark.parametrize("name", ["orthogonal", "svd", "cayley"])
 def test_transitions_of_every_cell(name):
     net = StackedNet(2, 3, 2, cell="lstm", transition=name, layers=2, bidirectional=True)
-    params, batch = float_case(net)
+    params, batch = padded(net)
     assert "Whh_f_l1_reverse" in net.slots and len(net.slots) == 16
     found = loss_and_gradients(net, params, batch).gradients
     assert set(found) - {"x"} >= set(params)
@@ -226,7 +226,7 @@ def test_an_embedding_of_the_inputs():
 
 def test_with_matrices():
     net = StackedNet(2, 3, 2, layers=2)
-    params = float_case(net)[0]
+    params = padded(net)[0]
     moved = net.with_matrices(params, {"Whh_l1": np.eye(3)})
     assert (moved["Whh_l1"] == np.eye(3)).all() and (moved["Whh_l0"] == params["Whh_l0"]).all()
     assert set(moved) == set(params)
@@ -242,11 +242,11 @@ def test_what_does_not_fit_is_refused():
     with refused("readout 'none' is unknown"):
         RecurrentNet(2, 4, 4, readout="none")
     net = StackedNet(2, 4, 3, layers=2)
-    params, batch = float_case(net)
+    params, batch = padded(net)
     with refused("Wxh_l1 has shape .*need .4, 4., because .*and 2 layers"):
         net.forward({**params, "Wxh_l1": params["Wxh_l0"]}, batch.x)
     net = StackedNet(2, 4, 3, bidirectional=True)
-    params, batch = float_case(net)
+    params, batch = padded(net)
     with refused(r"is bidirectional; need one .*every_cell\['_l0'"):
         state_jacobians(net, params, batch.x)
     cell = net.every_cell["_l0"]  # the way out
@@ -270,7 +270,7 @@ def test_state_gradients(cell, readout, both):
         bidirectional=both,
         loss="squared_error",
     )
-    params, batch = float_case(net)
+    params, batch = padded(net)
     whole = loss_and_gradients(net, params, batch).gradients
     flow = state_gradients(net, params, batch)
     starts = np.concatenate(
@@ -285,7 +285,7 @@ def test_state_jacobians(cell):
     """Of a stack: row by row the gradients of h0 for a loss that is one entry of the last state,
     and the product of the steps' own."""
     net = StackedNet(2, 3, 3, cell=cell, layers=2)
-    params, batch = float_case(net)
+    params, batch = padded(net)
     J = state_jacobians(net, params, batch.x)
     factors = step_jacobians(net, params, batch.x)
     for t in range(len(batch.x)):

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from refnet.batch import Batch
-from refnet.nets.recurrent import RecurrentNet
+from support.drawn import drawn
 
 REFUSED = (ValueError, TypeError)
 T, B, D, H, C = 5, 6, 3, 4, 2
@@ -21,16 +20,7 @@ def rng():
 
 def problem(net, dtype=np.float64):
     """Parameters and a batch for a net."""
-    params = net.init(rng(), dtype)
-    recurrent = isinstance(net, RecurrentNet)
-    x = rng().normal(size=(T, B, D) if recurrent else (B, D)).astype(dtype)
-    lead = (T, B) if recurrent and net.readout == "every" else (B,)
-    y = (
-        rng().integers(0, C, lead)
-        if net.loss == "cross_entropy"
-        else rng().normal(size=(*lead, C)).astype(dtype)
-    )
-    return params, Batch(x, y)
+    return drawn(net, T, B, dtype)
 
 
 @contextmanager
