@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from refnet.batch import Batch
 from refnet.check.verdict import compare
 from refnet.exact import certify
 from refnet.nets.gradients import loss_and_gradients, per_example_gradients
@@ -19,9 +18,9 @@ from support.arguments import refused
 from support.drawn import drawn, padded
 from support.oracles import loss_push_minus_pull, planted, push_minus_pull
 from support.padding import GARBAGE, littered
-from support.rational import generic_case, net_shapes
+from support.rational import generic_case
 from support.stacked import GATE, rational_net
-from support.strategies import Case, arrays, masks, targets
+from support.strategies import drawn_case
 
 EPS = np.finfo(float).eps
 CELLS = ("rnn", "lstm", "gru", "gru_before", "cifg")
@@ -41,17 +40,7 @@ def cases(draw, cell):
         H,
         draw(st.sampled_from(["softsign", "identity", "relu"])),
     )
-    params = {
-        name: draw(arrays(shape, True))
-        for name, shape in net_shapes(net, B, draw(st.sampled_from([None, 0, 1]))).items()
-    }
-    x = draw(arrays((T, B, D), True))
-    steps = (B,) if readout == "last" else (T, B)
-    batch = Batch(x, draw(targets(steps, net.outputs, net.loss, True)), draw(masks(T, B)))
-    direction = {
-        name: draw(arrays(value.shape, True)) for name, value in {**params, "x": x}.items()
-    }
-    return Case(net, params, batch, direction, draw(arrays((*steps, net.outputs), True)))
+    return drawn_case(draw, net, T, B)
 
 
 @pytest.mark.parametrize("cell", CELLS)

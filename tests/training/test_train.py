@@ -116,7 +116,7 @@ COPY = replace(
     "config",
     [
         COPY,
-        replace(COPY, transition="orthogonal"),
+        replace(COPY, transition="orthogonal", checkpoint="sqrt"),
         replace(COPY, transition="svd:margin=none", optimizer="adam"),
         replace(COPY, cell="lstm:peepholes=true", transition="dense", activation="tanh"),
         replace(COPY, cell="gru", transition="scaled_cayley", activation="tanh", dtype="float64"),
