@@ -15,35 +15,8 @@ from refnet.nets.states import state_gradients
 from support.arguments import refused
 from support.drawn import padded
 from support.oracles import loss_push_minus_pull, push_minus_pull
-from support.rational import generic, generic_case
-from support.stacked import GATE, rational_net
-
-H = 2
-
-
-def test_coupled_gates_by_hand():
-    """f = 1 - i, one scalar at a time; with peepholes."""
-    net = rational_net("cifg", layers=1, both=False)
-    case = generic_case(net, seed=4, B=1)
-    p = {name.removesuffix("_l0"): value for name, value in case.params.items()}
-    rng = np.random.default_rng(0)
-    p |= {name: generic(rng, H, 7) for name in ("Wpi", "Wpo")}
-    one = RecurrentNet(2, H, 2, cell="cifg", activation="softsign", gate=GATE, readout="every")
-    _, tape = one.forward(p, case.batch.x)
-    h, c = (list(part[0]) for part in p["h0"])
-
-    def f(entry, value):
-        return entry.forward(np.array([value], object), p)[0]
-
-    for t, x in enumerate(case.batch.x[:, 0]):
-
-        def a(row):
-            return p["bh"][row] + sum(p["Wxh"][row] * x) + sum(p["Whh"][row] * np.array(h))
-
-        gate = [f(GATE, a(j) + p["Wpi"][j] * c[j]) for j in range(H)]
-        c = [(1 - gate[j]) * c[j] + gate[j] * f(one.activation, a(H + j)) for j in range(H)]
-        h = [f(GATE, a(2 * H + j) + p["Wpo"][j] * c[j]) * f(one.activation, c[j]) for j in range(H)]
-        assert (tape.cell.h[t + 1, 0] == h).all() and (tape.cell.c[t + 1, 0] == c).all()
+from support.rational import generic_case
+from support.stacked import rational_net
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru", "gru_before", "cifg"])

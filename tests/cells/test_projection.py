@@ -1,4 +1,4 @@
-"""An LSTM whose state is projected: exact on fractions, by hand, and a mistake is seen."""
+"""An LSTM whose state is projected: exact on fractions, and a mistake is seen."""
 
 from dataclasses import replace
 
@@ -15,8 +15,8 @@ from refnet.nets.states import state_gradients, state_jacobians
 from support.arguments import refused
 from support.drawn import padded
 from support.oracles import loss_push_minus_pull, planted, push_minus_pull
-from support.rational import generic, generic_case
-from support.stacked import GATE, rational_net
+from support.rational import generic_case
+from support.stacked import rational_net
 
 
 @pytest.mark.parametrize("cell", ["lstm", "cifg"])
@@ -46,26 +46,6 @@ def test_push_equals_pull_rejects(bug, monkeypatch):
     assert push_minus_pull(case) == 0
     monkeypatch.setattr(lstm, "backward", planted(lstm.backward, *BUGS[bug]))
     assert push_minus_pull(case) != 0
-
-
-def test_by_hand():
-    """h = Whr (o f(c)), one step at a time, from a start of which the first entries count."""
-    net = RecurrentNet(2, 3, 2, cell="lstm", activation="softsign", gate=GATE, projection=2)
-    rng = np.random.default_rng(0)
-
-    def draw(*shape):
-        return generic(rng, shape, 7)
-
-    p = {name: draw(*shapes[0]) for name, shapes in net.shapes.items() if name in net.required}
-    p["h0"], x = draw(2, 3), draw(2, 1, 2)
-    cell = net.forward(p, x)[1].cell
-    h, c = p["h0"][0, :2], p["h0"][1]
-    for t in range(2):
-        i, f, g, o = np.split(p["Wxh"] @ x[t, 0] + p["Whh"] @ h + p["bh"], 4)
-        i, f, o = (GATE.forward(part, p) for part in (i, f, o))
-        c = f * c + i * net.activation.forward(g, p)
-        h = p["Whr"] @ (o * net.activation.forward(c, p))
-        assert (cell.h[t + 1, 0] == h).all() and (cell.c[t + 1, 0] == c).all()
 
 
 @pytest.mark.parametrize("readout", ["last", "every"])

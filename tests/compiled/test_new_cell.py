@@ -12,15 +12,6 @@ from support.compiled import EXACT_RUN, assert_agree, draw_case
 from support.subprocesses import run_on_fractions
 
 
-def lines(module):
-    with open(module.__file__, encoding="utf-8") as file:
-        return len(file.readlines())
-
-
-def test_it_is_short():
-    assert lines(mgu_compiled) < 60 and lines(mgu) + lines(mgu_compiled) < 150
-
-
 def compare(dtype):
     rng = np.random.default_rng(5)
     for name, clip in (("tanh", None), ("prelu", None), ("softsign", 0.3)):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from refnet.maths.activations import ACTIVATIONS, activation
+from refnet.maths.dual import dual_array, parts
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from support.arguments import refused
@@ -45,6 +46,11 @@ def test_modrelu_threshold_and_tie_of_oplu():
     da, own = act.backward(a, h, np.ones_like(a), p)
     assert h.tolist() == [[0, -2, 0]] and da.tolist() == [[0, 1, 0]]
     assert own["b_mod"].tolist() == [0, -1, 0]
+    jump = dual_array(np.zeros((1, 1)), np.ones((1, 1)))  # at 0, with a threshold above 0
+    tangent = parts(act.forward(jump, {"b_mod": np.ones(1)}))[1]
+    assert (
+        tangent == act.backward(np.zeros((1, 1)), None, np.ones((1, 1)), {"b_mod": np.ones(1)})[0]
+    )
     a = np.array([[2.0, 2.0, 1.0, 3.0]])
     dh = np.array([[5.0, 6.0, 7.0, 8.0]])
     oplu = ACTIVATIONS["oplu"]

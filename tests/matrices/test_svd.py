@@ -46,7 +46,8 @@ def test_the_prior_draws_a_negative_value_back(margin, part):
     unchanged, cut = (transition("svd", negative=word, **options) for word in ("keep", "relu"))
     assert unchanged.spectrum(at)[0] < 0 == cut.spectrum(at)[0]
     assert (cut.matrix(at)[0] == np.diag(np.maximum(unchanged.spectrum(at), 0))).all()
-    assert (cut.pull_back(at, cut.matrix(at)[1], np.ones((3, 3)))[part] == 0)[0]
+    pulled = (m.pull_back(at, m.matrix(at)[1], np.ones((3, 3)))[part] for m in (unchanged, cut))
+    assert [(gradient == 0).tolist() for gradient in pulled] == [[False] * 3, [True, False, False]]
     (value, grads), (kept_value, kept_grads) = cut.penalty(at), unchanged.penalty(at)
     assert value == kept_value and (grads[part] == kept_grads[part]).all()
     assert grads[part][0] < 0  # a step against it makes s larger
@@ -114,6 +115,8 @@ def test_spectrum_rate():
     assert abs(ratio("margin_free", 1) - 1).max() <= close
     assert transition("svd", margin=0, spectrum_rate="printed").rates == {}
     assert transition("svd", spectrum_rate="printed").rates == {}
+    assert transition("svd", margin=2, spectrum_factor=0.1).rates == {"p": 0.1}
+    assert transition("svd", spectrum_factor=0.1).rates == {"s": 0.1}
 
 
 @given(arrays((2, 2), True), arrays((2, 2), True))

@@ -290,6 +290,8 @@ def test_same_source_on_every_float(name, dtype):
         RecurrentNet(2, 3, 2, cell="gru"),
         StackedNet(2, 3, 2, cell="cifg", layers=2),
         StackedNet(2, 3, 2, cell="lstm", bidirectional=True),
+        RecurrentNet(2, 3, 2, embedding=3),
+        StackedNet(2, 3, 2, embedding=3, layers=2),
     ],
 )
 def test_a_penalty_reaches_every_parameter(net):

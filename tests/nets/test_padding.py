@@ -14,6 +14,7 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.nets import base, layer, padding, recurrent
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients
 from support.drawn import padded
 from support.padding import GARBAGE, littered
@@ -96,6 +97,15 @@ def test_garbage_over_several_segments(cell, backend, readout, monkeypatch):
     assert len(layer.segments(7)) > 2
     assert leaks(net, exotic=False) == []
     assert leaks(replace(net, activation=ACTIVATIONS["relu"]), exotic=False) == []
+
+
+@pytest.mark.parametrize("readout", ["last", "every", "none"])
+@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@pytest.mark.parametrize("cell, act", [("rnn", "tanh"), ("rnn", "identity"), ("lstm", "tanh")])
+def test_garbage_does_not_count_in_a_stack(cell, act, backend, readout):
+    net = StackedNet(2, 4, 8, cell, act, readout=readout, layers=2, bidirectional=True)
+    net = replace(net, loss="none", reduction="sum", backend=backend)
+    assert leaks(net, exotic=False, gaps=False) == []
 
 
 @pytest.mark.parametrize("backend", ["reference", "compiled"])

@@ -12,7 +12,7 @@ from refnet.cli import main
 from refnet.compiled.activations import settings
 from refnet.maths.activations import Activation
 from refnet.runs.rows import read_rows
-from refnet.tasks import TASKS
+from refnet.tasks import TASKS, options
 from refnet.tasks.base import Task, stream
 from refnet.tasks.files import folders
 from refnet.training.config import of_run
@@ -27,6 +27,7 @@ def test_batches_are_what_a_task_declares(name):
     if home in ("mnist", "ptb") and not folders(home)[0].is_dir():
         pytest.skip(f"needs the data set {home}")
     task = TASKS[name]()
+    assert task.name == name and "dtype" in options(name)
     batch, again, other = task.batch(7, 20, 5), TASKS[name]().batch(7, 20, 5), task.batch(8, 20, 5)
     assert batch.x.tobytes() == again.x.tobytes() and batch.y.tobytes() == again.y.tobytes()
     assert batch.x.tobytes() != other.x.tobytes()

@@ -17,6 +17,7 @@ from refnet.compiled import elementwise, losses, orthogonality, products, walk
 from refnet.compiled._jit import JIT
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.stacked import StackedNet
+from support.arguments import refused
 
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 BASES = {
@@ -135,11 +136,11 @@ def test_kernels_check_for_themselves(base, monkeypatch):
     outputs, tape = net.forward(params, x)
     other = replace(net, activation="elu")  # whose slope needs what the tape has not kept
     monkeypatch.setattr("refnet.nets.base.admit_tape", unchecked)
-    with pytest.raises(ValueError, match="backward: a kernel's arrays hold"):
+    with refused("backward: a kernel's arrays hold"):
         other.backward(params, tape, outputs)
     if CHECKED and base != "feedforward":
         monkeypatch.setattr(walk, "admit_counts", unchecked)
-        with pytest.raises(IndexError, match="past the end"):
+        with refused("past the end", IndexError):
             tape = tape._replace(cell=tape.cell._replace(h=tape.cell.h[:3]))
             net.backward(params, tape, outputs)
 
@@ -193,7 +194,7 @@ def test_changed_in_place(base, backend):
     for name, value in params.items():
         before = value.copy()
         value += 1
-        with pytest.raises(ValueError, match=rf"was given, in {name};"):
+        with refused(rf"was given, in {name};"):
             net.backward(params, tape, d)
         value[...] = before
     net.backward({name: value.copy() for name, value in params.items()}, tape, d)
@@ -216,7 +217,7 @@ def test_numbers_that_differ_from_themselves():
     outputs, tape = net.forward(params, x)
     net.backward(params, tape, outputs)
     params["by"][0] += 1
-    with pytest.raises(ValueError, match=", in by;"):
+    with refused(", in by;"):
         net.backward(params, tape, outputs)
 
 
@@ -227,19 +228,19 @@ def test_what_is_no_tape(base, backend):
     params, x = drawn(net)
     outputs, tape = net.forward(params, x)
     for wrong in (None, x, tape.cell, (tape, tape), {}, net):
-        with pytest.raises(TypeError, match=r"^\w+.backward: tape is .*; need .*forward gives"):
+        with refused(r"^\w+.backward: tape is .*; need .*forward gives", TypeError):
             net.backward(params, wrong, outputs)
-    with pytest.raises(TypeError, match="params is None"):
+    with refused("params is None", TypeError):
         net.backward(None, tape, outputs)
     last, *others = reversed(params)
-    with pytest.raises(ValueError, match=f"given, in {last};"):
+    with refused(f"given, in {last};"):
         net.backward({name: params[name] for name in others}, tape, outputs)
     for other in BASES.values():
         if type(other) is not type(net):
-            with pytest.raises(ValueError, match=f"class={type(net).__name__}; need class="):
+            with refused(f"class={type(net).__name__}; need class="):
                 other.backward(drawn(other)[0], tape, outputs)
     for shape in ((), (0, 4), (*outputs.shape, 1), outputs[1:].shape, outputs[..., 1:].shape):
-        with pytest.raises(ValueError, match="doutputs has shape"):
+        with refused("doutputs has shape"):
             net.backward(params, tape, np.ones(shape, np.float32))
 
 
@@ -303,5 +304,5 @@ def test_a_cotangent_in_another_dtype():
     want = FF.backward(params, tape, np.ones_like(outputs))
     found = FF.backward(params, tape, np.ones(outputs.shape))
     assert all(np.array_equal(found[name], want[name]) for name in want)
-    with pytest.raises(ValueError, match="FeedforwardNet.backward: doutputs is float64"):
+    with refused("FeedforwardNet.backward: doutputs is float64"):
         FF.backward(params, tape, np.full(outputs.shape, 0.1))

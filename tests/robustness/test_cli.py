@@ -74,6 +74,12 @@ def test_errors_and_bad_arguments_end_with_2(arguments, capsys):
                 ["check", "function"],
             )
         ],
+        (["train"], "name a task"),
+        ("train --resume nowhere --seed 1".split(), "--resume continues a run in its folder with"),
+        (
+            "train adding --method magic".split(),
+            "method 'magic' is unknown; choose one of plain, oinit",
+        ),
         ("train adding --threads 999".split(), "--threads is 999; need 1 to "),
         ("explain spectra --matrix nothing".split(), "matrix 'nothing' is unknown; choose one of "),
         *[
@@ -221,12 +227,22 @@ def broken(p, x, y):
 
 
 @pytest.mark.parametrize(
-    "words", ["check", "check torch", "check jax", "check onnx", "vectors write", "vectors judge"]
+    "command",
+    "train, orthogonalize, info, check, check torch, check jax, check onnx, vectors, "
+    "vectors write, vectors judge".split(", "),
 )
-def test_help_teaches_with_an_example(words, capsys):
-    with pytest.raises(SystemExit):
-        cli.main([*words.split(), "--help"])
-    assert "example" in capsys.readouterr().out
+def test_help_teaches_with_an_example(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*command.split(), "--help"])
+    assert ended.value.code == 0
+    assert f"refnet {command}" in capsys.readouterr().out.split("xample", 1)[1]
+
+
+def test_info_names_the_cache(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert cli.main(["info"]) == 0
+    facts = capsys.readouterr().out
+    assert str(tmp_path) in facts and "blas" in facts
 
 
 def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):

@@ -81,6 +81,8 @@ def cases():
             },
         )
     yield "peepholes", RecurrentNet(2, 4, 3, cell="lstm", gain=1.25), {"peepholes": True}
+    yield "coupled peepholes", RecurrentNet(2, 4, 3, cell="cifg"), {"peepholes": True}
+    yield "projection", RecurrentNet(2, 4, 3, cell="lstm", projection=2, learn_h0=True), {}
     yield "saturated", RecurrentNet(2, 4, 3, cell="gru"), {"scale": 12}
     yield "vanishing", RecurrentNet(2, 4, 3), {"scale": 1e-6}
     for name, act in ACTIVATIONS.items():

@@ -127,7 +127,8 @@ def lstm(p, x, state, act):
     i, f, g, o = split(x @ p["Wxh"].T + h @ p["Whh"].T + p["bh"], 4)
     i, f, g = (sigmoid(i + p.get("Wpi", 0) * c), sigmoid(f + p.get("Wpf", 0) * c), act(g, p))
     c = f * c + i * g
-    return [sigmoid(o + p.get("Wpo", 0) * c) * act(c, p), c]
+    h = sigmoid(o + p.get("Wpo", 0) * c) * act(c, p)
+    return [h @ p["Whr"].T if "Whr" in p else h, c]
 
 
 def cifg(p, x, state, act):
@@ -171,16 +172,16 @@ def solve(a, b):
     return b
 
 
-def one(n):
+def identity(n):
     return numbers(np.eye(n))
 
 
 def power_series(X):
     """e^X by its power series at X / 2^10, squared ten times: 60 terms of a norm below 1/50
     leave 1e-180."""
-    X, out = X / 2**10, one(len(X))
+    X, out = X / 2**10, identity(len(X))
     for k in range(60, 0, -1):
-        out = one(len(X)) + (X @ out) / k
+        out = identity(len(X)) + (X @ out) / k
     for _ in range(10):
         out = out @ out
     return out
@@ -202,16 +203,16 @@ def from_base(X, base):
 
 
 def cayley(A):
-    return solve(one(len(A)) + skew(A), one(len(A)) - skew(A))
+    return solve(identity(len(A)) + skew(A), identity(len(A)) - skew(A))
 
 
 def reflections(V, D):
     """The reflections one after the other, as matrices."""
     if D.ndim == 2:
         return reflections(V, D[:, 0]).T
-    out = one(V.shape[1])
+    out = identity(V.shape[1])
     for v in V:
-        out = out @ (one(len(v)) - np.outer(2 * v, v) / (v @ v))
+        out = out @ (identity(len(v)) - np.outer(2 * v, v) / (v @ v))
     return out[:, : len(D)] * D
 
 
@@ -226,30 +227,30 @@ def blocks(P, T, g, a):
 
 
 TRANSITIONS = {
-    "Orthogonal": lambda made, M: M,
-    "Product": lambda made, D, S: D * S,
-    "SVD": lambda made, U, V, s=None, p=None: (
+    "Orthogonal": lambda matrix, M: M,
+    "Product": lambda matrix, D, S: D * S,
+    "SVD": lambda matrix, U, V, s=None, p=None: (
         U
         * (
             numbers(np.ones(U.shape[1]))
             if s is None and p is None
             else s
             if p is None
-            else 2 * float(made.margin) * (sigmoid(p) - 0.5) + 1
+            else 2 * float(matrix.margin) * (sigmoid(p) - 0.5) + 1
         )
         @ V.T
     ),
-    "MatrixExponential": lambda made, A, base: from_base(power_series(skew(A)), base),
-    "CayleyMap": lambda made, A, base: from_base(cayley(A), base),
-    "ScaledCayley": lambda made, A, D: cayley(A) * D,
-    "Householder": lambda made, V, D: reflections(V, D),
-    "Schur": lambda made, P, T, g, a: blocks(P, T, g, a),
+    "MatrixExponential": lambda matrix, A, base: from_base(power_series(skew(A)), base),
+    "CayleyMap": lambda matrix, A, base: from_base(cayley(A), base),
+    "ScaledCayley": lambda matrix, A, D: cayley(A) * D,
+    "Householder": lambda matrix, V, D: reflections(V, D),
+    "Schur": lambda matrix, P, T, g, a: blocks(P, T, g, a),
 }
 CONSTANT = ("base", "D")
 """Parts of a transition that are not trained: refnet gives them the gradient 0."""
 
 
-def made_by(transition, p, slot):
+def matrix_of(transition, p, slot):
     parts = {
         name[len(slot) + 1 :]: value for name, value in p.items() if name.startswith(slot + ".")
     }
@@ -282,45 +283,45 @@ def recurrent(net, p, x, mask):
     if net.transition is not None:
         p = {
             **p,
-            "Whh": np.concatenate([made_by(net.transition, p, f"Whh{gate}") for gate in gates]),
+            "Whh": np.concatenate([matrix_of(net.transition, p, f"Whh{gate}") for gate in gates]),
         }
     seen = {
         name: value if name in ("Why", "by", "slope", "b_mod") else float(net.gain) * value
         for name, value in p.items()
     }
-    states = 2 if net.cell in ("lstm", "cifg") else 1
+    count = 2 if net.cell in ("lstm", "cifg") else 1
     h0 = p["h0"]
-    if h0.ndim == (1 if states == 1 else 2):
+    if h0.ndim == count:
         h0 = np.broadcast_to(h0[..., None, :], (*h0.shape[:-1], B, net.hidden))
-    history = [[h0] if states == 1 else list(h0)]
+    history = [[h0] if count == 1 else [h0[0][..., : p["Whh"].shape[1]], h0[1]]]
     for t in range(T):
         history.append(CELLS[net.cell](seen, x[t], history[-1], ACTIVATIONS[net.activation.name]))
-    found = {
-        name: np.stack([state[n] for state in history]) for n, name in enumerate("hc"[:states])
+    states = {
+        name: np.stack([state[n] for state in history]) for n, name in enumerate("hc"[:count])
     }
     if net.readout == "every":
-        read = found["h"][1:]
+        read = states["h"][1:]
     else:
         last = [
             T if mask is None else max([0, *(np.flatnonzero(mask[:, b]) + 1)]) for b in range(B)
         ]
-        read = np.stack([found["h"][last[b], b] for b in range(B)])
-    return read @ p["Why"].T + p["by"], found
+        read = np.stack([states["h"][last[b], b] for b in range(B)])
+    return read @ p["Why"].T + p["by"], states
 
 
 def feedforward(net, p, x, mask):
-    h, found = x, {}
+    h, states = x, {}
     for layer in range(1, len(net.widths) - 1):
         W = (
-            made_by(net.transition, p, f"W{layer}")
+            matrix_of(net.transition, p, f"W{layer}")
             if net.transition is not None and f"W{layer}" not in p
             else p[f"W{layer}"]
         )
-        own = {name: p[f"{name}{layer}"] for name in ("slope", "b_mod") if f"{name}{layer}" in p}
-        h = ACTIVATIONS[net.activation.name](h @ W.T + p[f"b{layer}"], own)
-        found[f"h{layer}"] = h
+        slopes = {name: p[f"{name}{layer}"] for name in ("slope", "b_mod") if f"{name}{layer}" in p}
+        h = ACTIVATIONS[net.activation.name](h @ W.T + p[f"b{layer}"], slopes)
+        states[f"h{layer}"] = h
     last = len(net.widths) - 1
-    return h @ p[f"W{last}"].T + p[f"b{last}"], found
+    return h @ p[f"W{last}"].T + p[f"b{last}"], states
 
 
 def evaluate(net, params, batch):
@@ -333,13 +334,13 @@ def evaluate(net, params, batch):
             lead = (2,) if net.cell in ("lstm", "cifg") else ()
             p["h0"] = numbers(np.zeros((*lead, batch.x.shape[1], net.hidden)))
         x = numbers(batch.x)
-        outputs, found = (recurrent if is_recurrent else feedforward)(net, p, x, batch.mask)
+        outputs, states = (recurrent if is_recurrent else feedforward)(net, p, x, batch.mask)
         loss = loss_of(net, outputs, batch.y, batch.mask)
         loss.slope = mpf(1)
         for number in reversed(Number.tape):
             for source, slope in number.sources:
                 source.slope += slope * number.slope
-        values = {"loss": np.array(loss, object), "outputs": outputs, **found}
+        values = {"loss": np.array(loss, object), "outputs": outputs, **states}
         return {name: each(lambda v: v.value, value) for name, value in values.items()} | {
             f"d{name}": each(lambda v: v.slope, value)
             if name.split(".")[-1] not in CONSTANT

@@ -213,13 +213,6 @@ def test_the_order_of_the_examples(small, name):
             assert (task.batch(index, 5, 3).y == labels["train"][rows]).all()
 
 
-def test_resuming_needs_the_position_alone(small):
-    whole = list(islice(make_task("permuted-mnist").batches(4, seed=1), 14))
-    rest = list(islice(make_task("permuted-mnist").batches(4, seed=1, start=9), 5))
-    for a, b in zip(whole[9:], rest, strict=True):
-        assert a.x.tobytes() == b.x.tobytes() and a.y.tobytes() == b.y.tobytes()
-
-
 def test_named_permutations():
     default = mnist.permutation("randomstate-0")
     assert sorted(default) == list(range(784))

@@ -130,13 +130,6 @@ def test_evaluation_is_the_whole_split(small):
         task.evaluation(0, 0, "train")
 
 
-def test_same_seed_same_bits(small):
-    first, second = make_task("ptb").batch(5, 4, 1), make_task("ptb").batch(5, 4, 1)
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(first, second))
-    rest = next(make_task("ptb").batches(4, 1, start=5))
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(first, rest))
-
-
 @pytest.mark.parametrize("order", ptb.ORDERS)
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=80),

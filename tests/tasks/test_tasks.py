@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from refnet.tasks import TASKS, make_task, options
-from refnet.tasks.base import Task, evaluation_size, stream
+from refnet.tasks import make_task
+from refnet.tasks.base import evaluation_size, stream
 from refnet.training.specs import read_spec
 from support.arguments import refused
 
@@ -265,13 +265,6 @@ def test_options_as_the_command_line_has_them():
         assert make_task(name, length=20, **chosen).halved == halved
     name, chosen = read_spec("task", "copy:encoding=scalar,samples=50")
     assert make_task(name, **chosen).inputs == 1
-
-
-@pytest.mark.parametrize("name", sorted(TASKS))
-def test_registry(name):
-    task_class = TASKS[name]
-    assert task_class.name == name and Task in task_class.__mro__
-    assert "dtype" in options(name)
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,6 @@ def test_objects_are_refused(tmp_path):
         )
 
 
-def test_saving_leaves_no_temporary_file(path):
-    assert [file.name for file in path.parent.iterdir()] == ["checkpoint.npz"]
-
-
 def rewrite(path, change):
     """The archive again, with one change to its members."""
     with np.load(path) as file:
@@ -123,6 +119,10 @@ def flip_bit(path):
         (lambda path: path.write_text("hello"), "not a whole refnet checkpoint"),
         (lambda path: np.savez(path, weights=np.ones(3)), "not a whole refnet checkpoint"),
         (lambda path: np.savez(path, meta=np.array(7)), "not a whole refnet checkpoint"),
+        (
+            lambda path: np.savez(path, meta=np.array([{"a": 1}], object)),
+            "not a whole refnet checkpoint",
+        ),
         (lambda path: path.unlink(), "there is no checkpoint"),
         (lambda path: edit_meta(path, lambda m: m.update(format=0)), "checkpoint format 0"),
         (lambda path: edit_meta(path, lambda m: m["position"].update(iteration=8)), "sha256"),
@@ -145,12 +145,6 @@ def test_an_iteration_that_is_no_number_is_not_peeked(path, iteration):
     edit_meta(path, lambda meta: meta["position"].update(iteration=iteration))
     with refused("not a whole refnet checkpoint"):
         checkpoint.peek(path)
-
-
-def test_object_arrays_are_never_unpickled(path):
-    np.savez(path, meta=np.array([{"a": 1}], object))
-    with refused("not a whole refnet checkpoint", CheckpointError):
-        checkpoint.load(path, CONFIG)
 
 
 def test_a_failing_write_keeps_the_old_file(path):

@@ -6,13 +6,10 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from refnet.batch import Batch
 from refnet.cli import main
 from refnet.matrices.transitions import TRANSITIONS
 from refnet.matrices.transitions.manifold import Manifold
-from refnet.nets.gradients import jvp, loss_and_gradients
-from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet
+from refnet.nets.gradients import loss_and_gradients
 from refnet.runs.checkpoint import load
 from refnet.specs import parse_spec
 from refnet.training.config import (
@@ -50,22 +47,12 @@ def test_every_setting_is_declared_and_its_default_passes():
             read_spec(entry.name, entry.default)
 
 
-@pytest.mark.parametrize(
-    "text, peepholes",
-    [
-        ("true", True),
-        ("True", True),
-        ("yes", True),
-        ("false", False),
-        ("False", False),
-        ("no", False),
-    ],
-)
-def test_peepholes_are_what_was_asked_for(text, peepholes):
+@pytest.mark.parametrize("text", ["true", "True", "yes", "false", "False", "no"])
+def test_peepholes_are_what_was_asked_for(text):
     experiment = build(
         Config(task="temporal-order:samples=5", length=10, hidden=4, cell=f"lstm:peepholes={text}")
     )
-    assert ("Wpi" in experiment.start()[0]) == peepholes
+    assert ("Wpi" in experiment.start()[0]) == (text.lower() in ("true", "yes"))
 
 
 def test_options_have_types():
@@ -212,33 +199,17 @@ def test_prelus_slope_starts_where_it_is_told_to():
     assert params["slope"] == experiment.report(params)["slope"] == np.float32(0.7)
 
 
-@pytest.mark.parametrize("method", ["oinit", "open"])
-def test_the_methods_act_on_the_sizes_of_a_product(method):
-    """W = D o S: OINIT makes S orthogonal and leaves D; OPEN's gradient is S's alone."""
-    experiment = build(
-        Config(
-            task="temporal-order:samples=5",
-            length=10,
-            hidden=6,
-            transition="product",
-            method=method,
-            dtype="float64",
-            strength=(0.5 if method == "open" else 0.01),
-        )
+def test_oinit_makes_the_sizes_of_a_product_orthogonal():
+    """W = D o S: OINIT makes S orthogonal and leaves D."""
+    config = Config(
+        "temporal-order:samples=5", length=10, hidden=6, transition="product", method="oinit"
     )
-    params, report = experiment.start()
+    params, report = build(config).start()
     S = params["Whh.S"]
-    if method == "oinit":
-        assert [entry["matrix"] for entry in report] == ["Whh.S"]
-        assert np.square(S @ S.T - np.eye(6)).sum() < 1e-6
-        with refused("oinit changes a matrix itself"):
-            build(replace(experiment.config, transition="product:hard=true"))
-    else:
-        made = experiment.net.matrices(params)[0]
-        value, grads = experiment.penalty(made)
-        E = S @ S.T - np.eye(6)
-        assert set(grads) == {"Whh.S"} and np.isclose(value, 0.5 * np.square(E).sum())
-        assert np.allclose(grads["Whh.S"], 0.5 * 4 * E @ S)
+    assert [entry["matrix"] for entry in report] == ["Whh.S"]
+    assert np.square(S @ S.T - np.eye(6)).sum() < 1e-5
+    with refused("oinit changes a matrix itself"):
+        build(replace(config, transition="product:hard=true"))
 
 
 @pytest.mark.parametrize("method", ["plain", "oinit", "open", "oinit+open"])
@@ -284,74 +255,6 @@ def test_a_run_moves_the_sizes_of_a_product_and_not_its_distances(tmp_path, meth
     assert abs(found["Whh.S"] - experiment.start()[0]["Whh.S"]).max() > 1e-6
 
 
-def test_a_negative_singular_value_is_kept_or_cut_by_name():
-    from refnet.matrices.transitions import transition
-
-    p = np.array([-3.0, 0.0, 3.0])
-    parts = {"U": np.eye(3), "V": np.eye(3), "p": p}
-    kept, cut = (transition("svd", margin=2, negative=name) for name in ("keep", "relu"))
-    s = 4 * (1 / (1 + np.exp(-p)) - 0.5) + 1
-    assert s[0] < 0 and np.allclose(kept.spectrum(parts), s)
-    assert np.allclose(cut.spectrum(parts), np.maximum(s, 0))
-    dW = np.ones((3, 3))
-    for made, zero in ((kept, False), (cut, True)):
-        dp = made.pull_back(parts, made.matrix(parts)[1], dW)["p"]
-        assert (dp[0] == 0) == zero and (dp[1:] != 0).all()
-    # without a margin the part is s itself
-    free = {"U": np.eye(3), "V": np.eye(3), "s": p}
-    kept, cut = (transition("svd", negative=name) for name in ("keep", "relu"))
-    assert (kept.spectrum(free) == p).all() and (cut.spectrum(free) == [0, 0, 3]).all()
-    assert (cut.matrix(free)[0] == np.diag([0, 0, 3])).all()
-    dW = np.arange(1.0, 10).reshape(3, 3)
-    assert (cut.pull_back(free, cut.matrix(free)[1], dW)["s"] == [0, 0, 9]).all()
-    assert (kept.pull_back(free, kept.matrix(free)[1], dW)["s"] == [1, 5, 9]).all()
-    assert transition("svd", margin=2, spectrum_factor=0.1).rates == {"p": 0.1}
-    assert transition("svd", spectrum_factor=0.1).rates == {"s": 0.1}
-
-
-@pytest.mark.parametrize("cell", ["rnn", "lstm"])
-@pytest.mark.parametrize("transition", ["dense", "svd:margin=0.5"])
-def test_an_embedding_has_exact_gradients(cell, transition):
-    """Wxh = W E: the gradients of W and E are those of the net with the matrix W E, pulled back
-    through the product, and agree with a tangent of the forward pass; a planted bug does not."""
-    config = Config(
-        task="copy:samples=5",
-        length=3,
-        hidden=4,
-        embedding=3,
-        cell=cell,
-        transition=transition,
-        recurrent="orthogonal",
-        dtype="float64",
-        backend="reference",
-        weight_decay=0.25,
-    )
-    experiment = build(config)
-    params = experiment.start()[0]
-    assert params["Wxh.E"].shape == (3, 10) and "Wxh" not in params
-    batch = experiment.task.batch(0, 2, 0)
-    rng = np.random.default_rng(1)
-    v = {name: rng.normal(size=value.shape) for name, value in params.items()}
-    found = loss_and_gradients(experiment.net, params, batch).gradients
-    pulled = sum((found[name] * v[name]).sum() for name in params)
-    pushed = float(jvp(experiment.net, params, batch, v)[1])
-    size = sum(np.abs(found[name] * v[name]).sum() for name in params)
-    # sums of some hundred terms, each rounded a few times
-    bound = 1e4 * np.finfo(float).eps * size
-    assert abs(pulled - pushed) <= bound
-    swapped = (
-        pulled
-        - (found["Wxh.E"] * v["Wxh.E"]).sum()
-        + ((params["Wxh.W"].T @ params["Wxh.W"] @ found["Wxh.E"]) * v["Wxh.E"]).sum()
-    )
-    assert abs(swapped - pushed) > 1e3 * bound
-    # weight decay acts on W and not on E
-    with_decay = loss_and_gradients(experiment.net, params, batch, penalty=experiment.penalty)
-    decay = with_decay.gradients["Wxh.W"] - found["Wxh.W"]
-    assert np.allclose(decay, 0.5 * params["Wxh.W"], atol=1e-12)
-    assert (with_decay.gradients["Wxh.E"] == found["Wxh.E"]).all()
-
-
 def test_weight_decay_of_a_stack_acts_on_the_input_matrix_of_its_embedding():
     experiment = build(
         Config(
@@ -373,26 +276,6 @@ def test_weight_decay_of_a_stack_acts_on_the_input_matrix_of_its_embedding():
     for name in ("Wxh_l0.W", "Wxh_l0.E", "Wxh_l1"):
         factor = 0 if name.endswith("E") else 0.5
         assert np.allclose(decayed[name] - plain[name], factor * params[name], atol=1e-6), name
-
-
-@pytest.mark.parametrize(
-    "net",
-    [
-        RecurrentNet(2, 4, 3, embedding=3),
-        StackedNet(2, 4, 3, embedding=3, layers=2, bidirectional=True),
-    ],
-)
-def test_further_gradients_reach_both_factors_of_an_embedding(net):
-    rng = np.random.default_rng(0)
-    params = net.init(rng, np.float64)
-    batch = Batch(rng.normal(size=(5, 2, 2)), np.array([0, 2]))
-    outputs, tape = net.forward(params, batch.x)
-    alone = net.backward(params, tape, outputs)
-    extra = {name: rng.normal(size=value.shape) for name, value in params.items()}
-    assert {"Wxh.W", "Wxh.E"} <= {name.replace("_l0", "") for name in extra}
-    found = net.backward(params, tape, outputs, extra=extra)
-    for name, value in extra.items():
-        assert np.allclose(found[name], alone[name] + value, rtol=1e-14, atol=1e-14), name
 
 
 def test_an_embedding_is_no_matrix_to_orthogonalise():

@@ -297,15 +297,6 @@ def test_another_kind_of_machine_is_said_in_every_later_row(run, monkeypatch, ca
     assert rows(run)[-1]["machine"] not in (None, "abacus")
 
 
-def test_a_copied_run_goes_on_to_the_same_bits(tmp_path):
-    train_for(17, TINY, tmp_path / "parts")
-    copied = shutil.copytree(tmp_path / "parts", tmp_path / "elsewhere" / "run")
-    shutil.rmtree(tmp_path / "parts")
-    resume(TINY, copied)
-    train(TINY, tmp_path / "whole")
-    assert same(copied, tmp_path / "whole")
-
-
 def test_a_copy_of_links_keeps_its_rows(tmp_path):
     """As backup programs make it: the file that both have is not written to."""
     first = tmp_path / "run"
