@@ -18,6 +18,7 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.maths.threads import get_threads
 from support.arguments import refused
 from support.compiled import EXACT_RUN, LAYOUTS, assert_agree, at_every_number_of_threads, draw_case
+from support.marks import both_dtypes
 from support.subprocesses import run_on_fractions
 
 CELLS = ("rnn", "lstm", "gru", "gru_before")
@@ -65,7 +66,7 @@ def test_a_planted_bug_is_rejected(name, factor, monkeypatch):
         assert_agree(reference, rnn, case, TANH)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize("name", CELLS[1:])
 def test_gated_matches_the_reference(name, dtype):
     """Every activation, a gate whose slope needs the pre-activation, clipping, every edge."""

@@ -20,6 +20,7 @@ from refnet.training.experiment import build
 from support.arguments import refused
 from support.compiled import LAYOUTS, at_every_number_of_threads
 from support.drawn import drawn
+from support.marks import both_dtypes
 from support.realdata import real_data
 from support.subprocesses import run_on_fractions
 
@@ -52,7 +53,7 @@ def compare(net, fast, params, x, doutputs, inputs=True):
         assert np.all(abs(gradients[name] - value) <= tolerance * scale), name
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize("name", sorted(ACTIVATIONS))
 def test_matches_the_reference(name, dtype):
     """Odd sizes, narrower than a vector and wider than a panel; a batch of none, of one example,
@@ -91,7 +92,7 @@ def bits(net, params, x, doutputs):
     return [outputs.tobytes(), *(gradients[name].tobytes() for name in sorted(gradients))]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize("name", ["tanh", "prelu", "oplu"])
 def test_same_bits(name, dtype, monkeypatch):
     """Nothing is too small here for several threads."""

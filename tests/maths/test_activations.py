@@ -43,14 +43,12 @@ def test_modrelu_threshold_and_tie_of_oplu():
     p = {"b_mod": np.array([-1.0, -1.0, -1.0])}
     a = np.array([[1.0, -3.0, 0.5]])
     h = act.forward(a, p)
-    da, own = act.backward(a, h, np.ones_like(a), p)
+    da, slopes = act.backward(a, h, np.ones_like(a), p)
     assert h.tolist() == [[0, -2, 0]] and da.tolist() == [[0, 1, 0]]
-    assert own["b_mod"].tolist() == [0, -1, 0]
-    jump = dual_array(np.zeros((1, 1)), np.ones((1, 1)))  # at 0, with a threshold above 0
-    tangent = parts(act.forward(jump, {"b_mod": np.ones(1)}))[1]
-    assert (
-        tangent == act.backward(np.zeros((1, 1)), None, np.ones((1, 1)), {"b_mod": np.ones(1)})[0]
-    )
+    assert slopes["b_mod"].tolist() == [0, -1, 0]
+    p, zero, unit = {"b_mod": np.ones(1)}, np.zeros((1, 1)), np.ones((1, 1))  # at the jump
+    tangent = parts(act.forward(dual_array(zero, unit), p))[1]
+    assert tangent == act.backward(zero, zero, unit, p)[0]
     a = np.array([[2.0, 2.0, 1.0, 3.0]])
     dh = np.array([[5.0, 6.0, 7.0, 8.0]])
     oplu = ACTIVATIONS["oplu"]

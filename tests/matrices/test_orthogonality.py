@@ -22,6 +22,7 @@ from refnet.matrices.orthogonality import (
 )
 from refnet.training.optimizers import SGD
 from support.arguments import refused
+from support.drawn import matrix
 from support.haar import haar_failures
 from support.strategies import arrays
 
@@ -132,7 +133,7 @@ def oracle(s, rate=0.1, threshold=1e-6):
 @pytest.mark.parametrize("shape", [(20, 20), (20, 9), (9, 20), (1, 5), (1, 1)])
 @pytest.mark.parametrize("rate", [0.05, 0.1, 0.125, 0.2])
 def test_descent_follows_singular_values(shape, rate):
-    W = initialize("gaussian", shape, np.random.default_rng(5), sd=0.2)
+    W = matrix("gaussian", shape, 5, sd=0.2)
     computed = orthogonalize(W, rate)
     u, s, vt = np.linalg.svd(W, full_matrices=False)
     smallest = s[-1]
@@ -157,7 +158,7 @@ def test_gaussian_start_gives_haar():
 
 
 def test_stopping():
-    W = initialize("gaussian", (10, 10), np.random.default_rng(7))
+    W = matrix("gaussian", (10, 10), 7)
     by_count = orthogonalize(W, stop_cost=None, max_steps=3)
     assert by_count.stopped == "steps" and not by_count.converged and by_count.steps == 4
     by_gradient = orthogonalize(W, stop_cost=None, stop_gradient=1e-3)
@@ -176,7 +177,7 @@ def test_stopping():
 
 
 def test_other_forms_and_dtypes():
-    W = initialize("gaussian", (6, 6), np.random.default_rng(8))
+    W = matrix("gaussian", (6, 6), 8)
     same = orthogonalize(W, rate=0.1 * 36, form="mean_square", stop_cost=1e-6 / 36)
     assert same.steps == orthogonalize(W).steps
     # at a constant step length the unsquared form ends within about a step of zero
@@ -199,7 +200,7 @@ def cannot(message, *arguments, **options):
 
 def test_starts_that_cannot_converge():
     """Erratum 17: each is refused, with its reason, before the first step."""
-    W = initialize("gaussian", (5, 5), np.random.default_rng(9))
+    W = matrix("gaussian", (5, 5), 9)
     cannot("the rate is 0.25; from 1/4 on", W, 0.25)
     cannot("rate is 0; need", W, 0)
     cannot("rate is nan; need", W, math.nan)
@@ -218,24 +219,10 @@ def test_starts_that_cannot_converge():
         cannot(r"W \(5, 5\): entry \(2, 3\) is (nan|inf)", holed)
 
 
-def test_bounds_of_convergence_are_sharp():
-    """Just inside each bound the map converges; at and beyond it, it does not."""
-
-    def ends(s, rate):
-        for _ in range(3000):
-            s = s * (1 + 4 * rate * (1 - s * s))
-            if abs(s) > 1e3:
-                return "grows"
-        return "converges" if abs(abs(s) - 1) < 1e-6 else "wanders"
-
-    assert ends(0.5, 0.245) == "converges" and ends(0.5, 0.26) == "wanders"
-    for rate in (0.02, 0.1, 0.2, 0.24):
-        bound = math.sqrt(1 + 1 / (2 * rate))
-        assert ends(bound * 0.999, rate) == "converges" and ends(bound * 1.001, rate) == "grows"
-        assert {ends(s, rate) for s in np.linspace(1e-3, bound * 0.999, 500)} == {"converges"}
-    # a = .2 with Glorot n = 100 fails every time: its largest singular value is close to 2
+def test_a_printed_rate_never_converges():
+    """a = .2 with Glorot n = 100 fails every time: its largest singular value is close to 2."""
     for seed in range(5):
-        W = initialize("glorot_normal", (100, 100), np.random.default_rng(seed))
+        W = matrix("glorot_normal", (100, 100), seed)
         assert np.linalg.svd(W, compute_uv=False)[0] > math.sqrt(1 + 1 / 0.4)
         cannot("grow without bound", W, 0.2)
 

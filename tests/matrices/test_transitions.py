@@ -9,8 +9,6 @@ from hypothesis import assume, given
 
 from refnet.batch import Batch
 from refnet.cells import CELLS
-from refnet.maths.activations import ACTIVATIONS
-from refnet.maths.dual import dual_array
 from refnet.maths.linalg import eye
 from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import initialize
@@ -268,32 +266,17 @@ def test_penalties(name, options):
     if "modulus_penalty" in options:
         expected += 0.5 * ((parts["g"] - 1) ** 2).sum()
     assert abs(value - expected) <= 100 * EPS * (1 + expected)
-    step = 2.0**-300
     rng = np.random.default_rng(8)
-    for part, gradient in grads.items():
-        v = rng.normal(size=gradient.shape)
-        shifted, _ = penalty(matrix, {**at, part: at[part] + 1j * step * v}, ("Whh",))
-        assert (
-            abs(shifted.imag / step - (gradient * v).sum())
-            <= 1000 * EPS * (abs(gradient) * abs(v)).sum()
-        )
+    v = {part: rng.normal(size=gradient.shape) for part, gradient in grads.items()}
+    error = gap(
+        lambda lifted: np.asarray(penalty(matrix, {**at, **lifted}, ("Whh",))[0], object),
+        {part: at[part] for part in grads},
+        v,
+        1,
+        grads,
+    )
+    assert abs(error) <= 1000 * EPS * sum((abs(grads[part]) * abs(v[part])).sum() for part in v)
     assert penalty(make(name), at, ("Whh",)) == (0, {})
-
-
-def test_soft_penalty_is_exact():
-    """On rationals: the gradient of ||U'U - I||_F^2 and of (s - 1)^2 against dual numbers."""
-    matrix = make("svd", prior=0.25, soft=0.5)
-    values = [Fraction(n, 3) for n in range(1, 15)]
-    at = {
-        "U": np.array(values[:4], object).reshape(2, 2),
-        "V": np.array(values[4:8], object).reshape(2, 2),
-        "s": np.array(values[8:10], object),
-    }
-    direction = {part: array[::-1] for part, array in at.items()}
-    value, grads = matrix.penalty(at)
-    pushed, _ = matrix.penalty({part: dual_array(at[part], direction[part]) for part in at})
-    assert pushed.x == value
-    assert pushed.d == sum((grads[part] * direction[part]).sum() for part in at)
 
 
 @pytest.mark.parametrize("step", ["cayley", "qr", "polar", "geodesic"])
@@ -365,7 +348,7 @@ def test_every_transition_in_every_cell(name, cell):
 
 @pytest.mark.parametrize("name", MADE)
 def test_every_transition_in_the_feedforward_net(name):
-    net = FeedforwardNet((6, 4, 4, 3), transition=make(name), activation=ACTIVATIONS["tanh"])
+    net = FeedforwardNet((6, 4, 4, 3), transition=make(name), activation="tanh")
     rng = np.random.default_rng(10)
     params = net.init(rng, np.float64, lambda shape, rng: start(name, shape, 2))
     batch = Batch(rng.normal(size=(5, 6)), rng.integers(0, 3, 5))

@@ -16,6 +16,7 @@ from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients, state_jacobians
 from support.arguments import refused
 from support.drawn import drawn
+from support.marks import both_backends
 from support.oracles import dot, loss_push_minus_pull, planted, rounding_bound
 from support.rational import RNN_BUGS, generic_case
 from support.strategies import SMOOTH, Case, feedforward_cases, rnn_cases
@@ -57,7 +58,7 @@ def float_case(net, seed=0, B=3):
 
 
 def magnitude_case(dtype):
-    net = RecurrentNet(2, 4, 3, activation=ACTIVATIONS["elu"])
+    net = RecurrentNet(2, 4, 3, activation="elu")
     params, batch = drawn(replace(net, learn_h0=True), 4, 2, dtype)
     rng = np.random.default_rng(21)
     return (
@@ -168,7 +169,7 @@ def test_tangents_in_complex_numbers_take_any_targets(loss, y):
                 derivative(net, real, batch._replace(x=batch.x.real), along)
 
 
-@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@both_backends
 @pytest.mark.parametrize("kind", [RecurrentNet, StackedNet])
 @pytest.mark.parametrize("shape", [(3, 0), (0, 2), (0, 0)])
 def test_no_sequence_and_no_step_give_zeros(kind, shape, backend):
@@ -297,8 +298,7 @@ def test_same_source_on_every_float(name, dtype):
 def test_a_penalty_reaches_every_parameter(net):
     """Those too that a gated cell has one below the other in Whh."""
     rng = np.random.default_rng(0)
-    params = net.init(rng, np.float64)
-    batch = Batch(rng.normal(size=(4, 2, 2)), np.array([0, 1]))
+    params, batch = drawn(net, 4, 2, np.float64)
     extra = {name: np.full(value.shape, rng.integers(1, 9) / 8) for name, value in params.items()}
     plain = loss_and_gradients(net, params, batch).gradients
     full = loss_and_gradients(net, params, batch, penalty=lambda p: (0.0, extra)).gradients
@@ -309,8 +309,7 @@ def test_a_penalty_reaches_every_parameter(net):
 
 def test_a_penalty_of_another_kind_is_refused():
     net = RecurrentNet(2, 3, 2)
-    params = net.init(np.random.default_rng(0))
-    batch = Batch(np.ones((4, 2, 2), np.float32), np.array([0, 1]))
+    params, batch = drawn(net)
     with refused("penalty is 3; need a function", TypeError):
         loss_and_gradients(net, params, batch, penalty=3)
     with refused(r"value has shape \(3,\); need one number"):
@@ -329,10 +328,9 @@ def test_a_penalty_of_another_kind_is_refused():
 )
 def test_shares_of_a_batch_that_does_not_fit_are_refused(readout, y):
     net = RecurrentNet(2, 3, 2, readout=readout)
-    batch = Batch(np.ones((4, 3, 2)), y)
-    params = net.init(np.random.default_rng(0), np.float64)
+    params, batch = drawn(net, 4, 3)
     with refused("batch: y ", (TypeError, ValueError)):
-        per_example_gradients(net, params, batch)
+        per_example_gradients(net, params, batch._replace(y=y))
 
 
 def test_options_of_another_cell_are_named():

@@ -17,6 +17,7 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients
 from support.drawn import padded
+from support.marks import both_backends
 from support.padding import GARBAGE, littered
 
 
@@ -88,7 +89,7 @@ def test_garbage_does_not_count(net, garbage, seed):
 
 
 @pytest.mark.parametrize("readout", ["last", "every"])
-@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@both_backends
 @pytest.mark.parametrize("cell", sorted(CELLS))
 def test_garbage_over_several_segments(cell, backend, readout, monkeypatch):
     """With checkpoints: sequences that end before, within and at the edge of a segment."""
@@ -96,11 +97,11 @@ def test_garbage_over_several_segments(cell, backend, readout, monkeypatch):
     net = RecurrentNet(2, 4, 3, cell, readout=readout, backend=backend, checkpoint="sqrt")
     assert len(layer.segments(7)) > 2
     assert leaks(net, exotic=False) == []
-    assert leaks(replace(net, activation=ACTIVATIONS["relu"]), exotic=False) == []
+    assert leaks(replace(net, activation="relu"), exotic=False) == []
 
 
 @pytest.mark.parametrize("readout", ["last", "every", "none"])
-@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@both_backends
 @pytest.mark.parametrize("cell, act", [("rnn", "tanh"), ("rnn", "identity"), ("lstm", "tanh")])
 def test_garbage_does_not_count_in_a_stack(cell, act, backend, readout):
     net = StackedNet(2, 4, 8, cell, act, readout=readout, layers=2, bidirectional=True)
@@ -108,10 +109,10 @@ def test_garbage_does_not_count_in_a_stack(cell, act, backend, readout):
     assert leaks(net, exotic=False, gaps=False) == []
 
 
-@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@both_backends
 def test_states_that_overflow_after_the_end_do_not_count(backend):
     """The states grow by 8 at every step, from the end of a short sequence into infinity."""
-    net = RecurrentNet(1, 2, 2, activation=ACTIVATIONS["identity"], backend=backend)
+    net = RecurrentNet(1, 2, 2, activation="identity", backend=backend)
     params, batch = make(net, T=160, B=4)
     params["Whh"] = 8 * np.eye(2, dtype=np.float32)
     mask = np.arange(160)[:, None] < np.array([5, 3, 1, 0])
@@ -189,9 +190,7 @@ def test_targets_of_the_last_step_are_none_of_the_padding():
 @pytest.mark.parametrize("bug", ["never again", "one step late", "NaN within x"])
 def test_planted_bugs_are_rejected(bug, monkeypatch):
     nets = [
-        RecurrentNet(
-            2, 4, 3, "lstm", readout=readout, activation=ACTIVATIONS["relu"], checkpoint=checkpoint
-        )
+        RecurrentNet(2, 4, 3, "lstm", readout=readout, activation="relu", checkpoint=checkpoint)
         for readout in ("last", "every")
         for checkpoint in ("none", "sqrt")
     ]

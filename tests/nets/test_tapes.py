@@ -86,17 +86,17 @@ def refused_or_right(first, second):
         shapes = [first.forward(params, x)[0].shape]
     else:
         shapes = {net.forward(*drawn(net))[0].shape for net in (first, second)}
-    for own in (params, drawn(second)[0]):
+    for p in (params, drawn(second)[0]):
         for shape in shapes:
             try:
-                found = second.backward(own, tape, np.ones(shape, np.float32))
+                computed = second.backward(p, tape, np.ones(shape, np.float32))
             except ValueError as error:
                 assert str(error).startswith(f"{type(second).__name__}.backward: ")
                 assert "\n" not in str(error)
             else:
-                want, outputs = back(second, own, x)
-                assert outputs.shape == shape and found.keys() == want.keys()
-                assert all(np.array_equal(found[name], want[name]) for name in want)
+                want, outputs = back(second, p, x)
+                assert outputs.shape == shape and computed.keys() == want.keys()
+                assert all(np.array_equal(computed[name], want[name]) for name in want)
 
 
 def test_every_field_is_changed():
@@ -189,8 +189,8 @@ def test_changed_in_place(base, backend):
     for array in (x, outputs, *([] if mask is None else [mask])):
         array[...] = 1 - array
     for _ in range(2):
-        found = net.backward(params, tape, d)
-        assert all(np.array_equal(found[name], want[name]) for name in want)
+        computed = net.backward(params, tape, d)
+        assert all(np.array_equal(computed[name], want[name]) for name in want)
     for name, value in params.items():
         before = value.copy()
         value += 1
@@ -250,9 +250,9 @@ def test_gradients_without_copies_are_the_same():
         params, x = drawn(net)
         outputs, tape = net.forward(params, x, copy=False)
         assert tape.given is params
-        found = loss_and_gradients(net, params, Batch(x, outputs - 1 / 2)).gradients
+        computed = loss_and_gradients(net, params, Batch(x, outputs - 1 / 2)).gradients
         want = net.backward(params, tape, np.full_like(outputs, 1 / outputs.size))
-        assert all(np.allclose(found[name], want[name], rtol=1e-5, atol=1e-6) for name in want)
+        assert all(np.allclose(computed[name], want[name], rtol=1e-5, atol=1e-6) for name in want)
 
 
 def tampered(net, **parts):
@@ -302,7 +302,7 @@ def test_a_cotangent_in_another_dtype():
     params, x = drawn(FF)
     outputs, tape = FF.forward(params, x)
     want = FF.backward(params, tape, np.ones_like(outputs))
-    found = FF.backward(params, tape, np.ones(outputs.shape))
-    assert all(np.array_equal(found[name], want[name]) for name in want)
+    computed = FF.backward(params, tape, np.ones(outputs.shape))
+    assert all(np.array_equal(computed[name], want[name]) for name in want)
     with refused("FeedforwardNet.backward: doutputs is float64"):
         FF.backward(params, tape, np.full(outputs.shape, 0.1))

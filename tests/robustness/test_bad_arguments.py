@@ -19,25 +19,11 @@ from refnet.nets.recurrent import RecurrentNet
 from support.arguments import NAMES, B, C, D, H, T, W, problem, rng, said_well
 
 ROOMS = (
-    "analysis",
-    "analysis.flow",
-    "analysis.geometry",
-    "analysis.memory",
-    "analysis.orthogonalization",
-    "analysis.powers",
-    "analysis.spectra",
-    "analysis.variance",
-    "exact",
-    "check",
-    "tasks",
-    "matrices.initializers",
-    "matrices.orthogonality",
-    "matrices.transitions",
-    "maths.activations",
-    "nets.gradients",
-    "nets.states",
-    "training.optimizers",
-)
+    "analysis analysis.flow analysis.geometry analysis.memory analysis.orthogonalization "
+    "analysis.powers analysis.spectra analysis.variance exact check tasks "
+    "matrices.initializers matrices.orthogonality matrices.transitions maths.activations "
+    "nets.gradients nets.states training.optimizers"
+).split()
 """The modules whose names are public; the functions in all others get arguments from these."""
 
 

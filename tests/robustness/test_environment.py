@@ -2,8 +2,6 @@
 nothing is left behind."""
 
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from refnet.training import loop, steps
 from refnet.training.config import Config
 from support.arguments import refused
+from support.subprocesses import run_python
 
 NOT_NEEDED = [  # and the lines that are said of them
     (
@@ -58,13 +57,8 @@ def train(folder, variables):
         "from refnet.__main__ import main; sys.exit(main())"
     )
     words = "train temporal-order:samples=20 --length 10 --hidden 4 --iterations 2 --quiet".split()
-    backend = variables.get("BACKEND", "compiled")
-    return subprocess.run(
-        [sys.executable, "-c", code, *words, "--out", str(folder), "--backend", backend],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-    )
+    words += ["--out", folder, "--backend", variables.get("BACKEND", "compiled")]
+    return run_python(code, *words, **variables)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the names are POSIX's")

@@ -3,6 +3,7 @@
 import numpy as np
 
 from refnet.check.cases import random_batch, random_mask, random_params
+from refnet.matrices.initializers import initialize
 
 
 def drawn(net, T=7, B=3, dtype=np.float32, seed=0, mask=False, peepholes=False):
@@ -20,3 +21,8 @@ def drawn(net, T=7, B=3, dtype=np.float32, seed=0, mask=False, peepholes=False):
 def padded(net, T=6, B=4, dtype=np.float64, seed=0):
     """Parameters and a batch of sequences that have T, 3, 1 and no steps."""
     return drawn(net, T, B, dtype, seed, [T, 3, 1, 0][:B])
+
+
+def matrix(name, shape, seed=0, **options):
+    """A start value by its initializer's name."""
+    return initialize(name, shape, np.random.default_rng(seed), **options)

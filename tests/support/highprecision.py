@@ -5,6 +5,8 @@ over everything computed gives all derivatives (scalar reverse mode). Nets are w
 equations read; nothing is shared with refnet but the names of parameters and settings.
 """
 
+from functools import partial
+
 import mpmath
 import numpy as np
 from mpmath import mpf
@@ -71,11 +73,7 @@ def sigmoid(a):
 
 
 def numbers(array):
-    out = np.empty(np.shape(array), object)
-    for index in np.ndindex(out.shape):
-        value = array[index]
-        out[index] = Number(value if isinstance(value, mpf) else float(value))
-    return out
+    return each(lambda value: Number(value if isinstance(value, mpf) else float(value)), array)
 
 
 def each(function, *arrays):
@@ -122,21 +120,14 @@ def rnn(p, x, state, act):
     return [act(x @ p["Wxh"].T + state[0] @ p["Whh"].T + p["bh"], p)]
 
 
-def lstm(p, x, state, act):
+def lstm(p, x, state, act, coupled=False):
     h, c = state
-    i, f, g, o = split(x @ p["Wxh"].T + h @ p["Whh"].T + p["bh"], 4)
-    i, f, g = (sigmoid(i + p.get("Wpi", 0) * c), sigmoid(f + p.get("Wpf", 0) * c), act(g, p))
-    c = f * c + i * g
+    i, *f, g, o = split(x @ p["Wxh"].T + h @ p["Whh"].T + p["bh"], 3 if coupled else 4)
+    i = sigmoid(i + p.get("Wpi", 0) * c)
+    f = 1 - i if coupled else sigmoid(f[0] + p.get("Wpf", 0) * c)
+    c = f * c + i * act(g, p)
     h = sigmoid(o + p.get("Wpo", 0) * c) * act(c, p)
     return [h @ p["Whr"].T if "Whr" in p else h, c]
-
-
-def cifg(p, x, state, act):
-    h, c = state
-    i, g, o = split(x @ p["Wxh"].T + h @ p["Whh"].T + p["bh"], 3)
-    i = sigmoid(i + p.get("Wpi", 0) * c)
-    c = (1 - i) * c + i * act(g, p)
-    return [sigmoid(o + p.get("Wpo", 0) * c) * act(c, p), c]
 
 
 def gru(p, x, state, act):
@@ -157,7 +148,13 @@ def gru_before(p, x, state, act):
     return [(1 - z) * n + z * h]
 
 
-CELLS = {"rnn": rnn, "lstm": lstm, "gru": gru, "gru_before": gru_before, "cifg": cifg}
+CELLS = {
+    "rnn": rnn,
+    "lstm": lstm,
+    "gru": gru,
+    "gru_before": gru_before,
+    "cifg": partial(lstm, coupled=True),
+}
 
 
 def solve(a, b):
@@ -188,14 +185,7 @@ def power_series(X):
 
 
 def skew(A):
-    n = len(A)
-    return np.array(
-        [
-            [A[i, j] if i > j else -A[j, i] if i < j else Number(0) for j in range(n)]
-            for i in range(n)
-        ],
-        object,
-    )
+    return np.tril(A, -1) - np.tril(A, -1).T
 
 
 def from_base(X, base):
@@ -218,7 +208,7 @@ def reflections(V, D):
 
 def blocks(P, T, g, a):
     n = len(P)
-    M = np.array([[T[i, j] if i < j else Number(0) for j in range(n)] for i in range(n)], object)
+    M = np.triu(T, 1)
     for k in range(n // 2):
         c, s = g[k] * cos(a[k]), g[k] * sin(a[k])
         i, j = 2 * k, 2 * k + 1

@@ -82,4 +82,5 @@ def rounding_bound(case):
     steps = len(batch.x) if batch.x.ndim == 3 else net.depth + 1
     widths = sum(outputs.shape) + sum(max(value.shape, default=0) for value in params.values())
     n = 4 * steps * (widths + 8) + batch.x.size
-    return n * eps * size * dot(pulled, {name: abs(direction[name]) for name in pulled})
+    sizes = {name: abs(value) for name, value in direction.items() if name in pulled}
+    return n * eps * size * dot(pulled, sizes)

@@ -1,15 +1,14 @@
 """A data set's files: where they are looked for, downloads, and every way to be wrong."""
 
-import builtins
 import errno
 import gzip
 import io
 import os
 import struct
-import sys
 import threading
 import tracemalloc
 import zlib
+from contextlib import contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -24,6 +23,7 @@ from refnet.compiled._jit import JIT, jit
 from refnet.tasks import files
 from refnet.tasks.files import Source, find, load, parse_idx, unpack
 from support.arguments import refused
+from support.packages import hide
 
 
 def idx(array):
@@ -214,12 +214,13 @@ def test_download(places, server, monkeypatch):
     packed = gzip.compress(GOOD)
     mirrors = [server("a", packed)]
     steps = []
-    bar = files._bar
-    monkeypatch.setattr(
-        files,
-        "_bar",
-        lambda label, total: steps.append(total) or Recorded(bar(label, total), steps),
-    )
+
+    @contextmanager
+    def bar(label, total):
+        steps.append(total)
+        yield lambda *step: steps.append(step)
+
+    monkeypatch.setattr(files, "_bar", bar)
     assert (get(mirrors) == IMAGES).all()
     assert steps[0] == len(packed) and steps[-1] == (len(packed), len(packed))
     assert files_in(places) == [f"cache/refnet/digits/{SOURCE.name}.gz"]
@@ -242,31 +243,8 @@ def test_a_download_that_cannot_be_kept_is_used(places, server, monkeypatch, cap
     assert files_in(places) == before
 
 
-class Recorded:
-    """A progress bar that also notes its steps."""
-
-    def __init__(self, bar, steps):
-        self.bar, self.steps = bar, steps
-
-    def __enter__(self):
-        show = self.bar.__enter__()
-        return lambda done, total: (self.steps.append((done, total)), show(done, total))
-
-    def __exit__(self, *error):
-        return self.bar.__exit__(*error)
-
-
 def test_download_without_rich(places, server, monkeypatch, capsys):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("rich"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    for name in [name for name in sys.modules if name.startswith("rich")]:
-        monkeypatch.delitem(sys.modules, name)
+    hide(monkeypatch, "rich")
     assert (get([server("a", gzip.compress(GOOD))]) == IMAGES).all()
     assert f"downloading {SOURCE.name}: " in capsys.readouterr().err
 

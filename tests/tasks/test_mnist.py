@@ -251,17 +251,6 @@ def test_real_files_are_mnist(real):
     assert round(pixels.mean(), 4) == 0.1307 and round(pixels.std(), 4) == 0.3081
 
 
-def test_answering_one_gives_the_papers_baseline(real):
-    """11.35%, which Manchev & Spratling's plain nets do not leave (Tables II and III)."""
-    task = make_task("sequential-mnist")
-    totals, largest = Counter(), 0
-    for batch in task.evaluation(0, 0):
-        totals.update(task.score(np.eye(10)[np.ones(len(batch.y), int)], batch))
-        largest = max(largest, batch.x.shape[1])
-    assert task.metrics(totals)["accuracy"] == 1 - 8865 / 10_000 and largest <= 255
-    assert totals["count"] == 10_000 and task.metrics(totals)["errors"] == 8865
-
-
 def test_real_standardised_training_images(real):
     """The whole set has mean 0 and variance 1 (or 0) in each pixel. In float32 each entry is
     off by eps times at most 255, the largest when N - 1 pixels agree, and the mean by no more."""

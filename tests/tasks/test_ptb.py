@@ -267,18 +267,3 @@ def test_real_batches(real, limit):
         "".join(SYMBOLS[i] for i in task._lines["train"][row])[:-1]
         for row in ptb.schedule(task._lengths["train"], 20, 0, 0)[0]
     ]
-
-
-def test_frequencies_alone_need_over_four_bits(real):
-    """Answering the training text's symbol frequencies: their cross-entropy on the test text,
-    computed here from counts."""
-    task = make_task("ptb")
-    counts = np.bincount(np.concatenate([line[1:] for line in task._lines["train"]]), minlength=49)
-    logits = np.log(np.maximum(counts, 1) / counts.sum())
-    totals = Counter()
-    for batch in task.evaluation(0, 0):
-        totals.update(task.score(np.broadcast_to(logits, batch.x.shape), batch))
-    tests = np.concatenate([line[1:] for line in task._lines["test"]])
-    expected = -logits[tests].sum() / len(tests) / log(2)
-    # exp(log(.)) of 49 frequencies sums to 1 but for the rare symbol counted as 1 for 0
-    assert abs(task.metrics(totals)["bpc"] - expected) < 1e-4 and 4 < expected < 4.5

@@ -128,9 +128,9 @@ def test_bad_flags_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys,
 
 
 def test_the_rate_on_manifolds_is_a_setting_of_every_transition_that_has_one():
-    for name, made in TRANSITIONS.items():
+    for name, dense_params in TRANSITIONS.items():
         applies = "manifold_rate" in applicable(Config(transition=name))
-        assert applies == issubclass(made, Manifold)
+        assert applies == issubclass(dense_params, Manifold)
 
 
 def test_settings_that_do_not_apply_must_be_their_defaults(monkeypatch):
@@ -228,31 +228,35 @@ def test_a_run_moves_the_sizes_of_a_product_and_not_its_distances(tmp_path, meth
         backend="reference",
     )
     train(config, tmp_path / "run")
-    found = load(tmp_path / "run" / "checkpoint.npz", identity(config)).groups["params"]
+    computed = load(tmp_path / "run" / "checkpoint.npz", identity(config)).groups["params"]
     experiment = build(config)
     params, report = experiment.start()
     D, dense = params["Whh.D"], replace(experiment.net, transition=None)
     assert bool(report) == ("oinit" in method) and np.ptp(D) > 0.5
     for number in range(30):
-        made = {
+        dense_params = {
             **{name: value for name, value in params.items() if "." not in name},
             "Whh": D * params["Whh.S"],
         }
         grads = loss_and_gradients(
-            dense, made, experiment.task.batch(number, config.batch, config.seed)
+            dense, dense_params, experiment.task.batch(number, config.batch, config.seed)
         ).gradients
         S = params["Whh.S"]
         dS = D * grads["Whh"]
         if "open" in method:
             dS = dS + config.strength * 4 * (S @ S.T - np.eye(8)) @ S
         params = {
-            **{name: made[name] - config.rate * grads[name] for name in made if name != "Whh"},
+            **{
+                name: dense_params[name] - config.rate * grads[name]
+                for name in dense_params
+                if name != "Whh"
+            },
             "Whh.D": D,
             "Whh.S": S - config.rate * dS,
         }
-    assert np.array_equal(found["Whh.D"], D)
-    assert abs(found["Whh.S"] - params["Whh.S"]).max() < 1e-12
-    assert abs(found["Whh.S"] - experiment.start()[0]["Whh.S"]).max() > 1e-6
+    assert np.array_equal(computed["Whh.D"], D)
+    assert abs(computed["Whh.S"] - params["Whh.S"]).max() < 1e-12
+    assert abs(computed["Whh.S"] - experiment.start()[0]["Whh.S"]).max() > 1e-6
 
 
 def test_weight_decay_of_a_stack_acts_on_the_input_matrix_of_its_embedding():

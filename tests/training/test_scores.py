@@ -8,6 +8,7 @@ from refnet.maths.losses import cross_entropy
 from refnet.tasks import base, make_task
 from refnet.tasks.base import classified
 from support.arguments import refused
+from support.marks import both_dtypes
 
 GENERATED = ("temporal-order", "temporal-order-3bit", "adding", "random-permutation", "copy")
 TEXT, CODE = "manchev-spratling", "manchev-spratling-code"
@@ -56,7 +57,7 @@ def test_one_error_in_ten_thousand_is_not_solved(name):
 
 
 @pytest.mark.parametrize("large", [0, 10**9])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_classified(dtype, large, monkeypatch):
     """Errors as by argmax row by row, ties, extremes and what is not finite included; the loss as
     the reference has it, by sums of C terms in another order; compiled, and not."""
@@ -104,10 +105,10 @@ def test_the_three_definitions_of_an_error_in_adding():
     assert errors(CODE, 0.19) == [1, 0, 1] and errors(CODE, 0.21) == [1, 1, 1]
     assert errors(TEXT, np.nan) == [1, 1, 1]
     paper, code = make_task("adding"), make_task("adding", protocol="manchev-spratling-code")
-    found = {"mse": 0.01, "errors_text": 3, "errors_code": 0, "errors_hs97": 0}
-    assert code.solved(found) and not paper.solved(found)
-    assert not code.solved({**found, "errors_code": 1})
-    assert paper.solved({**found, "errors_text": 0})
+    totals_ = {"mse": 0.01, "errors_text": 3, "errors_code": 0, "errors_hs97": 0}
+    assert code.solved(totals_) and not paper.solved(totals_)
+    assert not code.solved({**totals_, "errors_code": 1})
+    assert paper.solved({**totals_, "errors_text": 0})
 
 
 @pytest.mark.parametrize(
@@ -156,9 +157,9 @@ def test_copy_counts_the_last_ten_steps_alone():
         outputs[...] = np.where(np.arange(9) == 0, 100, 0)
         outputs[-10:] = np.where(np.arange(9) == 0, -100, 0)
 
-    found = judged(task, no_memory)["cross_entropy"]
+    totals_ = judged(task, no_memory)["cross_entropy"]
     # float32 sums of ten log 8 are off by a few eps each
-    assert abs(found - task.baseline) < 20 * np.finfo(np.float32).eps * task.baseline
+    assert abs(totals_ - task.baseline) < 20 * np.finfo(np.float32).eps * task.baseline
 
 
 def test_outputs_of_another_shape_are_refused():
