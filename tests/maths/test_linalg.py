@@ -152,10 +152,10 @@ def test_factored(dtype, n, columns, monkeypatch):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble, np.complex128])
 @pytest.mark.parametrize("size", [1e-9, 1e-3, 1.0])
 def test_one_plus_transposed(dtype, size):
-    rng, ones_ = np.random.default_rng(5), np.eye(6, dtype=dtype)
+    rng, unit = np.random.default_rng(5), np.eye(6, dtype=dtype)
     a = (size * rng.normal(size=(6, 6))).astype(dtype)
     b, system = rng.normal(size=(6, 2)).astype(dtype), OnePlus(a)
-    for transposed, whole in ((False, ones_ + a), (True, ones_ + a.T)):
+    for transposed, whole in ((False, unit + a), (True, unit + a.T)):
         left = whole @ system.solve(b, transposed=transposed) - b
         assert abs(left).max() <= 100 * (1 + size) ** 2 * np.finfo(dtype).eps * abs(b).max() * (
             np.linalg.cond(whole.astype(complex))
@@ -215,15 +215,15 @@ def test_qr_of_a_complex_step_is_its_derivative(start):
 @pytest.mark.parametrize("size", [0.1, 0.41, 0.417, 0.46, 0.5, -0.5])
 def test_derivatives_of_expm(size):
     """All of them are e^a for one number: what is cut off of the series is less than an eps."""
-    a, ones_ = np.array([[size]]), np.ones((1, 1))
+    a, along = np.array([[size]]), np.ones((1, 1))
     true, limit = np.exp(size), 2 * np.finfo(float).eps
     step = 2.0**-300
-    shifted = expm(a + 1j * step * ones_)
+    shifted = expm(a + 1j * step * along)
     for computed in (
         expm(a).value,
-        expm_pull(expm(a), ones_),
+        expm_pull(expm(a), along),
         shifted.value.imag / step,
-        expm_pull(shifted, ones_.astype(complex)).imag / step,
+        expm_pull(shifted, along.astype(complex)).imag / step,
     ):
         assert abs(computed[0, 0] - true) <= limit * true
 

@@ -14,7 +14,6 @@ from refnet.maths.numeric import matmul
 from refnet.matrices.initializers import initialize
 from refnet.matrices.slots import penalty
 from refnet.matrices.transitions import TRANSITIONS, transition
-from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import jvp, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from support.arguments import refused
@@ -342,21 +341,6 @@ def test_every_transition_in_every_cell(name, cell):
     rng = np.random.default_rng(9)
     params = net.init(rng, np.float64, recurrent=lambda shape, rng: start(name, shape, 2))
     batch = Batch(rng.normal(size=(3, 2, 2)), np.array([0, 2]))
-    check_net(net, params, batch, rng)
-    assert net.matrices(params)[0]["Whh"].shape == (4 * len(net.gates), 4)
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_every_transition_in_the_feedforward_net(name):
-    net = FeedforwardNet((6, 4, 4, 3), transition=make(name), activation="tanh")
-    rng = np.random.default_rng(10)
-    params = net.init(rng, np.float64, lambda shape, rng: start(name, shape, 2))
-    batch = Batch(rng.normal(size=(5, 6)), rng.integers(0, 3, 5))
-    check_net(net, params, batch, rng)
-    assert net.slots == (("W1", "W2") if make(name).rectangular else ("W2",))
-
-
-def check_net(net, params, batch, rng):
     grads = loss_and_gradients(net, params, batch).gradients
     direction = tangents(params, rng)
     _, pushed = jvp(net, params, batch, direction)
@@ -366,6 +350,7 @@ def check_net(net, params, batch, rng):
     assert abs(pushed - dot(grads, direction)) <= 5000 * EPS * size
     for part, term in terms.items():
         assert (term != 0).any() or part.split(".")[-1] in CONSTANT, part
+    assert net.matrices(params)[0]["Whh"].shape == (4 * len(net.gates), 4)
 
 
 def test_registry():

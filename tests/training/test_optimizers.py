@@ -250,9 +250,9 @@ def test_whole_numbers_are_taken_as_floats():
     assert float(weight_decay({"W": np.array([[100]], np.int8)}, 0.5)[0]) == 5000
     params = {"W": np.array([1, 2])}
     for name in ("momentum", "nesterov", "rmsprop", "adam"):
-        rule_ = optimizer(name, 0.1)
-        moved, _ = rule_.step(params, {"W": np.array([1.0, 2.0])}, rule_.init(params))
-        assert moved["W"].dtype == float and (moved["W"] < params["W"]).all()
+        rule = optimizer(name, 0.1)
+        after, _ = rule.step(params, {"W": np.array([1.0, 2.0])}, rule.init(params))
+        assert after["W"].dtype == float and (after["W"] < params["W"]).all()
 
 
 def test_what_cannot_be_clipped_is_said():

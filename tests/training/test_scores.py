@@ -105,10 +105,10 @@ def test_the_three_definitions_of_an_error_in_adding():
     assert errors(CODE, 0.19) == [1, 0, 1] and errors(CODE, 0.21) == [1, 1, 1]
     assert errors(TEXT, np.nan) == [1, 1, 1]
     paper, code = make_task("adding"), make_task("adding", protocol="manchev-spratling-code")
-    totals_ = {"mse": 0.01, "errors_text": 3, "errors_code": 0, "errors_hs97": 0}
-    assert code.solved(totals_) and not paper.solved(totals_)
-    assert not code.solved({**totals_, "errors_code": 1})
-    assert paper.solved({**totals_, "errors_text": 0})
+    close = {"mse": 0.01, "errors_text": 3, "errors_code": 0, "errors_hs97": 0}
+    assert code.solved(close) and not paper.solved(close)
+    assert not code.solved({**close, "errors_code": 1})
+    assert paper.solved({**close, "errors_text": 0})
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_copy_counts_the_last_ten_steps_alone():
         outputs[...] = np.where(np.arange(9) == 0, 100, 0)
         outputs[-10:] = np.where(np.arange(9) == 0, -100, 0)
 
-    totals_ = judged(task, no_memory)["cross_entropy"]
+    average = judged(task, no_memory)["cross_entropy"]
     # float32 sums of ten log 8 are off by a few eps each
-    assert abs(totals_ - task.baseline) < 20 * np.finfo(np.float32).eps * task.baseline
+    assert abs(average - task.baseline) < 20 * np.finfo(np.float32).eps * task.baseline
 
 
 def test_outputs_of_another_shape_are_refused():
