@@ -71,7 +71,6 @@ from fractions import Fraction as F
 import numpy as np
 from refnet.compiled.orthogonality import descend
 from refnet.matrices.orthogonality import orthogonalize
-from support.subprocesses import run_python
 start = np.array([[F(1, 2), F(1, 3)], [F(-1, 5), F(3, 4)]])
 W, steps, costs = descend(start[None], F(1, 10), F(1, 10 ** 9), 2)
 right = orthogonalize(start, F(1, 10), stop_cost=None, max_steps=2)
