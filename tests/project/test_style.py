@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from support.subprocesses import run_python
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -31,7 +33,5 @@ def test_import_loads_no_array_library():
     """`import refnet` alone loads neither numpy, scipy nor numba, so it stays far below
     half a second."""
     code = "import sys, refnet; print(sorted({'numpy', 'scipy', 'numba'} & set(sys.modules)))"
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    result = run_python(code)
     assert result.stdout.strip() == "[]"
