@@ -27,9 +27,7 @@ def case(net, lengths=(60, 7, 0), scale=1.0, given=GIVEN):
     rng, B = default_rng(2), len(lengths)
     params = random_params(net, rng, np.float32)
     params |= {
-        name: value
-        for name, value in net.init(default_rng(2), np.float32).items()
-        if "." in name
+        name: value for name, value in net.init(default_rng(2), np.float32).items() if "." in name
     }  # a matrix that is exact
     for name, shapes in net.shapes.items():
         if name.split("_l")[0] in given and name not in params:
