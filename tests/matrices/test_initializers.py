@@ -10,8 +10,7 @@ import pytest
 
 from refnet.matrices.initializers import INITIALIZERS, initialize
 from support.arguments import refused
-from support.drawn import matrix
-from support.haar import haar_failures, near
+from support.haar import haar_failures, matrix, near
 
 
 def sample(function, draws=4000, n=8, seed=1):

@@ -22,8 +22,7 @@ from refnet.matrices.orthogonality import (
 )
 from refnet.training.optimizers import SGD
 from support.arguments import refused
-from support.drawn import matrix
-from support.haar import haar_failures
+from support.haar import haar_failures, matrix
 from support.strategies import arrays
 
 EPS = np.finfo(float).eps
