@@ -5,11 +5,6 @@ import numpy as np
 from refnet.check.cases import random_batch, random_mask, random_params
 
 
-def padded(net, T=6, B=4, dtype=np.float64, seed=0):
-    """Parameters and a batch of sequences that have T, 3, 1 and no steps."""
-    return drawn(net, T, B, dtype, seed, [T, 3, 1, 0][:B])
-
-
 def drawn(net, T=7, B=3, dtype=np.float32, seed=0, mask=False, peepholes=False):
     """Parameters and a batch, from one generator."""
     rng = np.random.default_rng(seed)
