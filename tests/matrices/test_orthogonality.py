@@ -22,7 +22,8 @@ from refnet.matrices.orthogonality import (
 )
 from refnet.training.optimizers import SGD
 from support.arguments import refused
-from support.haar import haar_failures, matrix
+from support.drawn import matrix
+from support.haar import haar_failures
 from support.strategies import arrays
 
 EPS = np.finfo(float).eps

@@ -16,8 +16,9 @@ from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_grad
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients
+from support.drawn import padded
 from support.marks import both_backends
-from support.padding import GARBAGE, littered, padded
+from support.padding import GARBAGE, littered
 
 
 def make(net, seed=0, T=7, B=4, dtype=np.float32, gaps=True):

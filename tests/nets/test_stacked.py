@@ -16,9 +16,8 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients, state_jacobians, step_jacobians
 from support.arguments import refused
-from support.drawn import drawn
+from support.drawn import drawn, padded
 from support.oracles import loss_push_minus_pull, planted, push_minus_pull
-from support.padding import padded
 from support.rational import generic_case
 from support.stacked import GATE, rational_net
 from support.strategies import drawn_case

@@ -1,8 +1,6 @@
-"""Matrices drawn by name, and moments of the uniform distribution on orthogonal ones."""
+"""Moments of the uniform distribution on orthogonal matrices."""
 
 import numpy as np
-
-from refnet.matrices.initializers import initialize
 
 SIGMAS = 5
 
@@ -34,8 +32,3 @@ def haar_failures(matrices):
     if not near(abs(squares - 1 / n).max(), 0, 3 / n / (n + 2) - 1 / n**2, draws):
         failures.append("second moment")
     return failures
-
-
-def matrix(name, shape, seed=0, **options):
-    """A start value by its initializer's name."""
-    return initialize(name, shape, np.random.default_rng(seed), **options)

@@ -3,7 +3,6 @@
 import numpy as np
 
 from refnet.batch import Batch, last_steps
-from support.drawn import drawn
 
 GARBAGE = (np.nan, np.inf, -np.inf, np.finfo(np.float32).max, -1e30)
 
@@ -26,8 +25,3 @@ def littered(batch, net, garbage, rng):
         Batch(np.where(after, mess, x), dirty_y, mask),
         Batch(np.where(after, 0, x), clean_y, mask),
     )
-
-
-def padded(net, T=6, B=4, dtype=np.float64, seed=0):
-    """Parameters and a batch of sequences that have T, 3, 1 and no steps."""
-    return drawn(net, T, B, dtype, seed, [T, 3, 1, 0][:B])

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from refnet.nets.stacked import StackedNet
-from support.padding import padded
+from support.drawn import padded
 from support.rational import RATIONAL_GATE
 
 GATE = replace(RATIONAL_GATE, name="sigmoid")
