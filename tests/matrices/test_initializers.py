@@ -10,7 +10,8 @@ import pytest
 
 from refnet.matrices.initializers import INITIALIZERS, initialize
 from support.arguments import refused
-from support.haar import haar_failures, matrix, near
+from support.drawn import matrix
+from support.haar import haar_failures, near
 
 
 def sample(function, draws=4000, n=8, seed=1):
