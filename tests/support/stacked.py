@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from refnet.nets.stacked import StackedNet
+from support.drawn import padded
 from support.rational import RATIONAL_GATE
 
 GATE = replace(RATIONAL_GATE, name="sigmoid")
@@ -34,4 +35,8 @@ def rational_net(
         bidirectional=both,
         gate=GATE,
         **options,
+        backend="reference",
     )
+
+
+float_case = padded
