@@ -51,6 +51,12 @@ class Run:
     repaired: int = 0
     last_evaluation: int = 0
 
+    @staticmethod
+    def start(experiment: Experiment) -> tuple["Run", list[dict[str, Any]]]:
+        """A run before its first step, and the report of its orthogonal pre-training."""
+        params, report = experiment.start()
+        return Run(params, experiment.optimizer.init(params), params, {}), report
+
     def to_checkpoint(self, record: dict[str, Any]) -> Checkpoint:
         position = {name: getattr(self, name) for name in POSITION}
         return Checkpoint(
@@ -142,8 +148,7 @@ def rounding(experiment: Experiment, run: Run) -> float | None:
     >>> from refnet.training.config import Config
     >>> from refnet.training.experiment import build
     >>> experiment = build(Config("copy", length=20, hidden=4, rate=1e-3, backend="reference"))
-    >>> params, _ = experiment.start()
-    >>> run = Run(params, experiment.optimizer.init(params), params, {})
+    >>> run, _ = Run.start(experiment)
     >>> 0 < rounding(experiment, run) < 1e-3
     True
     """
