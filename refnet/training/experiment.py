@@ -26,6 +26,7 @@ from refnet.training.optimizers import (
     optimizer,
     weight_decay,
 )
+from refnet.training.schedules import SCHEDULES, Schedule, factor
 from refnet.training.specs import read_spec
 
 __all__ = ["Experiment", "build"]
@@ -47,10 +48,23 @@ class Experiment:
     task: Task
     net: Net
     optimizer: Optimizer
+    schedule: Schedule
     hidden: tuple[str, ...]
     pretrained: tuple[str, ...]
     penalised: tuple[str, ...]
     matrices: tuple[str, ...]
+
+    def at(self, step: int, plateau: float = 1.0) -> "Experiment":
+        """The experiment with the learning rates of a step, counted from 0: what the schedule
+        makes of them, times ``plateau``, what it says of the evaluations before."""
+        scale = plateau * factor(self.schedule, self.config.warmup, step)
+        if scale == 1:
+            return self
+        config, rule = self.config, self.optimizer
+        config = replace(
+            config, rate=config.rate * scale, manifold_rate=config.manifold_rate * scale
+        )
+        return replace(self, config=config, optimizer=replace(rule, rate=config.rate))
 
     def matrices_of(self, params: Params, names: tuple[str, ...]) -> Params:
         """The named matrices, made from their parts."""
@@ -301,6 +315,7 @@ def build(config: Config) -> Experiment:
         ends = (f"W{net.depth + 1}",)
     chosen, arguments = read_spec("optimizer", config.optimizer)
     rule = optimizer(chosen, config.rate, **arguments)
+    scheduled, timing = read_spec("schedule", config.schedule)
     if net.transition is not None:
         rule = replace(
             rule,
@@ -322,6 +337,7 @@ def build(config: Config) -> Experiment:
         task,
         net,
         rule,
+        SCHEDULES[scheduled](**timing),
         hidden,
         inner if config.orthogonal == "hidden" else inner + ends,
         inner + ends if config.orthogonal == "all" else inner,

@@ -12,7 +12,7 @@ from refnet.training.experiment import Experiment
 from refnet.training.steps import Run, batch_of, best_row, evaluate, step
 from refnet.training.summary import Summary
 
-__all__ = ["Fit", "Observer", "better"]
+__all__ = ["Fit", "Observer", "better", "plateau"]
 
 Observer = Callable[[str, dict[str, Any]], None]
 """Called with ("oinit" | "step" | "row", facts) as a run goes on."""
@@ -27,6 +27,13 @@ def better(task: Task, row: dict[str, Any], best: dict[str, Any]) -> bool:
     """
     sign = -1 if task.lower_is_better else 1
     return not best or sign * row[task.metric] > sign * best[task.metric]
+
+
+def plateau(experiment: Experiment, rows: list[dict[str, Any]]) -> float:
+    """The factor of the schedule after the evaluations in ``rows``."""
+    task = experiment.task
+    sign = -1 if task.lower_is_better else 1
+    return experiment.schedule.after([sign * row[task.metric] for row in rows])
 
 
 @dataclass(kw_only=True)
@@ -69,13 +76,14 @@ class Fit:
         self, observe: Observer = lambda kind, facts: None, stop: Callable[[], bool] = lambda: False
     ) -> str:
         """Train to the last iteration, a solution, or a stop, which is asked for before every
-        step; how it ended: "finished", "solved" or "interrupted".
+        step; how it ended: "finished", "solved", "stalled" (for want of a better row) or
+        "interrupted".
 
         Raises NotFiniteError; ``run`` is then as it was before the step that failed.
         """
-        config, task = self.experiment.config, self.experiment.task
-        if self.rows and task.solved(self.rows[-1]):
-            return "solved"
+        config = self.experiment.config
+        if ended := self.ended():
+            return ended
         while self.run.iteration < config.iterations:
             if stop():
                 return "interrupted"
@@ -87,9 +95,18 @@ class Fit:
                 continue
             row = self.evaluate(norm)
             observe("row", row)
-            if task.solved(row):
-                return "solved"
+            if ended := self.ended():
+                return ended
         return "finished"
+
+    def ended(self) -> str:
+        """Why the run ends before its last iteration: "solved", "stalled", or "" if it goes on."""
+        config, run = self.experiment.config, self.run
+        if self.rows and self.experiment.task.solved(self.rows[-1]):
+            return "solved"
+        waited = run.last_evaluation - run.best.get("iteration", run.last_evaluation)
+        stalled = config.patience and waited >= config.patience * config.evaluate_every
+        return "stalled" if stalled else ""
 
     def evaluate(self, norm: float) -> dict[str, Any]:
         """The row of an evaluation, which is written; ``norm``: that of the last gradient."""
@@ -102,6 +119,7 @@ class Fit:
         run.loss_sum, run.clipped, run.repaired = 0.0, 0, 0
         run.last_evaluation = run.iteration
         self.write(row)
+        run.plateau = plateau(self.experiment, self.rows)
         return row
 
     def write(self, row: dict[str, Any]) -> None:

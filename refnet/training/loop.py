@@ -18,7 +18,7 @@ from refnet.runs.folder import Held, create, hold, vacant
 from refnet.runs.rows import Rows, environment, machine
 from refnet.training.config import Config, to_toml
 from refnet.training.experiment import Experiment, build
-from refnet.training.fit import Fit, Observer
+from refnet.training.fit import Fit, Observer, plateau
 from refnet.training.steps import STEPS, NotFiniteError, Run, batch_of, rounding, step
 from refnet.training.summary import Summary, draw_curves, write_reports
 
@@ -97,7 +97,7 @@ def resume(
     draw: bool = True,
 ) -> Summary:
     """Continue the run in ``folder`` from its checkpoint, to the same bits as if it had never
-    stopped. ``config`` may differ from the run's own in ``iterations`` alone.
+    stopped. ``config`` may differ from the run's own in ``iterations`` and ``patience`` alone.
 
     A limit that is no multiple of ``evaluate_every`` has a row of its own, which a run without that
     limit does not have: parameters go on to the same bits, but the next row's mean loss begins
@@ -155,6 +155,7 @@ def resume(
                 f"{', '.join(new)}, which can only have their defaults"
             )
         rows = Rows.resumed(folder / "rows.jsonl", counted_rows(saved, path))
+        run.plateau = plateau(experiment, rows.rows)
         record = {
             name: value
             for name, value in saved.record.items()
@@ -199,14 +200,14 @@ def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
 
 
 def identity(config: Config) -> dict[str, Any]:
-    """The settings that decide the bits of every step: all but the number of steps, and the name
-    of the protocol that the others came from.
+    """The settings that decide the bits of every step: all but those that say when to stop, and
+    the name of the protocol that the others came from.
 
     >>> "iterations" in identity(Config("copy"))
     False
     """
     settings = asdict(config)
-    del settings["iterations"], settings["protocol"]
+    del settings["iterations"], settings["patience"], settings["protocol"]
     return settings
 
 

@@ -38,7 +38,8 @@ class NotFiniteError(ArithmeticError):
 
 @dataclass
 class Run:
-    """A run's state between two steps: all that a checkpoint holds of its computation."""
+    """A run's state between two steps: all that a checkpoint holds of its computation. ``plateau``:
+    the schedule's factor after the evaluations so far, which the rows hold."""
 
     params: Params
     optimizer: Params
@@ -50,6 +51,7 @@ class Run:
     clipped: int = 0
     repaired: int = 0
     last_evaluation: int = 0
+    plateau: float = 1.0
 
     @staticmethod
     def start(experiment: Experiment) -> tuple["Run", list[dict[str, Any]]]:
@@ -111,7 +113,7 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
 
     Raises NotFiniteError before anything is changed.
     """
-    e = experiment
+    e = experiment.at(run.iteration, run.plateau)
     result = loss_and_gradients(e.net, run.params, batch, inputs=False, penalty=e.penalty)
     grads, norm, acted = e.clip(result.gradients, run.params)
     if not (np.isfinite(result.loss) and np.isfinite(norm)):
@@ -235,6 +237,8 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
         "repaired": run.repaired,
         **e.report(run.params),
     }
+    if e.config.schedule != "constant" or e.config.warmup:
+        row["rate"] = e.at(run.iteration - 1, run.plateau).config.rate
     if e.config.watch:
         batches = task.evaluation(run.iteration, seed, split)
         row["watch"] = observed(e, run.params, next(iter(batches)))
