@@ -26,6 +26,7 @@ from refnet.training.optimizers import (
     optimizer,
     weight_decay,
 )
+from refnet.training.schedules import SCHEDULES, Schedule, factor
 from refnet.training.specs import read_spec
 
 __all__ = ["Experiment", "build"]
@@ -47,10 +48,23 @@ class Experiment:
     task: Task
     net: Net
     optimizer: Optimizer
+    schedule: Schedule
     hidden: tuple[str, ...]
     pretrained: tuple[str, ...]
     penalised: tuple[str, ...]
     matrices: tuple[str, ...]
+
+    def at(self, step: int, plateau: float = 1.0) -> "Experiment":
+        """The experiment with the learning rates of a step, counted from 0: what the schedule
+        makes of them, times ``plateau``, what it says of the evaluations before."""
+        scale = plateau * factor(self.schedule, self.config.warmup, step)
+        if scale == 1:
+            return self
+        config, rule = self.config, self.optimizer
+        config = replace(
+            config, rate=config.rate * scale, manifold_rate=config.manifold_rate * scale
+        )
+        return replace(self, config=config, optimizer=replace(rule, rate=config.rate))
 
     def matrices_of(self, params: Params, names: tuple[str, ...]) -> Params:
         """The named matrices, made from their parts."""
@@ -270,8 +284,9 @@ def _net(config: Config, task: Task) -> Net:
     )
 
 
-def build(config: Config) -> Experiment:
-    """The experiment of a configuration.
+def build(config: Config, task: Task | None = None) -> Experiment:
+    """The experiment of a configuration; ``task``: an object that takes the place of the one that
+    ``config.task`` names.
 
     Raises ValueError, naming the setting, for values that are unknown or do not fit together.
 
@@ -285,12 +300,13 @@ def build(config: Config) -> Experiment:
         draw = _initializer(config, setting)
         if draw is not None:
             draw((2, 2), np.random.default_rng(0))  # checks the options' ranges
-    name, options = read_spec("task", config.task)
-    if config.length:
-        options["length"] = config.length
-    if "order" in tasks.options(name):
-        options["order"] = config.order
-    task = tasks.make_task(name, **options, dtype=config.dtype)
+    if task is None:
+        name, options = read_spec("task", config.task)
+        if config.length:
+            options["length"] = config.length
+        if "order" in tasks.options(name):
+            options["order"] = config.order
+        task = tasks.make_task(name, **options, dtype=config.dtype)
     net = _net(config, task)
     if isinstance(net, RecurrentNet):
         hidden: tuple[str, ...] = net.slots
@@ -301,6 +317,7 @@ def build(config: Config) -> Experiment:
         ends = (f"W{net.depth + 1}",)
     chosen, arguments = read_spec("optimizer", config.optimizer)
     rule = optimizer(chosen, config.rate, **arguments)
+    scheduled, timing = read_spec("schedule", config.schedule)
     if net.transition is not None:
         rule = replace(
             rule,
@@ -322,6 +339,7 @@ def build(config: Config) -> Experiment:
         task,
         net,
         rule,
+        SCHEDULES[scheduled](**timing),
         hidden,
         inner if config.orthogonal == "hidden" else inner + ends,
         inner + ends if config.orthogonal == "all" else inner,
