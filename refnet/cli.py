@@ -8,6 +8,7 @@ import sys
 import traceback
 from dataclasses import fields, replace
 from difflib import get_close_matches
+from functools import partial
 from itertools import count
 from pathlib import Path
 from textwrap import wrap
@@ -65,8 +66,7 @@ class _Parser(argparse.ArgumentParser):
     def _get_formatter(self) -> argparse.HelpFormatter:
         """Names such as random-permutation are not broken at their hyphens."""
         formatter = super()._get_formatter()
-        split: Any = lambda text, width: wrap(" ".join(text.split()), width, break_on_hyphens=False)  # noqa: E731
-        formatter._split_lines = split  # type: ignore[method-assign]
+        formatter._split_lines = partial(wrap, break_on_hyphens=False)  # type: ignore[method-assign]
         return formatter
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -114,7 +114,7 @@ def main(arguments: list[str]) -> int:
     _add_info(commands)
     output = sys.stdout
     if output.isatty():
-        sys.stdout = Fitted(output)  # type: ignore[assignment]
+        sys.stdout = Fitted(output)
     debug = "--debug" in arguments  # before the command or after it
     called = "refnet"
     try:

@@ -30,8 +30,9 @@ def _cells(line: str) -> list[str]:
 
 
 def _words(text: str, width: int, indent: str = "") -> list[str]:
-    whole = {"break_long_words": False, "break_on_hyphens": False}
-    return wrap(text, width, subsequent_indent=indent, **whole) or [""]
+    return wrap(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    ) or [""]
 
 
 def _longest(texts: list[str]) -> int:

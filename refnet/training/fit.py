@@ -3,8 +3,10 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from refnet.training.config import Config
 from refnet.training.experiment import Experiment
 from refnet.training.steps import Run, batch_of, best_row, evaluate, step
 from refnet.training.summary import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Fit", "Loaded", "Observer", "better", "plateau"]
 
@@ -172,6 +177,21 @@ class Loaded:
             f"net, params, best_params, rows; best {best.get(self.task.metric)} "
             f"{self.task.metric} at {best.get('iteration')}>"
         )
+
+    def plot(self) -> "Figure":
+        """The curves of its rows, as a Matplotlib figure (extra ``cli``)."""
+        from refnet.runs.plots import curves
+
+        title = f"{self.config.task}, {self.config.method}, transition {self.config.transition}"
+        return curves(self.rows, self.task.metric, title)
+
+    def _repr_png_(self) -> bytes | None:
+        """What a notebook shows, where Matplotlib is installed."""
+        if not self.rows or find_spec("matplotlib") is None:
+            return None
+        file = BytesIO()
+        self.plot().savefig(file, format="png", dpi=100)
+        return file.getvalue()
 
     @property
     def net(self) -> Net:
