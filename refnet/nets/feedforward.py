@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -177,8 +178,15 @@ class FeedforwardNet:
         """The parameters of a layer's activation."""
         return {name: p[f"{name}{layer}"] for name, *_ in self.activation.start}
 
+    embedding: ClassVar[int] = 0
+
+    @property
+    def inputs(self) -> int:
+        """The width of x."""
+        return self.widths[0]
+
     @serial_blas
-    def matrices(self, params: Params) -> tuple[Params, Residuals]:
+    def matrices(self, params: Params, embedded: bool = False) -> tuple[Params, Residuals]:
         """The parameters with every matrix made by the transition, and its residuals."""
         if self.transition is None:
             return params, {}
