@@ -223,14 +223,14 @@ def _settings(args: argparse.Namespace) -> Any:
     }
     if args.resume is not None:
         extra = [
-            *sorted(set(given) - {"iterations"}),
+            *sorted(set(given) - {"iterations", "patience"}),
             *["--config"] * bool(args.config),
             *["--out"] * bool(args.out),
         ]
         if extra:
             raise ValueError(
                 "--resume continues a run in its folder with its own settings; only "
-                f"--iterations may be given with it, not {', '.join(extra)}"
+                f"--iterations and --patience may be given with it, not {', '.join(extra)}"
             )
         return replace(of_run(args.resume), **given)
     settings = from_toml(args.config) if args.config else {}

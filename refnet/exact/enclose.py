@@ -26,9 +26,9 @@ from refnet.exact.parts import (
     unpacked_floats,
 )
 from refnet.maths.kinds import fix, kind as kind_of
-from refnet.maths.losses import counted_predictions, score
+from refnet.maths.losses import counted_predictions
 from refnet.nets.base import NetTape
-from refnet.nets.gradients import BATCH, NET, Net
+from refnet.nets.gradients import BATCH, NET, Net, scored
 from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
 
@@ -247,7 +247,7 @@ def search(
         bits, sums = min(growth * bits, max_bits), growth * sums
 
 
-def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: int | None = None) -> Params:
+def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: Any = None) -> Params:
     def lifted(array: Array, name: str) -> Array:
         return fix(lift(array, kind, name))
 
@@ -327,7 +327,8 @@ def _balls(net: Net, params: Params, batch: Batch) -> Params:
     from refnet.exact.balls import shortened, waiting
 
     lead = batch.x.shape[1:2] if net.readout == "last" else batch.x.shape[:2]
-    _, divisor = counted_predictions(batch.mask, lead, net.reduction)
+    weights = None if batch.weights is None else lift(batch.weights, "ball", "weights")
+    _, divisor = counted_predictions(batch.mask, lead, net.reduction, weights)
     first, second = halves(net, params, batch)
     # what travels is no longer than what decides it takes
     return joined(
@@ -352,9 +353,7 @@ def _is_rational(net: Net) -> bool:
     )
 
 
-def run_on(
-    net: Net, params: Params, batch: Batch, lifted: Lift, divisor: int | None = None
-) -> Params:
+def run_on(net: Net, params: Params, batch: Batch, lifted: Lift, divisor: Any = None) -> Params:
     """The reference on numbers of any type: every quantity, by the names of
     ``Certified.named``; ``lifted(array, name)`` turns floats into those numbers. ``divisor``: of
     the sum over predictions, if it is another than the batch's own.
@@ -362,8 +361,8 @@ def run_on(
     y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
     numbers = {name: lifted(value, name) for name, value in params.items()}
     outputs, tape = net.forward(numbers, lifted(batch.x, "x"), batch.mask)
-    counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
-    loss, doutputs = score(net.loss, outputs, y, counted, divisor or natural)
+    weights = None if batch.weights is None else lifted(batch.weights, "weights")
+    loss, doutputs = scored(net, outputs, batch._replace(y=y, weights=weights), divisor)
     gradients = net.backward(numbers, tape, doutputs)
     gradients.pop("clipped", None)  # how many entries were clipped
     return {

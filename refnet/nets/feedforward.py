@@ -12,7 +12,7 @@ from refnet.arguments import Shapes, admit, choice, generator, short, whole
 from refnet.batch import Array, Params
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.losses import Loss
-from refnet.maths.numeric import matmul
+from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Residuals, Transition, assemble
 from refnet.nets.base import (
@@ -63,10 +63,11 @@ class FeedforwardNet:
     loss: str = "cross_entropy"
     reduction: str = "mean"
     backend: str = "reference"
+    smoothing: Number = 0
 
     def __post_init__(self) -> None:
         choice("backend", self.backend, ("reference", "compiled"))
-        check_loss(self.loss, self.reduction)
+        check_loss(self.loss, self.reduction, self.smoothing)
         if not isinstance(self.widths, (tuple, list)) or len(self.widths) < 2:
             raise ValueError(
                 f"widths are {short(self.widths)}; need at least inputs and outputs, "
@@ -83,7 +84,7 @@ class FeedforwardNet:
     @cached_property
     def losses(self) -> Mapping[str, Loss]:
         """The losses, example by example, on this net's backend."""
-        return losses_of(self.backend)
+        return losses_of(self.backend, self.smoothing)
 
     @property
     def depth(self) -> int:

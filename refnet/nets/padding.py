@@ -67,7 +67,7 @@ def settled(batch: Batch, net: Any) -> Batch:
     >>> settled(Batch(x, np.array([[1], [-1]]), mask), net).y.ravel().tolist()
     [1, 0]
     """
-    x, y, mask = batch
+    x, y, mask = batch[:3]
     if (
         mask is not None
         and net.readout != "last"
@@ -75,7 +75,7 @@ def settled(batch: Batch, net: Any) -> Batch:
     ):
         valid = (0 <= y) & (y < net.outputs) if net.loss == "cross_entropy" else np.isfinite(y)
         y = np.where(valid | mask.astype(bool).reshape(*mask.shape, *(1,) * (y.ndim - 2)), y, 0)
-    return Batch(finite_input(x, mask), y, mask)
+    return batch._replace(x=finite_input(x, mask), y=y)
 
 
 def ends(doutputs: Array, steps: Array | int | None) -> Array | None:

@@ -91,6 +91,7 @@ class RecurrentNet:
     - ``readout``: the "last" or "every" step.
     - ``loss``: cross_entropy, squared_error or none (the cotangent is taken as it is given).
     - ``reduction``: what the summed loss is divided by, see ``refnet.maths.losses``.
+    - ``smoothing``: s of the labels ``(1 - s) onehot + s / C`` of a cross-entropy.
 
     What is clipped:
 
@@ -137,11 +138,12 @@ class RecurrentNet:
     gate: Named[Activation] = Named(partial(to_activation, what="gate"), ACTIVATIONS["sigmoid"])
     clip_forward: Number | None = None
     projection: int = 0
+    smoothing: Number = 0
 
     def __post_init__(self) -> None:
         choice("cell", self.cell, tuple(CELLS))
         choice("readout", self.readout, self.READOUTS)
-        check_loss(self.loss, self.reduction)
+        check_loss(self.loss, self.reduction, self.smoothing)
         choice("backend", self.backend, ("reference", "compiled"))
         choice("checkpoint", self.checkpoint, ("none", "sqrt", "forward"))
         sizes = {"inputs": 1, "hidden": 1, "outputs": 1, "embedding": 0, "projection": 0}
@@ -236,7 +238,7 @@ class RecurrentNet:
     @cached_property
     def losses(self) -> Mapping[str, Loss]:
         """The losses, example by example, on this net's backend."""
-        return losses_of(self.backend)
+        return losses_of(self.backend, self.smoothing)
 
     @cached_property
     def product(self) -> Callable[[Array, Array], Array]:

@@ -32,7 +32,21 @@ __all__ = [
 ]
 
 
-OWN = ("task", "protocol", "seed", "dtype", "backend", "checkpoint", "watch")
+OWN = (
+    "task",
+    "protocol",
+    "seed",
+    "dtype",
+    "backend",
+    "checkpoint",
+    "watch",
+    "schedule",
+    "warmup",
+    "class_weights",
+    "smoothing",
+    "ignore",
+    "patience",
+)
 """The settings that are the user's. All others follow a protocol, so that every value comes from a
 paper's text or a released code."""
 
@@ -220,7 +234,11 @@ class Config:
         choices=("penalty", "update"),
         where=PENALISED,
     )
-    optimizer: str = _setting("sgd", "optimizer, such as sgd, momentum:momentum=0.9 or rmsprop")
+    optimizer: str = _setting(
+        "sgd",
+        "optimizer: sgd, momentum, nesterov, rmsprop, adam, adamw or adadelta, such as "
+        "momentum:momentum=0.9 (adadelta's usual rate is 1)",
+    )
     rate: float = _setting(0.01, "learning rate", least=0)
     manifold_rate: float = _setting(
         1e-6, "learning rate of the parts that move on a manifold", least=0, where=ON_MANIFOLD
@@ -256,6 +274,27 @@ class Config:
         "record singular values, departure from normality and gradient "
         "norms of every matrix, and the gradient's flow through time, "
         "at every evaluation",
+    )
+    schedule: str = _setting(
+        "constant",
+        "what the learning rates are multiplied by: constant, step:every=1000,by=0.1, "
+        "cosine:steps=10000 (down to 0, or to least) or plateau:patience=5,by=0.5 (evaluations "
+        "without a better one)",
+    )
+    warmup: int = _setting(
+        0, "steps in which the learning rates rise in proportion, before the schedule", least=0
+    )
+    class_weights: str = _setting(
+        "", "factors of the training loss by class, such as 1,2.5,1 (empty: all alike)"
+    )
+    smoothing: float = _setting(
+        0.0, "label smoothing of the training loss, for classes; below 1", least=0
+    )
+    ignore: str = _setting(
+        "", "a label, such as -100, whose predictions count nowhere (empty: none)"
+    )
+    patience: int = _setting(
+        0, "evaluations without a better one after which a run ends; 0: it goes on", least=0
     )
 
 

@@ -14,6 +14,7 @@ from refnet.matrices.initializers import INITIALIZERS
 from refnet.matrices.transitions import SPEC as TRANSITION
 from refnet.specs import Kind, Option, field_options, read, signature_options
 from refnet.training.optimizers import OPTIMIZERS
+from refnet.training.schedules import SCHEDULES
 
 __all__ = ["KINDS", "options_of", "read_spec"]
 
@@ -35,6 +36,7 @@ KINDS: dict[str, Kind] = {
     "recurrent": _INITIALIZER,
     "gate_recurrent": _INITIALIZER,
     "optimizer": Kind(OPTIMIZERS, _optimizer),
+    "schedule": Kind(SCHEDULES, lambda name: field_options(typing.cast(type, SCHEDULES[name]))),
 }
 """Setting -> what its specs stand for."""
 

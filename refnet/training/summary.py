@@ -16,8 +16,8 @@ __all__ = ["Summary", "draw_curves", "write_reports"]
 
 @dataclass
 class Summary:
-    """How a run ended. ``state``: "solved", "finished" (at the limit), "interrupted" or
-    "diverged", for the ``reason`` given."""
+    """How a run ended. ``state``: "solved", "finished" (at the limit), "stalled" (by ``patience``),
+    "interrupted" or "diverged", for the ``reason`` given."""
 
     state: str
     iteration: int

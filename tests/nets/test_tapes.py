@@ -45,6 +45,7 @@ CHANGES = {
     "projection": (2,),
     "readout": ("every", "none"),
     "reduction": ("sum",),
+    "smoothing": (0.1,),
     "transition": ("orthogonal", "svd"),
     "widths": ((2, 4), (2, 60, 4), (2, 4, 2), (2, *[4] * 40, 4), (3, 4, 4)),
 }

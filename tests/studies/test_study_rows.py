@@ -22,7 +22,7 @@ from refnet.studies.progress import status
 from refnet.studies.runner import run
 from refnet.studies.store import Store, line_of
 from refnet.studies.study import Study, only
-from refnet.training import loop
+from refnet.training import fit, loop
 from support.studies import (
     CALLS,
     Distant,
@@ -358,7 +358,7 @@ def steps(monkeypatch):
     """The steps of all runs so far, without those that are tried and forgotten."""
     monkeypatch.setattr(loop, "_try", lambda *given: None)
     calls, step = [], loop.step
-    monkeypatch.setattr(loop, "step", lambda *given: (calls.append(1), step(*given))[1])
+    monkeypatch.setattr(fit, "step", lambda *given: (calls.append(1), step(*given))[1])
     return calls
 
 

@@ -20,6 +20,7 @@ from refnet.specs import parse_spec
 from refnet.training import loop, steps
 from refnet.training.config import Config, from_toml, to_toml
 from refnet.training.experiment import build
+from refnet.training.fit import better as better_row
 from refnet.training.loop import NotFiniteError
 from refnet.training.protocols import preset
 from support.realdata import real_data
@@ -360,5 +361,5 @@ def test_of_equal_evaluations_the_first_is_the_best(task):
     made = build(Config(task, length=20)).task
     less, more = {made.metric: 0.25}, {made.metric: 0.5}
     better, worse = (less, more) if made.lower_is_better else (more, less)
-    assert loop._better(made, worse, {}) and loop._better(made, better, worse)
-    assert not loop._better(made, worse, better) and not loop._better(made, worse, dict(worse))
+    assert better_row(made, worse, {}) and better_row(made, better, worse)
+    assert not better_row(made, worse, better) and not better_row(made, worse, dict(worse))
