@@ -202,6 +202,11 @@ class Arrays(Task):
         return len(self.encoding.classes) or self.encoding.targets
 
     @property
+    def symbols(self) -> int:
+        """How many symbols x has; 0 if it has features."""
+        return self.encoding.symbols
+
+    @property
     def loss(self) -> str:
         return "cross_entropy" if self.encoding.classes else "squared_error"
 

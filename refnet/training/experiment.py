@@ -256,12 +256,12 @@ def _initializer(config: Config, setting: str) -> Initializer | None:
     return lambda shape, rng: initialize(name, shape, rng, **options)
 
 
-def _check_methods(config: Config, parametrization: Transition | None) -> None:
+def _check_methods(config: Config, parametrization: Transition | None, embedding: int) -> None:
     """Raise ValueError for a method that the transition leaves nothing to do for."""
-    if config.embedding and config.method != "plain" and config.orthogonal != "hidden":
+    if embedding and config.method != "plain" and config.orthogonal != "hidden":
         raise ValueError(
             f"orthogonal {config.orthogonal} acts on the input matrix itself, which "
-            f"embedding {config.embedding} makes a product; use orthogonal hidden"
+            f"embedding {embedding} makes a product; use orthogonal hidden"
         )
     if (
         parametrization is None
@@ -277,12 +277,17 @@ def _check_methods(config: Config, parametrization: Transition | None) -> None:
         )
 
 
+def _embedding(config: Config, task: Task) -> int:
+    """The rows of the embedding: of symbols, which need one, the setting's 0 means at most 64."""
+    return config.embedding or min(getattr(task, "symbols", 0), 64)
+
+
 def _net(config: Config, task: Task) -> Net:
     name, options = read_spec("activation", config.activation)
     act = activation(name, **options)
     kind, arguments = read_spec("transition", config.transition)
     parametrization = transition(kind, **arguments)
-    _check_methods(config, parametrization)
+    _check_methods(config, parametrization, _embedding(config, task))
     sequences = task.readout in ("last", "every")
     if sequences != (config.net == "recurrent"):
         raise ValueError(
@@ -321,7 +326,7 @@ def _net(config: Config, task: Task) -> Net:
         clip_step=config.clip_at if config.clip == "step" else None,
         backend=config.backend,
         checkpoint=config.checkpoint,
-        embedding=config.embedding,
+        embedding=_embedding(config, task),
     )
     if config.layers == 1 and not config.bidirectional:
         return net
@@ -332,8 +337,17 @@ def _net(config: Config, task: Task) -> Net:
     )
 
 
-def build(config: Config) -> Experiment:
-    """The experiment of a configuration.
+def _task(config: Config) -> Task:
+    name, options = read_spec("task", config.task)
+    if config.length:
+        options["length"] = config.length
+    if "order" in tasks.options(name):
+        options["order"] = config.order
+    return tasks.make_task(name, **options, dtype=config.dtype)
+
+
+def build(config: Config, task: Task | None = None) -> Experiment:
+    """The experiment of a configuration; with ``task`` that one, of which config.task is the name.
 
     Raises ValueError, naming the setting, for values that are unknown or do not fit together.
 
@@ -347,12 +361,7 @@ def build(config: Config) -> Experiment:
         draw = _initializer(config, setting)
         if draw is not None:
             draw((2, 2), np.random.default_rng(0))  # checks the options' ranges
-    name, options = read_spec("task", config.task)
-    if config.length:
-        options["length"] = config.length
-    if "order" in tasks.options(name):
-        options["order"] = config.order
-    task = tasks.make_task(name, **options, dtype=config.dtype)
+    task = task or _task(config)
     _check_labels(config, task)
     net = _net(config, task)
     if isinstance(net, RecurrentNet):

@@ -15,7 +15,9 @@ from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_text
 from refnet.runs.folder import Held, create, hold, vacant
+from refnet.runs.read import contents, json_of
 from refnet.runs.rows import Rows, environment, machine
+from refnet.tasks.base import Task
 from refnet.training.config import Config, to_toml
 from refnet.training.experiment import Experiment, build
 from refnet.training.fit import Fit, Observer, plateau
@@ -25,6 +27,7 @@ from refnet.training.summary import Summary, draw_curves, write_reports
 __all__ = ["NotFiniteError", "counted_rows", "identity", "resume", "train"]
 
 CONFIG = instance(Config, "a refnet.Config")
+DATA = "task.json"
 
 
 @takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION, draw=FLAG)
@@ -60,6 +63,8 @@ def train(
         write_text(part / "config.toml", to_toml(config))
         write_text(part / "environment.json", json.dumps(environment(), indent=1) + "\n")
         write_text(part / "rows.jsonl", "")
+        if (facts := data_of(experiment.task)) is not None:
+            write_text(part / DATA, json.dumps(facts, indent=1) + "\n")
         if pretraining:
             observe("oinit", {"matrices": pretraining})
             write_text(part / "oinit.json", json.dumps(pretraining, indent=1) + "\n")
@@ -78,6 +83,25 @@ def train(
             record=record,
         )
         return session.finish(observe, stop, draw)
+
+
+def data_of(task: Task) -> dict[str, Any] | None:
+    """What a run keeps of a task from a user's data: the means, scales, classes and words that were
+    fitted on the training part, and a digest; None of any other task."""
+    record: Callable[[], dict[str, Any]] | None = getattr(task, "record", None)
+    return record() if record else None
+
+
+def _check_data(folder: Path, task: Task) -> None:
+    """Raise ValueError if the data are not those that the run in the folder began with."""
+    path = folder / DATA
+    if (facts := data_of(task)) is None or not path.is_file():
+        return
+    if json_of(contents(path, 2**28)) != facts:
+        raise ValueError(
+            f"{path}: the run began with other data than {task.name} has now; put the old ones "
+            "back, or start a new run"
+        )
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -133,6 +157,7 @@ def resume(
     path = folder / "checkpoint.npz"
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no checkpoint here; start the run again")
+    _check_data(folder, experiment.task)
     with hold(folder) as held:
         saved = checkpoint.load(path, identity(config))
         run = Run.from_checkpoint(saved, experiment.optimizer, path)
