@@ -4,10 +4,10 @@ Checked by: tests/tasks/test_arrays.py.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -95,14 +95,17 @@ class Arrays(Task):
     floats, or one symbol, if x is integers from 0 on, or words: for a net with an ``embedding``.
     ``y``: a target for each sequence, (N,) or (N, C); or for every step, padded or as a list as x
     is. Integers, booleans and strings are classes, floats are real; ``targets``: "auto" is this,
-    "classes" and "real" are for the others. ``readout``: "auto" takes a y with as many entries
-    for a sequence as it has steps as one for "every" step; else "last".
+    "classes" and "real" are for the others, and a list names all classes there can be.
+    ``readout``: "auto" takes a y with as many entries for a sequence as it has steps as one for
+    "every" step; else "last".
     ``splits``: the fractions of train, validation and test, drawn with ``seed`` and in the same
     proportion of every class; or the name of a part for each sequence.
     ``standardize``: subtract the mean from every feature and real target, and divide by the
     standard deviation, both of the training part. ``encoding`` has them.
     ``missing``: "refuse" features that are NaN, or put the training part's "mean" there. Where
     a step of "every" has no target, NaN or "", it does not count. All else must be there.
+    ``weights``: of the sequences in the training loss, (N,); None: all alike. ``encoding``: one
+    fitted before, to be used in place of this training part's.
     ``order``: how the training part comes, one of ORDERS. ``dtype``: float32 or float64.
 
     ``loss``, ``metric`` and the figures: cross-entropy and accuracy; or the squared error of the
@@ -124,21 +127,21 @@ class Arrays(Task):
     lengths: InitVar[Any] = None
     splits: Any = FRACTIONS
     seed: int = 0
-    targets: str = "auto"
+    targets: Any = "auto"
     readout: str = "auto"
     standardize: bool = True
     missing: str = "refuse"
     order: str = "shuffled"
     dtype: str = "float32"
     name: str = "arrays"
-    encoding: Encoding = field(init=False)
+    weights: InitVar[Any] = None
+    encoding: Encoding = cast(Encoding, None)
 
     criterion = "none: it runs to its last iteration"
 
-    def __post_init__(self, x: Any, y: Any, lengths: Any) -> None:
+    def __post_init__(self, x: Any, y: Any, lengths: Any, weights: Any) -> None:
         whole(f"{self.name}: seed", self.seed, 0)
         for option, known in {
-            "targets": ("auto", "classes", "real"),
             "readout": ("auto", "last", "every"),
             "missing": ("refuse", "mean"),
             "order": ORDERS,
@@ -147,18 +150,26 @@ class Arrays(Task):
             choice(f"{self.name}: {option}", getattr(self, option), known)
         given = sequences("x", x, lengths)
         padded = x.shape[1] if isinstance(x, np.ndarray) and x.ndim > 1 else given.lengths.max()
-        goal = targets_of(y, given.lengths, int(padded), self.targets, self.readout)
+        goal = self._goal(y, given, int(padded))
         self.readout = "every" if goal.every else "last"
         groups = goal.values if goal.classes and not goal.every else None
         self._parts = _parts(self.splits, len(given.lengths), self.seed, groups)
         self.splits = tuple(name for name in PARTS[1:] if len(self._parts[name])) or PARTS[:1]
         self._refuse(given)
-        self.encoding = self._fitted(given, goal)
+        self.encoding = self.encoding or self._fitted(given, goal)
+        self._weights = _weights(weights, len(given.lengths), self.dtype)
         self._x, self._y = self.encoding.encoded(given), goal.values
         self._present = None if goal.present.all() else goal.present
         if not goal.classes:
             mean, scale = self.encoding.target_mean, self.encoding.target_scale
             self._y = ((goal.values - np.array(mean)) / np.array(scale)).astype(self.dtype)
+
+    def _goal(self, y: Any, given: Sequences, padded: int) -> Targets:
+        kind, known = self.targets, self.encoding.classes if self.encoding else None
+        if not isinstance(kind, str):
+            kind, known = "classes", list(kind)
+        choice(f"{self.name}: targets", kind, ("auto", "classes", "real"))
+        return targets_of(y, given.lengths, padded, kind, self.readout, known)
 
     def _refuse(self, given: Sequences) -> None:
         if given.steps.dtype.kind != "f":
@@ -194,12 +205,17 @@ class Arrays(Task):
         return Encoding(classes=goal.classes, every=goal.every, dtype=self.dtype, **facts)
 
     @property
+    def size(self) -> int:
+        """How many sequences the training part has."""
+        return len(self._parts["train"])
+
+    @property
     def inputs(self) -> int:
-        return self.encoding.features or self.encoding.symbols
+        return self.encoding.inputs
 
     @property
     def outputs(self) -> int:
-        return len(self.encoding.classes) or self.encoding.targets
+        return self.encoding.outputs
 
     @property
     def symbols(self) -> int:
@@ -208,7 +224,7 @@ class Arrays(Task):
 
     @property
     def loss(self) -> str:
-        return "cross_entropy" if self.encoding.classes else "squared_error"
+        return self.encoding.loss
 
     @property
     def metric(self) -> str:
@@ -232,11 +248,11 @@ class Arrays(Task):
     def _batch(self, rows: Array) -> Batch:
         steps, mask = self._x.rows(rows), self._x.mask(rows)
         x = self._x.steps[steps]
-        if self.readout == "last":
-            return Batch(x, self._y[rows], None if mask.all() else mask)
-        if self._present is not None:
+        every = self.readout == "every"
+        if every and self._present is not None:
             mask &= self._present[steps]
-        return Batch(x, self._y[steps], None if mask.all() else mask)
+        weights = None if self._weights is None else self._weights[rows]
+        return Batch(x, self._y[steps if every else rows], None if mask.all() else mask, weights)
 
     def batch(self, index: int, size: int, seed: int) -> Batch:
         check_batch(index, size, seed, least=1)
@@ -281,6 +297,15 @@ class Arrays(Task):
         for values in (*self._x, self._y, *self._parts.values()):
             digest.update(np.ascontiguousarray(values).tobytes())
         return {**self.encoding.record(), "sha256": digest.hexdigest()}
+
+
+def _weights(weights: Any, count: int, dtype: str) -> Array | None:
+    if weights is None:
+        return None
+    values = np.asarray(weights, dtype)
+    if values.shape != (count,) or not np.isfinite(values).all() or values.min() < 0:
+        raise ValueError(f"weights is {short(weights)}; need {count} numbers, none below 0")
+    return values
 
 
 def _parts(splits: Any, count: int, seed: int, groups: Array | None) -> dict[str, Array]:

@@ -65,6 +65,8 @@ def sequences(what: str, values: Any, lengths: Any = None) -> Sequences:
 
     Raises TypeError or ValueError for what is not sequences of numbers or words, or has none.
     """
+    if isinstance(values, Sequences):
+        return values
     if hasattr(values, "__array__") and not isinstance(values, np.ndarray):
         values = np.asarray(values)  # a table of pandas or polars, a tensor
     if isinstance(values, np.ndarray) and values.dtype != object:
@@ -163,6 +165,27 @@ class Encoding:
     target_mean: list[float] = field(default_factory=list)
     target_scale: list[float] = field(default_factory=list)
     dtype: str = "float32"
+    name: str = "arrays"
+
+    @property
+    def inputs(self) -> int:
+        """D of a net for such sequences."""
+        return self.features or self.symbols
+
+    @property
+    def outputs(self) -> int:
+        """C: the classes, or the real targets."""
+        return len(self.classes) or self.targets
+
+    @property
+    def loss(self) -> str:
+        """The loss for such targets."""
+        return "cross_entropy" if self.classes else "squared_error"
+
+    @property
+    def readout(self) -> str:
+        """The read-out for such targets."""
+        return "every" if self.every else "last"
 
     def encoded(self, given: Sequences, what: str = "x") -> Sequences:
         """The steps as the net sees them: scaled features with the mean where one is missing (a

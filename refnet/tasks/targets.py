@@ -25,10 +25,13 @@ class Targets(NamedTuple):
     every: bool
 
 
-def targets_of(y: Any, lengths: Array, padded: int, kind: str, readout: str) -> Targets:
+def targets_of(
+    y: Any, lengths: Array, padded: int, kind: str, readout: str, known: list[Any] | None = None
+) -> Targets:
     """The targets of sequences of these ``lengths``, ``padded`` to that many steps.
 
-    ``kind`` and ``readout``: as ``targets`` and ``readout`` of Arrays.
+    ``kind`` and ``readout``: as ``targets`` and ``readout`` of Arrays. ``known``: the classes, if
+    they were fitted before.
 
     >>> targets_of(["a", "b", "a"], np.array([4, 5, 4]), 5, "auto", "auto").values.tolist()
     [0, 1, 0]
@@ -58,11 +61,14 @@ def targets_of(y: Any, lengths: Array, padded: int, kind: str, readout: str) -> 
             f"y has classes of shape {values.shape[1:]} each; need one class for each sequence, or "
             "for each of its steps"
         )
-    classes, known = np.unique(values[present], return_inverse=True)
+    classes = np.array(known) if known else np.unique(values[present])
+    numbers = np.searchsorted(classes, values[present]).clip(max=len(classes) - 1)
+    if (new := classes[numbers] != values[present]).any():
+        raise ValueError(f"y has the class {values[present][new][0]!r}; need one of {known}")
     if len(classes) < 2:
         raise ValueError(f"y has {len(classes)} class; need two classes or more")
     codes = np.zeros(len(values), np.int64)
-    codes[present] = known
+    codes[present] = numbers
     return Targets(codes, present, classes.tolist(), every)
 
 
