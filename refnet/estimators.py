@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from refnet.batch import Array
+from refnet.batch import Array, Params
 from refnet.process import serial_blas
 from refnet.tasks.arrays import Arrays
 from refnet.tasks.base import Task
@@ -336,5 +336,6 @@ class SequenceRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """The targets of each sequence, (N,) or (N, C) as in fit."""
-        values = self.encoding_.answers(self._outputs(X))
+        outputs = self._outputs(X)
+        values = self.encoding_.answers(outputs)
         return values[:, 0] if self._plain else values

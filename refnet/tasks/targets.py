@@ -64,7 +64,7 @@ def targets_of(
     classes = np.array(known) if known else np.unique(values[present])
     numbers = np.searchsorted(classes, values[present]).clip(max=len(classes) - 1)
     if (new := classes[numbers] != values[present]).any():
-        raise ValueError(f"y has the class {values[present][new][0]!r}; need one of {known}")
+        raise ValueError(f"y has the class {values[present][new][0].item()!r}; need one of {known}")
     if len(classes) < 2:
         raise ValueError(f"y has {len(classes)} class; need two classes or more")
     codes = np.zeros(len(values), np.int64)
