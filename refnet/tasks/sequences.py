@@ -64,6 +64,9 @@ def sequences(what: str, values: Any, lengths: Any = None) -> Sequences:
     how many steps count (None: all); or a list of N arrays (T,) or (T, D).
 
     Raises TypeError or ValueError for what is not sequences of numbers or words, or has none.
+
+    >>> sequences("x", np.ones((2, 5, 3)), lengths=[5, 4]).steps.shape
+    (9, 3)
     """
     if isinstance(values, Sequences):
         return values

@@ -264,7 +264,14 @@ class Text(DataFile):
 
 
 def made(file: DataFile) -> Arrays:
-    """The task of a file, which is read again only if it has changed."""
+    """The task of a file, which is read again only if it has changed.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_text("abcab" * 100)
+    ...     made(Text(f"{folder}/a.txt", length=10)).inputs
+    3
+    """
     place = Path(file.path)
     if not place.is_file():
         raise FileNotFoundError(f"there is no file {file.path}; name one that exists")

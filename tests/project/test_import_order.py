@@ -27,6 +27,7 @@ ORDER = (
     "nets",
     "analysis",
     "training",
+    "estimators",
     "exact",
     "check",
     "__init__",
