@@ -216,14 +216,14 @@ class FeedforwardNet:
             outputs, rows, layers = compiled.forward(
                 "FeedforwardNet.forward", p, x, self.widths, self.activation
             )
-            return outputs, tape._replace(cell=layers, rows=rows, shape=outputs.shape)
+            return outputs, NetTape(*tape[:4], layers, rows, None, outputs.shape)
         h, pairs = x, []
         for layer in range(1, self.depth + 1):
             v = matmul(h, p[f"W{layer}"].T) + p[f"b{layer}"]
             pairs.append((h, v))
             h = self.activation.forward(v, self._learned(p, layer))
         outputs = matmul(h, p[f"W{self.depth + 1}"].T) + p[f"b{self.depth + 1}"]
-        return outputs, tape._replace(cell=pairs, rows=h, shape=outputs.shape)
+        return outputs, NetTape(*tape[:4], pairs, h, None, outputs.shape)
 
     @serial_blas
     def backward(
