@@ -8,13 +8,13 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from refnet.arguments import Shape, admit, array, choice, kind, short
+from refnet.arguments import Shape, admit, array, choice, kind, number, short
 from refnet.batch import Array, Params
 from refnet.cells.common import CellTape
 from refnet.maths.activations import SPEC, Activation, activation
 from refnet.maths.kinds import same_kind
-from refnet.maths.losses import LOSSES, REDUCTIONS, Loss
-from refnet.maths.numeric import matmul
+from refnet.maths.losses import LOSSES, REDUCTIONS, Loss, smoothed
+from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import initialize
 from refnet.matrices.slots import Residuals, Transition, pull_back
 from refnet.matrices.transitions import transition
@@ -106,8 +106,8 @@ class Named(Generic[T]):
         net.__dict__[self.name] = self.convert(value)
 
 
-def check_loss(loss: str, reduction: str) -> None:
-    """Raise ValueError unless the loss and the reduction are known and go together.
+def check_loss(loss: str, reduction: str, smoothing: Number = 0) -> None:
+    """Raise ValueError unless the loss, the reduction and the smoothing are known and go together.
 
     >>> check_loss("none", "mean")
     Traceback (most recent call last):
@@ -121,19 +121,25 @@ it is given
             f"reduction is {reduction!r}; need 'sum' with the loss 'none': the "
             "cotangent is taken as it is given"
         )
+    number("smoothing", smoothing, "[0, 1)")
+    if smoothing and loss != "cross_entropy":
+        raise ValueError(f"smoothing is {smoothing}; need 0 with the loss {loss!r}")
 
 
-def losses_of(backend: str) -> Mapping[str, Loss]:
+def losses_of(backend: str, smoothing: Number = 0) -> Mapping[str, Loss]:
     """The losses, example by example, on a backend.
 
     >>> sorted(losses_of("reference"))
     ['cross_entropy', 'none', 'squared_error']
     """
-    if backend == "reference":
-        return LOSSES
-    from refnet.compiled import losses  # Numba is slow to import
+    known: Mapping[str, Loss] = LOSSES
+    if backend == "compiled":
+        from refnet.compiled import losses  # Numba is slow to import
 
-    return losses.LOSSES
+        known = losses.LOSSES
+    if not smoothing:
+        return known
+    return {**known, "cross_entropy": smoothed(known["cross_entropy"], smoothing)}
 
 
 def matmul_of(backend: str) -> Callable[[Array, Array], Array]:

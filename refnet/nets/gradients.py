@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import FUNCTION, NUMBERS, admit, count, instance, optional, takes
-from refnet.batch import Array, Batch, Params
+from refnet.arguments import FUNCTION, NUMBERS, admit, instance, optional, real, takes
+from refnet.batch import Array, Batch, Params, examples
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.kinds import join, same_kind
 from refnet.maths.losses import counted_predictions, score
+from refnet.maths.numeric import Number
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.padding import finite_input
 from refnet.nets.recurrent import RecurrentNet
@@ -46,9 +47,7 @@ NET = instance((RecurrentNet, FeedforwardNet), "a RecurrentNet, a StackedNet or 
 BATCH = instance(Batch, "refnet.Batch(x, y, mask)")
 
 
-def scored(
-    net: Net, outputs: Array, batch: Batch, divisor: int | None = None
-) -> tuple[Array, Array]:
+def scored(net: Net, outputs: Array, batch: Batch, divisor: Any = None) -> tuple[Array, Array]:
     """The loss and its gradient in the outputs.
 
     >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1, loss="squared_error", reduction="sum")
@@ -58,8 +57,24 @@ def scored(
     """
     _admit_targets(net, batch.y, outputs.shape)
     _admit_complex(batch.y, outputs)
-    counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
-    return score(net.loss, outputs, batch.y, counted, divisor or natural, net.losses)
+    lead, weights = outputs.shape[:-1], batch.weights
+    if weights is not None:
+        weights = _admit_weights(weights, outputs)
+    counted, natural = counted_predictions(batch.mask, lead, net.reduction, weights)
+    if weights is not None:
+        weights = np.broadcast_to(weights, lead)[counted]
+    return score(net.loss, outputs, batch.y, counted, divisor or natural, net.losses, weights)
+
+
+def _admit_weights(weights: Array, outputs: Array) -> Array:
+    """The weights in the kind of the outputs. Raises ValueError or TypeError for a shape or numbers
+    that do not fit."""
+    lead = outputs.shape[:-1]
+    admit("batch", {"weights": weights}, {"weights": (lead, lead[-1:])}, {}, "one a prediction")
+    weights = join("the weights", weights, "the outputs", outputs)
+    if weights.dtype.kind == "f" and not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError("batch: weights are not all finite and at least 0; need such numbers")
+    return weights
 
 
 def _admit_complex(y: Array, computed: Array) -> None:
@@ -89,14 +104,14 @@ class Result(NamedTuple):
     outputs: Array
 
 
-@takes(net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(count()))
+@takes(net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(real("(0, inf)")))
 def loss_and_gradients(
     net: Net,
     params: Params,
     batch: Batch,
     inputs: bool = True,
     penalty: Penalty | None = None,
-    divisor: int | None = None,
+    divisor: Number | None = None,
 ) -> Result:
     """The loss and its exact gradient in every parameter, in h0 and in x.
 
@@ -303,15 +318,11 @@ def per_example_gradients(
     _admit_targets(
         net, batch.y, (*shape, net.outputs if isinstance(net, RecurrentNet) else net.widths[-1])
     )
-    _, divisor = counted_predictions(batch.mask, shape, net.reduction)
+    _, divisor = counted_predictions(batch.mask, shape, net.reduction, batch.weights)
     results = []
     for b in range(size):
         alone = slice(b, b + 1)
-        example = Batch(
-            batch.x[:, alone] if axis else batch.x[alone],
-            batch.y[:, alone] if every else batch.y[alone],
-            None if batch.mask is None else batch.mask[:, alone],
-        )
+        example = examples(batch, alone, every)
         starts = {}
         if isinstance(net, RecurrentNet):
             starts = {
@@ -319,7 +330,8 @@ def per_example_gradients(
                 for name in params
                 if name.startswith("h0")
             }
+        single = net if net.noise is None else replace(net, noise=net.noise.examples(alone))
         results.append(
-            loss_and_gradients(net, {**params, **starts}, example, inputs, divisor=divisor)
+            loss_and_gradients(single, {**params, **starts}, example, inputs, divisor=divisor)
         )
     return results

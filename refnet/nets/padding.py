@@ -50,7 +50,7 @@ def settled(batch: Batch, net: Any) -> Batch:
     >>> settled(Batch(x, np.array([[1], [-1]]), mask), net).y.ravel().tolist()
     [1, 0]
     """
-    x, y, mask = batch
+    x, y, mask = batch[:3]
     if (
         mask is not None
         and net.readout != "last"
@@ -58,7 +58,7 @@ def settled(batch: Batch, net: Any) -> Batch:
     ):
         valid = (0 <= y) & (y < net.outputs) if net.loss == "cross_entropy" else np.isfinite(y)
         y = np.where(valid | mask.astype(bool).reshape(*mask.shape, *(1,) * (y.ndim - 2)), y, 0)
-    return Batch(finite_input(x, mask), y, mask)
+    return batch._replace(x=finite_input(x, mask), y=y)
 
 
 def ends(doutputs: Array, steps: Array | int | None) -> Array | None:
@@ -90,9 +90,11 @@ def emptied(tape: Tape, ends: Array) -> Tape:
     """
     T = len(tape.x)
 
-    def cleared(values: Array | None) -> Array | None:
+    def cleared(values: Any) -> Any:
         if values is None:
             return None
+        if isinstance(values, list):  # tapes of single steps
+            return [emptied(part, ends - t) for t, part in enumerate(values)]
         padding = np.arange(T - len(values), T)[:, None] >= ends
         return np.where(padding.reshape(*padding.shape, *(1,) * (values.ndim - 2)), 0, values)
 

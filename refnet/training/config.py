@@ -42,6 +42,9 @@ OWN = (
     "watch",
     "schedule",
     "warmup",
+    "class_weights",
+    "smoothing",
+    "ignore",
     "patience",
 )
 """The settings that are the user's. All others follow a protocol, so that every value comes from a
@@ -280,6 +283,15 @@ class Config:
     )
     warmup: int = _setting(
         0, "steps in which the learning rates rise in proportion, before the schedule", least=0
+    )
+    class_weights: str = _setting(
+        "", "factors of the training loss by class, such as 1,2.5,1 (empty: all alike)"
+    )
+    smoothing: float = _setting(
+        0.0, "label smoothing of the training loss, for classes; below 1", least=0
+    )
+    ignore: str = _setting(
+        "", "a label, such as -100, whose predictions count nowhere (empty: none)"
     )
     patience: int = _setting(
         0, "evaluations without a better one after which a run ends; 0: it goes on", least=0

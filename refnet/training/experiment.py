@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from refnet import tasks
-from refnet.batch import Params
+from refnet.batch import Array, Batch, Params, examples
 from refnet.maths.activations import activation
 from refnet.matrices.initializers import glorot_uniform, initialize
 from refnet.matrices.orthogonality import open_penalty, open_update, orthogonalize_params
@@ -53,6 +53,26 @@ class Experiment:
     pretrained: tuple[str, ...]
     penalised: tuple[str, ...]
     matrices: tuple[str, ...]
+
+    def counted(self, batch: Batch) -> Batch:
+        """The batch without the predictions of the label that is ignored."""
+        if not self.config.ignore:
+            return batch
+        counts = batch.y != int(self.config.ignore)
+        if counts.ndim == 1:
+            return examples(batch, counts, False)
+        return batch._replace(mask=counts if batch.mask is None else counts & batch.mask)
+
+    def weighted(self, batch: Batch) -> Batch:
+        """``counted``, with the weights of the classes."""
+        batch = self.counted(batch)
+        if not self.config.class_weights:
+            return batch
+        y = batch.y
+        if batch.mask is not None and y.ndim == 2:  # where it does not count, y may be anything
+            y = np.where(batch.mask, y, 0)
+        weights = _class_weights(self.config).astype(batch.x.dtype)[y]
+        return batch._replace(weights=weights if batch.weights is None else weights * batch.weights)
 
     def at(self, step: int, plateau: float = 1.0) -> "Experiment":
         """The experiment with the learning rates of a step, counted from 0: what the schedule
@@ -202,6 +222,32 @@ class Experiment:
         }
 
 
+def _class_weights(config: Config) -> Array:
+    try:
+        return np.array([float(word) for word in config.class_weights.split(",")])
+    except ValueError:
+        return np.zeros(0)
+
+
+def _check_labels(config: Config, task: Task) -> None:
+    """Raise ValueError for settings of labels that do not fit the task's."""
+    for name in ("class_weights", "smoothing", "ignore"):
+        if getattr(config, name) and task.loss != "cross_entropy":
+            raise ValueError(
+                f"{name} {getattr(config, name)} would have no effect: it is for classes, and task "
+                f"{task.name} has the loss {task.loss}; leave it out"
+            )
+    if config.class_weights:
+        weights = _class_weights(config)
+        if len(weights) != task.outputs or not (np.isfinite(weights) & (weights >= 0)).all():
+            raise ValueError(
+                f"class_weights is {config.class_weights!r}; need {task.outputs} numbers with "
+                f"commas between them, one for each class of task {task.name}, none below 0"
+            )
+    if config.ignore and not config.ignore.lstrip("-").isdecimal():
+        raise ValueError(f"ignore is {config.ignore!r}; need a whole number, such as -100")
+
+
 def _initializer(config: Config, setting: str) -> Initializer | None:
     """The initialiser that a setting names, if it names one."""
     if not getattr(config, setting):
@@ -256,6 +302,7 @@ def _net(config: Config, task: Task) -> Net:
             transition=parametrization,
             loss=task.loss,
             reduction=config.reduction,
+            smoothing=config.smoothing,
             backend=config.backend,
         )
     net = RecurrentNet(
@@ -268,6 +315,7 @@ def _net(config: Config, task: Task) -> Net:
         readout=task.readout,
         loss=task.loss,
         reduction=config.reduction,
+        smoothing=config.smoothing,
         gain=config.gain,
         learn_h0=config.learn_h0,
         clip_step=config.clip_at if config.clip == "step" else None,
@@ -305,6 +353,7 @@ def build(config: Config) -> Experiment:
     if "order" in tasks.options(name):
         options["order"] = config.order
     task = tasks.make_task(name, **options, dtype=config.dtype)
+    _check_labels(config, task)
     net = _net(config, task)
     if isinstance(net, RecurrentNet):
         hidden: tuple[str, ...] = net.slots

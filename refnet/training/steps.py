@@ -104,7 +104,9 @@ def _forms(arrays: Params) -> dict[str, Any]:
 
 def batch_of(experiment: Experiment, run: Run) -> Batch:
     """The next training batch of a run."""
-    return experiment.task.batch(run.iteration, experiment.config.batch, experiment.config.seed)
+    config = experiment.config
+    batch = experiment.task.batch(run.iteration, config.batch, config.seed)
+    return experiment.weighted(batch)
 
 
 @serial_blas
@@ -203,7 +205,7 @@ def outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]) ->
     net, params = experiment.assembled(params)
     scores = [
         experiment.task.score(net.forward(params, batch.x, batch.mask, copy=False)[0], batch)
-        for batch in batches
+        for batch in map(experiment.counted, batches)
     ]
     totals = {name: sum(score[name] for score in scores) for name in scores[0]}
     return dict(experiment.task.metrics(totals))
@@ -241,7 +243,7 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
         row["rate"] = e.at(run.iteration - 1, run.plateau).config.rate
     if e.config.watch:
         batches = task.evaluation(run.iteration, seed, split)
-        row["watch"] = observed(e, run.params, next(iter(batches)))
+        row["watch"] = observed(e, run.params, e.counted(next(iter(batches))))
     return {**row, "seconds": round(run.seconds, 3)}
 
 

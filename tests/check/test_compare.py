@@ -253,7 +253,7 @@ def broken(net, params, batch, how):
 
 def naive(p, batch, how):
     """Backpropagation through time by hand, wrong in one place."""
-    x, y, _ = batch
+    x, y, *_ = batch
     T, B, D = x.shape
     a, h = [], [np.broadcast_to(p["h0"], (B, len(p["h0"])))]
     W = p["Whh"].T if how == "Whh is transposed in the forward and backward pass" else p["Whh"]
