@@ -78,10 +78,11 @@ def case_of(
                 "with a mask Batch(x, y, mask)"
             )
         inputs = dict(inputs[0]), Batch(*inputs[1])
-        if inputs[1].weights is not None or what.smoothing:
+        odd = what.smoothing or what.noise is not None or getattr(what, "zoneout", 0)
+        if inputs[1].weights is not None or odd:
             raise ValueError(
-                "judge: the batch has weights, or the net smooths its labels; need neither: "
-                "frameworks weigh losses in their own ways"
+                "judge: the batch has weights, or the net has smoothing, zoneout or noise; need "
+                "none of them, which frameworks have in their own ways"
             )
         if 0 in (shape := np.shape(inputs[1].x)):
             raise ValueError(

@@ -311,8 +311,9 @@ def _lost(net: RecurrentNet, params: Params, batch: Batch, steps: int) -> Params
     y = np.zeros(1, int) if net.readout == "last" else np.zeros((steps, 1), int)
     if net.loss != "cross_entropy":
         y = np.zeros((*y.shape, net.outputs))
+    quiet = replace(net, noise=None)
     with balls.precision(512):
-        results = _run(net, single, Batch(batch.x[:steps, :1], y), "ball")
+        results = _run(quiet, single, Batch(batch.x[:steps, :1], y), "ball")
     lost = [0.0]
     for value in results.values():
         entries = [ball for ball in map(balls.arb, value.ravel().tolist()) if not ball.is_exact()]
@@ -325,6 +326,7 @@ def _balls(net: Net, params: Params, batch: Batch) -> Params:
     """Every quantity as balls."""
     if (
         not isinstance(net, RecurrentNet)
+        or net.noise is not None
         or batch.x.shape[1] < 2
         or (batch.x[..., 0].size * len(net.gates) * net.hidden**2 < WORK)
     ):
@@ -386,7 +388,7 @@ def states(net: Net, tape: NetTape) -> Params:
             f"{name}{suffix}": getattr(cell, name)
             for suffix, cell in cells.items()
             for name in ("h", "c")
-            if hasattr(cell, name)
+            if getattr(cell, name, None) is not None
         }
     inputs = [h for h, _ in tape.cell] + [tape.rows]
     return {f"h{layer}": inputs[layer] for layer in range(1, len(inputs))}

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from refnet.arguments import Shapes, admit, choice, generator, short, whole
+from refnet.arguments import Shapes, admit, choice, generator, kind, short, whole
 from refnet.batch import Array, Params
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.losses import Loss
@@ -30,6 +30,7 @@ from refnet.nets.base import (
     to_activation,
     to_transition,
 )
+from refnet.nets.noise import Noise
 from refnet.process import serial_blas
 
 __all__ = ["FeedforwardNet"]
@@ -64,10 +65,18 @@ class FeedforwardNet:
     reduction: str = "mean"
     backend: str = "reference"
     smoothing: Number = 0
+    noise: Noise | None = None
 
     def __post_init__(self) -> None:
         choice("backend", self.backend, ("reference", "compiled"))
         check_loss(self.loss, self.reduction, self.smoothing)
+        if self.noise is not None:
+            kind("noise", self.noise, Noise, "refnet.nets.noise.Noise, or None")
+            if self.backend == "compiled":
+                raise ValueError(
+                    "dropout in a feedforward net has no compiled kernel; use backend 'reference' "
+                    "(--backend reference)"
+                )
         if not isinstance(self.widths, (tuple, list)) or len(self.widths) < 2:
             raise ValueError(
                 f"widths are {short(self.widths)}; need at least inputs and outputs, "
@@ -137,6 +146,16 @@ class FeedforwardNet:
         if mask is not None:
             raise ValueError(f"{where}: a mask is for sequences; pass None")
         admit(where, params, self.shapes, sizes, self.reason, self.required)
+        if self.noise is not None:
+            shapes: dict[str, tuple[int, ...]] = {
+                f"outputs[{layer}]": (len(x), width)
+                for layer, width in enumerate(self.widths[1:-1])
+            }
+            self.noise.admit(where, shapes, self.reason)
+
+    def _thinned(self, h: Array, layer: int) -> Array:
+        """The input of a layer, or its gradient, with the dropout that ``noise`` has for it."""
+        return h if self.noise is None else self.noise.thinned(h, layer - 2)
 
     @serial_blas
     def init(
@@ -219,11 +238,12 @@ class FeedforwardNet:
             return outputs, NetTape(*tape[:4], layers, rows, None, outputs.shape)
         h, pairs = x, []
         for layer in range(1, self.depth + 1):
-            v = matmul(h, p[f"W{layer}"].T) + p[f"b{layer}"]
+            v = matmul(self._thinned(h, layer), p[f"W{layer}"].T) + p[f"b{layer}"]
             pairs.append((h, v))
             h = self.activation.forward(v, self._learned(p, layer))
-        outputs = matmul(h, p[f"W{self.depth + 1}"].T) + p[f"b{self.depth + 1}"]
-        return outputs, NetTape(*tape[:4], pairs, h, None, outputs.shape)
+        last = self.depth + 1
+        outputs = matmul(self._thinned(h, last), p[f"W{last}"].T) + p[f"b{last}"]
+        return outputs, tape._replace(cell=pairs, rows=h, shape=outputs.shape)
 
     @serial_blas
     def backward(
@@ -252,11 +272,11 @@ class FeedforwardNet:
         grads, dv = {}, doutputs
         for layer in range(self.depth + 1, 0, -1):
             below = layers[layer - 2] if layer > 1 else None
-            grads[f"W{layer}"] = matmul(dv.T, h)
+            grads[f"W{layer}"] = matmul(dv.T, self._thinned(h, layer))
             grads[f"b{layer}"] = dv.sum(axis=0)
             if below is None:
                 break
-            dh = matmul(dv, p[f"W{layer}"])
+            dh = self._thinned(matmul(dv, p[f"W{layer}"]), layer)
             dv, slopes = self.activation.backward(below[1], h, dh, self._learned(p, layer - 1))
             grads |= {f"{name}{layer - 1}": value for name, value in slopes.items()}
             h = below[0]

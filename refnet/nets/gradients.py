@@ -333,7 +333,8 @@ def per_example_gradients(
                 for name in params
                 if name.startswith("h0")
             }
+        single = net if net.noise is None else replace(net, noise=net.noise.examples(alone))
         results.append(
-            loss_and_gradients(net, {**params, **starts}, example, inputs, divisor=divisor)
+            loss_and_gradients(single, {**params, **starts}, example, inputs, divisor=divisor)
         )
     return results

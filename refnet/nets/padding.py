@@ -107,9 +107,11 @@ def emptied(tape: Tape, ends: Array) -> Tape:
     """
     T = len(tape.x)
 
-    def cleared(values: Array | None) -> Array | None:
+    def cleared(values: Any) -> Any:
         if values is None:
             return None
+        if isinstance(values, list):  # tapes of single steps
+            return [emptied(part, ends - t) for t, part in enumerate(values)]
         padding = np.arange(T - len(values), T)[:, None] >= ends
         return np.where(padding.reshape(*padding.shape, *(1,) * (values.ndim - 2)), 0, values)
 

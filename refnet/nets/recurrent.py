@@ -52,6 +52,7 @@ from refnet.nets.base import (
     to_transition,
 )
 from refnet.nets.layer import Layer
+from refnet.nets.noise import Noise, Zoned
 from refnet.nets.padding import ends, has_nan
 from refnet.process import serial_blas
 
@@ -102,6 +103,9 @@ class RecurrentNet:
     How it is computed:
 
     - ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
+    - ``zoneout``: the share z of the old state in every new one, ``z h[t] + (1 - z) h~[t+1]``
+      (Krueger et al. 2017, at test time); in training ``noise.kept`` takes its place.
+    - ``noise``: the random numbers of a batch in training (``refnet.nets.noise``), or None.
     - ``checkpoint``: "none"; "sqrt": hold the tape of about 10 sqrt(T) steps instead of T, and run
       the others forward twice (``refnet.nets.layer``); "forward": keep what forward alone needs,
       for a net whose ``backward`` is never called, and refuses.
@@ -139,6 +143,8 @@ class RecurrentNet:
     clip_forward: Number | None = None
     projection: int = 0
     smoothing: Number = 0
+    zoneout: Number = 0
+    noise: Noise | None = None
 
     def __post_init__(self) -> None:
         choice("cell", self.cell, tuple(CELLS))
@@ -163,9 +169,26 @@ class RecurrentNet:
             raise ValueError(
                 f"gate is {self.gate.name}; need sigmoid for the cell cifg, whose 1 - s(a) is s(-a)"
             )
+        number("zoneout", self.zoneout, "[0, 1)")
+        if self.noise is not None:
+            self._check_noise()
         kind("learn_h0", self.learn_h0, bool, "True or False")
         for used in (self.activation, self.gate):
             used.admit(self.hidden)
+
+    def _check_noise(self) -> None:
+        kind("noise", self.noise, Noise, "refnet.nets.noise.Noise, or None")
+        assert self.noise is not None
+        if self.noise.products and self.backend == "compiled":
+            raise ValueError(
+                "dropout of the state has no compiled kernel; use backend 'reference' "
+                "(--backend reference)"
+            )
+        if self.checkpoint == "sqrt" and (self.noise.kept or self.noise.added):
+            raise ValueError(
+                "checkpoint is 'sqrt'; need 'none' with zoneout or noise on the state, which "
+                "differ from step to step"
+            )
 
     def _check_projection(self) -> None:
         if (
@@ -209,7 +232,13 @@ class RecurrentNet:
             act = clipped(act, self.clip_forward)
             gate = gate and clipped(gate, self.clip_forward)
         keeps = self.checkpoint != "forward" or self.backend == "reference"
-        return Layer(cells[self.cell], act, self.gain, clip, self.checkpoint == "sqrt", gate, keeps)
+        passes: Any = cells[self.cell]
+        noise = self.noise or Noise()
+        kept = noise.kept.get("", np.asarray(self.zoneout) if self.zoneout else None)
+        if kept is not None or noise.added:
+            passes = Zoned(passes, kept, noise.added.get(""))
+        checkpoints, drop = self.checkpoint == "sqrt", noise.products.get("")
+        return Layer(passes, act, self.gain, clip, checkpoints, gate, keeps, drop)
 
     def with_layers(self, change: Callable[[Layer], Layer]) -> "RecurrentNet":
         """A copy of the net that runs with ``change(layer)`` for a layer (``dataclasses.replace``
@@ -331,6 +360,21 @@ class RecurrentNet:
         admit(where, params, self.shapes, sizes, self.reason, self.required)
         if mask is not None:
             admit_mask(where, mask, x.shape[:2])
+        if self.noise is not None:
+            T, B, P = *x.shape[:2], self.projection or self.hidden
+            lead = () if CELLS[self.cell].STATES == 1 else (2,)
+            shapes: dict[str, tuple[int, ...]] = {
+                f"outputs[{layer}]": (B, self.width) for layer in range(len(self.cells))
+            }
+            for suffix in self.every_cell:
+                shapes[f"products[{suffix!r}]"] = (B, P)
+                shapes[f"kept[{suffix!r}]"] = (T, *lead, B, self.hidden)
+                shapes[f"added[{suffix!r}]"] = (T, B, P)
+            self.noise.admit(where, shapes, self.reason)
+
+    def _thinned(self, rows: Array, layer: int) -> Array:
+        """A layer's output or its gradient, with the dropout that ``noise`` has for it."""
+        return rows if self.noise is None else self.noise.thinned(rows, layer)
 
     @serial_blas
     def init(
@@ -477,7 +521,7 @@ class RecurrentNet:
             if steps is None
             else self._read_out(p, rows)
         )
-        return result, NetTape(*tape[:4], cell, rows, steps, result.shape)
+        return result, NetTape(*tape[:4], cell, rows, steps, result.shape, tape.symbols)
 
     @serial_blas
     def backward(
@@ -550,15 +594,17 @@ class RecurrentNet:
         T, B = tape.cell.x.shape[:2]
         flat = doutputs.reshape(T * B if steps is None else B, self.outputs)
         sums: list[Array] = []
-        drows = flat if steps is None else self.product(flat, p["Why"])
+        drows = flat if steps is None else self._thinned(self.product(flat, p["Why"]), 0)
 
         def pull(first: int, part: CellTape) -> Array:
             end = first + len(part.h) - 1
             if steps is None:
                 dpart = flat[first * B : end * B]
                 if self.checkpoint != "none" or ended is not None:
-                    sums.append(self.product(dpart.T, part.h[1:].reshape(-1, H)))
-                return self.product(dpart, p["Why"]).reshape(end - first, B, H)
+                    states = self._thinned(part.h[1:].reshape(-1, H), 0)
+                    sums.append(self.product(dpart.T, states))
+                dh = self._thinned(self.product(dpart, p["Why"]), 0)
+                return dh.reshape(end - first, B, H)
             if isinstance(steps, int):
                 return drows[None] if end == steps else np.zeros_like(drows)[None]
             here = _read_within(steps, first, part)
@@ -571,7 +617,8 @@ class RecurrentNet:
         grads = self.layer.backward(p, tape.cell, pull, inputs or symbols is not None, ended)
         if symbols is not None:
             grads["Wxh.E"] = columns(symbols, grads.pop("x"), self.inputs)
-        grads["Why"] = sum(sums[1:], sums[0]) if sums else self.product(flat.T, tape.rows)
+        rows = self._thinned(tape.rows, 0)
+        grads["Why"] = sum(sums[1:], sums[0]) if sums else self.product(flat.T, rows)
         by_sequence = np.add.reduce(doutputs) if steps is None else doutputs
         grads["by"] = np.asanyarray(np.add.reduce(by_sequence))
         if steps is not None and not isinstance(steps, int):
@@ -581,6 +628,7 @@ class RecurrentNet:
         return grads
 
     def _read_out(self, p: Params, rows: Array) -> Array:
+        rows = self._thinned(rows, len(self.cells) - 1)
         return self.product(rows, p["Why"].T) + p["by"]
 
 

@@ -90,7 +90,7 @@ class StackedNet(RecurrentNet):
         shared = {
             each.name: getattr(self, each.name)
             for each in fields(RecurrentNet)
-            if each.name not in ("inputs", "outputs", "readout", "embedding")
+            if each.name not in ("inputs", "outputs", "readout", "embedding", "noise")
         }
         directions = ("", "_reverse")[: 1 + self.bidirectional]
         return tuple(
@@ -99,6 +99,7 @@ class StackedNet(RecurrentNet):
                     inputs=self.width if layer else self.inputs,
                     outputs=1,
                     embedding=0 if layer else self.embedding,
+                    noise=self.noise and self.noise.of(f"_l{layer}{direction}"),
                     **shared,
                 )
                 for direction in directions
@@ -212,7 +213,7 @@ class StackedNet(RecurrentNet):
         steps = np.full(B, T) if mask is None else last_steps(mask)
         tapes: dict[str, CellTape | Checkpoints] = {}
         ends: list[Array] = []
-        for layer in self.cells:
+        for number, layer in enumerate(self.cells):
             states, ends = [], []
             for suffix, cell in layer.items():
                 cell_p = self.of(p, suffix)
@@ -231,6 +232,7 @@ class StackedNet(RecurrentNet):
                 ends.append(_last(h, h0 if h0.ndim == 2 else h0[0][:, : cell.width], steps))
                 states.append(turned(h, steps, suffix))
             x = kept(np.concatenate(states, axis=2) if len(states) > 1 else states[0], steps)
+            x = self._thinned(x, number) if number + 1 < self.layers else x
         if self.readout == "none":
             rows, outputs = x[:0], x.copy()
         elif self.readout == "last":
@@ -240,7 +242,7 @@ class StackedNet(RecurrentNet):
             rows = x.reshape(T * B, self.width)
             outputs = self._read_out(p, rows).reshape(T, B, self.outputs)
         last = T if (steps == T).all() else steps
-        return outputs, NetTape(*tape[:4], tapes, rows, last, outputs.shape)
+        return outputs, NetTape(*tape[:4], tapes, rows, last, outputs.shape, tape.symbols)
 
     def _pull_cells(
         self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None
@@ -254,10 +256,10 @@ class StackedNet(RecurrentNet):
         if self.readout != "none":
             flat = doutputs.reshape(-1, self.outputs)
             grads |= {
-                "Why": self.product(flat.T, tape.rows),
+                "Why": self.product(flat.T, self._thinned(tape.rows, self.layers - 1)),
                 "by": doutputs.sum(axis=0).reshape(-1, self.outputs).sum(axis=0),
             }
-            d = self.product(flat, p["Why"])
+            d = self._thinned(self.product(flat, p["Why"]), self.layers - 1)
         last = d if self.readout == "last" else None  # (B, H or 2 H), in each cell's own time
         if last is None:
             d = kept(d.reshape(T, B, self.width), steps)
@@ -293,7 +295,7 @@ class StackedNet(RecurrentNet):
                 grads |= {named(name, suffix): value for name, value in pulled.items()}
             last = None
             if below:
-                d = np.asanyarray(sum(below[1:], below[0]))
+                d = self._thinned(np.asanyarray(sum(below[1:], below[0])), number - 1)
         return {**grads, "x": d} if inputs and tape.symbols is None else grads
 
 
