@@ -43,6 +43,9 @@ OWN = (
     "watch",
     "schedule",
     "warmup",
+    "class_weights",
+    "smoothing",
+    "ignore",
     "patience",
 )
 """The settings that are the user's. All others follow a protocol, so that every value comes from a
@@ -106,7 +109,7 @@ ON_MANIFOLD = Where(
 )
 CLIPPED = Where("clipping", lambda c: c.clip != "none")
 GENERATED = Where("generated tasks", partial(_has, "length"))
-FROM_FILES = Where("MNIST and the Penn Treebank", partial(_has, "order"))
+FROM_FILES = Where("tasks from files", partial(_has, "order"))
 
 
 def _setting(
@@ -165,7 +168,8 @@ class Config:
     )
     embedding: int = _setting(
         0,
-        "rows of a matrix that the inputs pass through first; 0 for none",
+        "rows of a matrix that the inputs pass through first; 0 for none, or of symbols for as "
+        "many as there are, at most 64",
         least=0,
         where=RECURRENT,
     )
@@ -283,6 +287,15 @@ class Config:
     )
     warmup: int = _setting(
         0, "steps in which the learning rates rise in proportion, before the schedule", least=0
+    )
+    class_weights: str = _setting(
+        "", "factors of the training loss by class, such as 1,2.5,1 (empty: all alike)"
+    )
+    smoothing: float = _setting(
+        0.0, "label smoothing of the training loss, for classes; below 1", least=0
+    )
+    ignore: str = _setting(
+        "", "a label, such as -100, whose predictions count nowhere (empty: none)"
     )
     patience: int = _setting(
         0, "evaluations without a better one after which a run ends; 0: it goes on", least=0

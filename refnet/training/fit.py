@@ -39,7 +39,14 @@ def better(task: Task, row: dict[str, Any], best: dict[str, Any]) -> bool:
 
 
 def plateau(experiment: Experiment, rows: list[dict[str, Any]]) -> float:
-    """The factor of the schedule after the evaluations in ``rows``."""
+    """The factor of the schedule after the evaluations in ``rows``.
+
+    >>> from refnet.training.config import Config
+    >>> from refnet.training.experiment import build
+    >>> experiment = build(Config("temporal-order", schedule="plateau:patience=1,by=0.5"))
+    >>> plateau(experiment, [{"accuracy": 0.5}, {"accuracy": 0.25}])
+    0.5
+    """
     task = experiment.task
     sign = -1 if task.lower_is_better else 1
     return experiment.schedule.after([sign * row[task.metric] for row in rows])

@@ -104,7 +104,9 @@ def _forms(arrays: Params) -> dict[str, Any]:
 
 def batch_of(experiment: Experiment, run: Run) -> Batch:
     """The next training batch of a run."""
-    return experiment.task.batch(run.iteration, experiment.config.batch, experiment.config.seed)
+    config = experiment.config
+    batch = experiment.task.batch(run.iteration, config.batch, config.seed)
+    return experiment.weighted(batch)
 
 
 @serial_blas
@@ -203,7 +205,7 @@ def outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]) ->
     net, params = experiment.assembled(params)
     scores = [
         experiment.task.score(net.forward(params, batch.x, batch.mask, copy=False)[0], batch)
-        for batch in batches
+        for batch in map(experiment.counted, batches)
     ]
     totals = {name: sum(score[name] for score in scores) for name in scores[0]}
     return dict(experiment.task.metrics(totals))
@@ -217,7 +219,7 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
     e, task, seed = experiment, experiment.task, experiment.config.seed
     where = f"after step {run.iteration}"
     _refuse_infinite(where, [(f"parameter {name}", value) for name, value in run.params.items()])
-    split = "validation" if "validation" in task.splits else "test"
+    split = task.splits[0]  # validation, if there is one
     steps = run.iteration - run.last_evaluation
     metrics = outputs(e, run.params, task.evaluation(run.iteration, seed, split))
     numbers = [(f"the {split} set's {name}", np.asarray(x)) for name, x in metrics.items()]
@@ -241,13 +243,13 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
         row["rate"] = e.at(run.iteration - 1, run.plateau).config.rate
     if e.config.watch:
         batches = task.evaluation(run.iteration, seed, split)
-        row["watch"] = observed(e, run.params, next(iter(batches)))
+        row["watch"] = observed(e, run.params, e.counted(next(iter(batches))))
     return {**row, "seconds": round(run.seconds, 3)}
 
 
 def best_row(experiment: Experiment, run: Run) -> dict[str, Any]:
     """The best row; with a validation split, with the test metrics at its parameters."""
-    if "validation" not in experiment.task.splits or not run.best:
+    if not {"validation", "test"} <= {*experiment.task.splits} or not run.best:
         return run.best
     batches = experiment.task.evaluation(0, experiment.config.seed, "test")
     tested = outputs(experiment, run.best_params, batches)
