@@ -316,6 +316,7 @@ def _net(config: Config, task: Task) -> Net:
         loss=task.loss,
         reduction=config.reduction,
         smoothing=config.smoothing,
+        zoneout=config.zoneout,
         gain=config.gain,
         learn_h0=config.learn_h0,
         clip_step=config.clip_at if config.clip == "step" else None,
