@@ -7,6 +7,7 @@ Checked by: tests/analysis/test_analysis_theory.py.
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from refnet.arguments import GENERATOR, count, instance, numbers, one_of, real, takes
 from refnet.batch import Array
@@ -26,7 +27,7 @@ __all__ = ["Descents", "defect_over_steps", "descents", "margin_steps", "retract
 def retraction_errors(
     shape: tuple[int, int],
     rates: Array,
-    rng: np.random.Generator,
+    rng: Generator,
     retraction: str = "cayley",
     metric: str = "canonical",
 ) -> Array:
@@ -49,7 +50,7 @@ def retraction_errors(
     three have 3.
     Raises ValueError for a shape that is wide, or in which nothing moves: N = 1.
 
-    >>> near, far = retraction_errors((4, 4), np.array([0.01, 0.02]), np.random.default_rng(0))
+    >>> near, far = retraction_errors((4, 4), np.array([0.01, 0.02]), default_rng(0))
     >>> round(float(np.log2(far / near)), 2)
     3.0
 
@@ -84,7 +85,7 @@ class Descents(NamedTuple):
 
 
 @takes(n=count(2), runs=count(), rng=GENERATOR)
-def descents(n: int, runs: int, rng: np.random.Generator) -> Descents:
+def descents(n: int, runs: int, rng: Generator) -> Descents:
     """Directional derivatives at random orthogonal W (n, n) with random gradients G of norm 1.
 
     With the correct A it is ``-||A||_F^2 / 2``, never above 0; with the other one its sign is
@@ -92,7 +93,7 @@ def descents(n: int, runs: int, rng: np.random.Generator) -> Descents:
     Source: erratum 31. Checked by:
     tests/analysis/test_analysis_theory.py::test_descents_drift_and_margin.
 
-    >>> found = descents(4, 100, np.random.default_rng(0))
+    >>> found = descents(4, 100, default_rng(0))
     >>> bool((found.correct < 0).all()), bool((found.printed > 0).any())
     (True, True)
     """
@@ -120,7 +121,7 @@ def defect_over_steps(
     n: int,
     steps: int,
     points: int,
-    rng: np.random.Generator,
+    rng: Generator,
     dtype: str,
     rate: float = 1e-2,
     guarded: bool = False,
@@ -134,7 +135,7 @@ def defect_over_steps(
     Raises ValueError for fewer steps than points.
     Checked by: tests/analysis/test_analysis_theory.py::test_descents_drift_and_margin.
 
-    >>> at, defects = defect_over_steps(4, 100, 3, np.random.default_rng(0), "float64")
+    >>> at, defects = defect_over_steps(4, 100, 3, default_rng(0), "float64")
     >>> at.tolist(), bool((defects < 1e-13).all())
     ([1, 10, 100], True)
     """

@@ -34,12 +34,12 @@ def cross_entropy(logits: Array, labels: Array) -> Scored:
         and labels.dtype.kind in "iu"
         and labels.shape == logits.shape[:1]
     ):
-        dtype = logits.dtype.newbyteorder("=")
+        dtype = np.dtype(logits.dtype.char)
         scored = Scored(np.empty(len(logits), dtype), np.empty(logits.shape, dtype))
         starts = block_starts(len(logits))
         known = np.zeros(len(starts) - 1, bool)
         _run(_cross_entropy, starts, 0, normal(logits, dtype), labels, scored, known)
-        if known.all():
+        if all(known.tolist()):
             return scored
     return losses.cross_entropy(logits, labels)
 

@@ -35,6 +35,7 @@ from refnet.nets.recurrent import RecurrentNet
 __all__ = [
     "Certified",
     "Enclosure",
+    "Enclosures",
     "Lift",
     "Progress",
     "certified_of",
@@ -65,6 +66,10 @@ class Enclosure:
     radius: Array
 
 
+Enclosures = dict[str, Enclosure]
+"""Quantities by their names."""
+
+
 @dataclass(frozen=True, eq=False)
 class Certified:
     """What ``certify`` proved about one net on one batch, and that net and batch.
@@ -82,8 +87,8 @@ class Certified:
     batch: Batch
     loss: Enclosure
     outputs: Enclosure
-    states: dict[str, Enclosure]
-    gradients: dict[str, Enclosure]
+    states: Enclosures
+    gradients: Enclosures
     kind: str
     bits: int
     seconds: float
@@ -92,7 +97,7 @@ class Certified:
         """Every quantity, by its name, computed on the numbers that ``lifted`` makes."""
         return run_on(self.net, self.params, self.batch, lifted)
 
-    def named(self) -> dict[str, Enclosure]:
+    def named(self) -> Enclosures:
         """Every quantity by one name: loss, outputs, h, c, and each gradient as d + name."""
         return {
             "loss": self.loss,
@@ -194,7 +199,7 @@ def _as_reference(net: Net, batch: Batch) -> tuple[Net, Batch]:
     return net, batch
 
 
-def exactly(results: Params) -> dict[str, Enclosure]:
+def exactly(results: Params) -> Enclosures:
     """Enclosures of rationals."""
     return {
         name: Enclosure(value, rounded(value), np.zeros(value.shape))
@@ -211,7 +216,7 @@ def search(
     max_bits: int,
     max_seconds: float,
     progress: Progress | None,
-) -> tuple[dict[str, Enclosure], int]:
+) -> tuple[Enclosures, int]:
     """What ``run`` gives on balls, at ``growth`` times the precision until all of it is decided,
     and the bits that it took; the options and errors are those of ``certify``, or of ``name``.
     """
@@ -395,7 +400,7 @@ def _decided(every: Array) -> Params:
     return {"all": np.stack(balls.decided(every))}
 
 
-def _enclosures(results: Params, radius: float | None) -> tuple[dict[str, Enclosure], str | None]:
+def _enclosures(results: Params, radius: float | None) -> tuple[Enclosures, str | None]:
     """The enclosures, and what is wrong with the first entry that is not decided."""
     every = np.concatenate([value.ravel() for value in results.values()])
     parts = (
@@ -435,13 +440,7 @@ def _undecided(name: str, value: Array, place: int, radius: float | None) -> str
 
 
 def certified_of(
-    net: Net,
-    params: Params,
-    batch: Batch,
-    named: dict[str, Enclosure],
-    kind: str,
-    bits: int,
-    seconds: float,
+    net: Net, params: Params, batch: Batch, named: Enclosures, kind: str, bits: int, seconds: float
 ) -> Certified:
     """What is certified, from every quantity by its name."""
     net, batch = _as_reference(net, batch)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from refnet.explain.base import (
 from refnet.matrices.orthogonality import defect
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
+from refnet.runs.read import Record
 from refnet.runs.rows import finite
 from refnet.training.load import Loaded, load
 
@@ -215,7 +215,7 @@ def _draw_norms(flow: Array, bound: Array | None, ax: Canvas) -> None:
     ax.set(title="||dL/dh_t||, last step's loss", xlabel="time step t")
 
 
-def _draw_flow(rows: list[dict[str, Any]], ax: Canvas) -> None:
+def _draw_flow(rows: list[Record], ax: Canvas) -> None:
     """||dL/dh_t|| over time steps and iterations, as Vorontsov et al. draw it (Figure 2)."""
     norms = np.array([row["watch"]["flow"] for row in rows]).T
     logs = np.log10(np.maximum(norms, 1e-30) / np.maximum(norms[-1], 1e-30))

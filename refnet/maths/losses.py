@@ -239,5 +239,5 @@ def score(
         if weights is not None:
             scored = Scored(scored.loss * weights, scored.gradient * weights[:, None])
         loss[scores], gradient[scores] = (divided(part, divisor) for part in scored)
-    total = np.asanyarray(loss.sum(), outputs.dtype)
+    total = np.asanyarray(np.add.reduce(loss), outputs.dtype)
     return total, gradient.reshape(outputs.shape)

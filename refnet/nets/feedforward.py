@@ -227,7 +227,7 @@ class FeedforwardNet:
             outputs, rows, layers = compiled.forward(
                 "FeedforwardNet.forward", p, x, self.widths, self.activation
             )
-            return outputs, tape._replace(cell=layers, rows=rows, shape=outputs.shape)
+            return outputs, NetTape(*tape[:4], layers, rows, None, outputs.shape)
         h, pairs = x, []
         for layer in range(1, self.depth + 1):
             v = matmul(self._thinned(h, layer), p[f"W{layer}"].T) + p[f"b{layer}"]
@@ -235,7 +235,7 @@ class FeedforwardNet:
             h = self.activation.forward(v, self._learned(p, layer))
         last = self.depth + 1
         outputs = matmul(self._thinned(h, last), p[f"W{last}"].T) + p[f"b{last}"]
-        return outputs, tape._replace(cell=pairs, rows=h, shape=outputs.shape)
+        return outputs, NetTape(*tape[:4], pairs, h, None, outputs.shape)
 
     @serial_blas
     def backward(

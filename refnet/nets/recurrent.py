@@ -508,7 +508,7 @@ class RecurrentNet:
             if steps is None
             else self._read_out(p, rows)
         )
-        return result, tape._replace(cell=cell, rows=rows, steps=steps, shape=result.shape)
+        return result, NetTape(*tape[:4], cell, rows, steps, result.shape)
 
     @serial_blas
     def backward(
@@ -598,8 +598,8 @@ class RecurrentNet:
         grads = self.layer.backward(p, tape.cell, pull, inputs, ended)
         rows = self._thinned(tape.rows, 0)
         grads["Why"] = sum(sums[1:], sums[0]) if sums else self.product(flat.T, rows)
-        by_sequence = doutputs.sum(axis=0) if steps is None else doutputs
-        grads["by"] = by_sequence.sum(axis=0)
+        by_sequence = np.add.reduce(doutputs) if steps is None else doutputs
+        grads["by"] = np.asanyarray(np.add.reduce(by_sequence))
         if steps is not None and not isinstance(steps, int):
             h0 = grads["h0"].copy()
             h0[(0,) * (h0.ndim - 2)][:, :H] += np.where((steps == 0)[:, None], drows, 0)

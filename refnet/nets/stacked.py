@@ -241,7 +241,7 @@ class StackedNet(RecurrentNet):
             rows = x.reshape(T * B, self.width)
             outputs = self._read_out(p, rows).reshape(T, B, self.outputs)
         last = T if (steps == T).all() else steps
-        return outputs, tape._replace(cell=tapes, rows=rows, steps=last, shape=outputs.shape)
+        return outputs, NetTape(*tape[:4], tapes, rows, last, outputs.shape)
 
     def _pull_cells(
         self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None

@@ -69,8 +69,16 @@ RULES = {
 """Name of an optimiser's field -> what it has to be."""
 
 
-FLOATS = ({np.dtype(np.float32)}, {np.dtype(np.float64)})
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 """The dtypes of arrays that need no lifting, and that compiled loops take."""
+
+
+def all_floats(arrays: list[Array]) -> bool:
+    """Whether all arrays are of float32, or all of float64."""
+    first = arrays[0].dtype if arrays else FLOATS[0]
+    return first in FLOATS and all(
+        [array.dtype is first or array.dtype == first for array in arrays]
+    )
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,7 @@ class Optimizer:
                     f"{type(self).__name__}.step: {name} is {value.shape} and its "
                     f"gradient {have}; give one of the same shape or skip {name}"
                 )
-        if {array.dtype for array in (*values, *gs)} not in FLOATS:
+        if not all_floats([*values, *gs]):
             values = [inexact(value) for value in values]
             gs = [
                 join(f"the gradient of {name}", g, name, value)
@@ -193,10 +201,7 @@ class Optimizer:
 
     def _large(self, arrays: list[Array], values: list[Array]) -> bool:
         """Whether compiled loops take these arrays, and are faster than NumPy's."""
-        return (
-            sum([value.size for value in values]) >= self.large
-            and {array.dtype for array in arrays} in FLOATS
-        )
+        return sum([value.size for value in values]) >= self.large and all_floats(arrays)
 
     def move(
         self, g: Array, kept: tuple[Array, ...], steps: int

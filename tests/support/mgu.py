@@ -40,7 +40,7 @@ def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, clip=None):
     x, h, a, v = tape
     T, B, _, H = a.shape
     da, e, clipped = np.empty_like(a), np.zeros_like(a, shape=(B, H)), 0
-    own = {name: np.zeros_like(p[name]) for name, *_ in act.start}
+    summed = {name: np.zeros_like(p[name]) for name, *_ in act.start}
     for t in reversed(range(T)):
         if t >= T - len(dh):
             e = e + dh[t - T + len(dh)]
@@ -50,7 +50,7 @@ def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, clip=None):
         ds = matmul(da[t, :, 1], p["Whh"][H:])
         da[t, :, 0], _ = gate.backward(a[t, :, 0], f, e * (n - h[t]) + ds * h[t], p)
         clipped += clip_into(da[t, :, 0], clip)
-        own = {name: np.asanyarray(own[name] + slopes[name]) for name in own}
+        summed = {name: np.asanyarray(summed[name] + slopes[name]) for name in summed}
         e = e * (1 - f) + ds * f + matmul(da[t, :, 0], p["Whh"][:H])
     rows, past = da.reshape(T * B, 2 * H), h[:-1].reshape(T * B, H)
     reset = (v[:, :, 0] * h[:-1]).reshape(T * B, H)
@@ -59,7 +59,7 @@ def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, clip=None):
         "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),
         "bh": rows.sum(axis=0),
         "h0": e,
-        **own,
+        **summed,
     }
     if clip is not None:
         grads["clipped"] = np.asarray(clipped)

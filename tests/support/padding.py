@@ -13,7 +13,7 @@ def littered(batch, net, garbage, rng):
     after = np.arange(len(x))[:, None, None] >= last_steps(mask)[:, None]
     mess = rng.choice(garbage, x.shape).astype(x.dtype)
     dirty_y = clean_y = y
-    if net.readout == "every":
+    if net.readout != "last":
         counts = mask if y.ndim == 2 else mask[:, :, None]
         bad = (
             rng.choice([-1, 99, 2**40], y.shape)
