@@ -29,7 +29,7 @@ from refnet.nets.base import add_gradients
 __all__ = ["Noise", "Zoned"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Noise:
     """The random numbers of one batch of B sequences. All are factors but ``added``.
 

@@ -14,6 +14,7 @@ from sys import float_info
 from typing import Any, NamedTuple
 
 from refnet.arguments import SEED, SIZE, choice, short
+from refnet.nets.backends import BACKENDS
 from refnet.runs.read import DAMAGE, contents, toml_of
 
 __all__ = [
@@ -270,7 +271,9 @@ class Config:
     seed: int = _setting(0, "seed of all random numbers", least=0)
     dtype: str = _setting("float32", "floating-point type", choices=("float32", "float64"))
     backend: str = _setting(
-        "compiled", "Numba's kernels or plain NumPy", choices=("compiled", "reference")
+        "auto",
+        "Numba's kernels or plain NumPy; auto: the kernels where there are some for the net",
+        choices=BACKENDS,
     )
     checkpoint: str = _setting(
         "none",

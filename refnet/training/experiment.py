@@ -333,8 +333,9 @@ def _net(config: Config, task: Task) -> Net:
     )
 
 
-def build(config: Config) -> Experiment:
-    """The experiment of a configuration.
+def build(config: Config, task: Task | None = None) -> Experiment:
+    """The experiment of a configuration; ``task``: an object that takes the place of the one that
+    ``config.task`` names.
 
     Raises ValueError, naming the setting, for values that are unknown or do not fit together.
 
@@ -348,12 +349,13 @@ def build(config: Config) -> Experiment:
         draw = _initializer(config, setting)
         if draw is not None:
             draw((2, 2), np.random.default_rng(0))  # checks the options' ranges
-    name, options = read_spec("task", config.task)
-    if config.length:
-        options["length"] = config.length
-    if "order" in tasks.options(name):
-        options["order"] = config.order
-    task = tasks.make_task(name, **options, dtype=config.dtype)
+    if task is None:
+        name, options = read_spec("task", config.task)
+        if config.length:
+            options["length"] = config.length
+        if "order" in tasks.options(name):
+            options["order"] = config.order
+        task = tasks.make_task(name, **options, dtype=config.dtype)
     _check_labels(config, task)
     net = _net(config, task)
     if isinstance(net, RecurrentNet):
