@@ -8,8 +8,10 @@ import sys
 import traceback
 from dataclasses import fields, replace
 from difflib import get_close_matches
+from functools import partial
 from itertools import count
 from pathlib import Path
+from textwrap import wrap
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -20,6 +22,7 @@ from refnet.process import endings
 from refnet.runs.files import described, named, printable
 from refnet.specs import format_spec, parse_spec
 from refnet.studies.cli import add_command as add_study
+from refnet.terminal import Fitted, said
 from refnet.version import __version__
 
 __all__ = ["main"]
@@ -72,8 +75,15 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(*args, **options)
         self.set_defaults(parser=self)  # of the innermost command
 
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        """Names such as random-permutation are not broken at their hyphens."""
+        formatter = super()._get_formatter()
+        formatter._split_lines = partial(wrap, break_on_hyphens=False)  # type: ignore[method-assign]
+        return formatter
+
     def _print_message(self, message: str, file: Any = None) -> None:
-        print(message, end="", file=file or sys.stderr, flush=True)
+        file = file or sys.stderr
+        print(said(message, file), end="", file=file, flush=True)
 
     def error(self, message: str) -> NoReturn:
         """Leave with status 2."""
@@ -114,6 +124,9 @@ def main(arguments: list[str]) -> int:
     add_explanations(commands)
     _add_runs(commands)
     _add_info(commands)
+    output = sys.stdout
+    if output.isatty():
+        sys.stdout = Fitted(output)
     debug = "--debug" in arguments  # before the command or after it
     called = "refnet"
     try:
@@ -138,8 +151,10 @@ def main(arguments: list[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        print(f"{called}: {_one_line(error)}", file=sys.stderr)
+        print(said(f"{called}: {_one_line(error)}", sys.stderr), file=sys.stderr)
         return 2
+    finally:
+        sys.stdout = output
 
 
 def _one_line(error: Exception) -> str:
@@ -324,7 +339,7 @@ def _train(args: argparse.Namespace) -> int:
     print(f"run folder: {printable(folder)}")
     if summary.state == "interrupted":
         print(
-            f"interrupted at iteration {summary.iteration}; go on with: "
+            f"interrupted at iteration {summary.iteration}; go on with:\n"
             f"refnet train --resume {argument(folder)}"
         )
     return 128 + signals[0] if signals else 0
@@ -434,20 +449,21 @@ def _runs(args: argparse.Namespace) -> int:
 
     if not args.folder.is_dir():
         raise FileNotFoundError(f"{args.folder} is not a folder; name the one that holds the runs")
+    every = list(runs(args.folder))
     rows = [
         [
             facts["run"],
             facts["state"],
             "-" if facts["iteration"] is None else f"{facts['iteration']}/{facts['iterations']}",
-            facts["next"] or "-",
         ]
-        for facts in runs(args.folder)
+        for facts in every
     ]
-    print(
-        table(["run", "state", "progress", "next"], rows)
-        if rows
-        else f"no runs in {printable(args.folder)}"
-    )
+    if not rows:
+        print(f"no runs in {printable(args.folder)}")
+        return 0
+    print(table(["run", "state", "progress"], rows))
+    if following := [facts["next"] for facts in every if facts["next"]]:
+        print("\n".join(["To go on:", "", *following]))
     return 0
 
 

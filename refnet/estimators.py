@@ -94,7 +94,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     batch: int = 32
     order: str = "shuffled"
     dtype: str = "float32"
-    backend: str = "compiled"
+    backend: str = "auto"
     settings: dict[str, Any] | None = None
     max_epochs: int = 100
     early_stopping: bool | str = "auto"

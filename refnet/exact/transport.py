@@ -342,7 +342,7 @@ def followed(net: RecurrentNet) -> RecurrentNet:
         or not {net.activation, net.gate} <= {*smooth}
     ):
         return net
-    return net.with_layers(_followed)
+    return replace(net, backend="reference").with_layers(_followed)
 
 
 def _followed(layer: Layer) -> Layer:

@@ -13,8 +13,8 @@ from refnet.batch import Array, Params
 from refnet.cells.common import CellTape
 from refnet.maths.activations import SPEC, Activation, activation
 from refnet.maths.kinds import same_kind
-from refnet.maths.losses import LOSSES, REDUCTIONS, Loss, smoothed
-from refnet.maths.numeric import Number, matmul
+from refnet.maths.losses import LOSSES, REDUCTIONS
+from refnet.maths.numeric import Number
 from refnet.matrices.initializers import initialize
 from refnet.matrices.slots import Residuals, Transition, pull_back
 from refnet.matrices.transitions import transition
@@ -33,8 +33,6 @@ __all__ = [
     "check_loss",
     "draw_matrix",
     "float_type",
-    "losses_of",
-    "matmul_of",
     "named",
     "of_one_kind",
     "parameter_shapes",
@@ -131,35 +129,6 @@ it is given
     number("smoothing", smoothing, "[0, 1)")
     if smoothing and loss != "cross_entropy":
         raise ValueError(f"smoothing is {smoothing}; need 0 with the loss {loss!r}")
-
-
-def losses_of(backend: str, smoothing: Number = 0) -> Mapping[str, Loss]:
-    """The losses, example by example, on a backend.
-
-    >>> sorted(losses_of("reference"))
-    ['cross_entropy', 'none', 'squared_error']
-    """
-    known: Mapping[str, Loss] = LOSSES
-    if backend == "compiled":
-        from refnet.compiled import losses  # Numba is slow to import
-
-        known = losses.LOSSES
-    if not smoothing:
-        return known
-    return {**known, "cross_entropy": smoothed(known["cross_entropy"], smoothing)}
-
-
-def matmul_of(backend: str) -> Callable[[Array, Array], Array]:
-    """The product of two matrices, as a backend makes those of a read-out.
-
-    >>> matmul_of("reference") is matmul
-    True
-    """
-    if backend == "reference":
-        return matmul
-    from refnet.compiled import products  # Numba is slow to import
-
-    return products.matmul
 
 
 def to_activation(value: Activation | str, what: str = "activation") -> Activation:

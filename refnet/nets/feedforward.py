@@ -1,6 +1,5 @@
 """The deep feedforward net, with the interface of ``refnet.nets.recurrent``."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -11,10 +10,10 @@ from numpy.typing import DTypeLike
 from refnet.arguments import Shapes, admit, choice, generator, kind, short, whole
 from refnet.batch import Array, Params
 from refnet.maths.activations import ACTIVATIONS, Activation
-from refnet.maths.losses import Loss
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Residuals, Transition, assemble
+from refnet.nets.backends import BACKENDS, Backed
 from refnet.nets.base import (
     Initializer,
     Named,
@@ -24,7 +23,6 @@ from refnet.nets.base import (
     check_loss,
     draw_matrix,
     float_type,
-    losses_of,
     parameter_shapes,
     pull_to_parts,
     to_activation,
@@ -38,15 +36,15 @@ __all__ = ["FeedforwardNet"]
 _INPUTS: Shapes = {"x": (("B", "D"),)}
 
 
-@dataclass(frozen=True)
-class FeedforwardNet:
+@dataclass(frozen=True, repr=False)
+class FeedforwardNet(Backed):
     """A deep feedforward net of any widths: ``h_l = f(W_l h_{l-1} + b_l)``, linear output.
 
     ``widths``: inputs, hidden layers, outputs; the parameters are W1 (widths[1], widths[0]),
     b1, ..., and each hidden layer has its own activation parameters (slope1, ...).
     ``activation``: one, or its name. ``transition``: None, or what the hidden layers' square
     matrices are made of (all hidden ones if the transition takes rectangular matrices), or the
-    name of that. ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
+    name of that. ``backend``: as of ``RecurrentNet``.
 
     >>> net = FeedforwardNet((4, 3, 3, 2))
     >>> params = net.init(np.random.default_rng(0), np.float64)
@@ -63,12 +61,12 @@ class FeedforwardNet:
     transition: Named[Transition | None] = Named(to_transition, None)
     loss: str = "cross_entropy"
     reduction: str = "mean"
-    backend: str = "reference"
+    backend: str = "auto"
     smoothing: Number = 0
     noise: Noise | None = None
 
     def __post_init__(self) -> None:
-        choice("backend", self.backend, ("reference", "compiled"))
+        choice("backend", self.backend, BACKENDS)
         check_loss(self.loss, self.reduction, self.smoothing)
         if self.noise is not None:
             kind("noise", self.noise, Noise, "refnet.nets.noise.Noise, or None")
@@ -91,9 +89,11 @@ class FeedforwardNet:
             self.activation.admit(width)
 
     @cached_property
-    def losses(self) -> Mapping[str, Loss]:
-        """The losses, example by example, on this net's backend."""
-        return losses_of(self.backend, self.smoothing)
+    def has_kernels(self) -> bool:
+        """Whether the compiled core has a kernel for the activation."""
+        from refnet.compiled.activations import known  # Numba is slow to import
+
+        return known(self.activation) and self.noise is None
 
     @property
     def depth(self) -> int:
@@ -229,7 +229,7 @@ class FeedforwardNet:
         """
         tape, x = begin(self, params, x, mask, copy)
         p = tape.p
-        if self.backend == "compiled":
+        if self.backend_for(x.dtype) == "compiled":
             from refnet.compiled import feedforward as compiled  # Numba is slow to import
 
             outputs, rows, layers = compiled.forward(
@@ -243,7 +243,7 @@ class FeedforwardNet:
             h = self.activation.forward(v, self._learned(p, layer))
         last = self.depth + 1
         outputs = matmul(self._thinned(h, last), p[f"W{last}"].T) + p[f"b{last}"]
-        return outputs, tape._replace(cell=pairs, rows=h, shape=outputs.shape)
+        return outputs, NetTape(*tape[:4], pairs, h, None, outputs.shape)
 
     @serial_blas
     def backward(
@@ -263,7 +263,7 @@ class FeedforwardNet:
         """
         admit_backward(self, params, tape, doutputs, extra)
         p, layers, h = tape.p, tape.cell, tape.rows
-        if self.backend == "compiled":
+        if self.backend_for(h.dtype) == "compiled":
             from refnet.compiled import feedforward as compiled
 
             where, act = "FeedforwardNet.backward", self.activation

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import FUNCTION, NUMBERS, admit, instance, optional, real, takes
+from refnet.arguments import FUNCTION, NUMBERS, admit, instance, optional, real, takes, turned
 from refnet.batch import Array, Batch, Params, examples
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.kinds import join, same_kind
 from refnet.maths.losses import counted_predictions, score
 from refnet.maths.numeric import Number
+from refnet.nets.backends import losses_of
 from refnet.nets.base import of_one_kind
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.padding import finite_input
@@ -56,7 +57,7 @@ def scored(net: Net, outputs: Array, batch: Batch, divisor: Any = None) -> tuple
     >>> float(loss), gradient.tolist()
     (1.0, [[2.0]])
     """
-    _admit_targets(net, batch.y, outputs.shape)
+    _admit_targets(net, batch, outputs.shape)
     _admit_complex(batch.y, outputs)
     lead, weights = outputs.shape[:-1], batch.weights
     if weights is not None:
@@ -64,7 +65,8 @@ def scored(net: Net, outputs: Array, batch: Batch, divisor: Any = None) -> tuple
     counted, natural = counted_predictions(batch.mask, lead, net.reduction, weights)
     if weights is not None:
         weights = np.broadcast_to(weights, lead)[counted]
-    return score(net.loss, outputs, batch.y, counted, divisor or natural, net.losses, weights)
+    losses = losses_of(net.backend_for(outputs.dtype), net.smoothing)
+    return score(net.loss, outputs, batch.y, counted, divisor or natural, losses, weights)
 
 
 def _admit_weights(weights: Array, outputs: Array) -> Array:
@@ -84,8 +86,9 @@ def _admit_complex(y: Array, computed: Array) -> None:
         raise TypeError(f"batch: y is an array of {y.dtype}; need real targets: pass y.real")
 
 
-def _admit_targets(net: Net, y: Any, outputs: tuple[int, ...]) -> None:
+def _admit_targets(net: Net, batch: Batch, outputs: tuple[int, ...]) -> None:
     """Raise ValueError or TypeError for a y that does not fit outputs of that shape."""
+    y: Any = batch.y
     need = outputs[:-1] if net.loss == "cross_entropy" else outputs
     if type(y) is not np.ndarray or y.shape != need or y.dtype.kind not in NUMBERS:
         admit(
@@ -93,7 +96,8 @@ def _admit_targets(net: Net, y: Any, outputs: tuple[int, ...]) -> None:
             {"y": y},
             {"y": (need,)},
             {},
-            f"because the net's loss is {net.loss} and its outputs are {outputs}",
+            f"because the net's loss is {net.loss} and its outputs are {outputs}"
+            + turned(isinstance(net, RecurrentNet) and np.shape(y)[:1] == batch.x.shape[:1]),
         )
 
 
@@ -319,7 +323,7 @@ def per_example_gradients(
     every = isinstance(net, RecurrentNet) and net.readout != "last"
     shape = batch.x.shape[:2] if every else (size,)
     _admit_targets(
-        net, batch.y, (*shape, net.outputs if isinstance(net, RecurrentNet) else net.widths[-1])
+        net, batch, (*shape, net.outputs if isinstance(net, RecurrentNet) else net.widths[-1])
     )
     _, divisor = counted_predictions(batch.mask, shape, net.reduction, batch.weights)
     results = []

@@ -5,7 +5,7 @@
 dtype decides the arithmetic.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from inspect import signature
@@ -29,10 +29,10 @@ from refnet.batch import Array, Params, last_steps
 from refnet.cells import CELLS
 from refnet.cells.common import CellTape
 from refnet.maths.activations import ACTIVATIONS, Activation, clipped
-from refnet.maths.losses import Loss
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import gaussian, glorot_uniform
 from refnet.matrices.slots import Residuals, Transition, assemble
+from refnet.nets.backends import BACKENDS, Backed, ByNumbers, passes_of
 from refnet.nets.base import (
     Initializer,
     Named,
@@ -43,8 +43,6 @@ from refnet.nets.base import (
     check_loss,
     draw_matrix,
     float_type,
-    losses_of,
-    matmul_of,
     named,
     parameter_shapes,
     pull_to_parts,
@@ -61,8 +59,8 @@ __all__ = ["RecurrentNet", "columns"]
 _INPUTS: Shapes = {"x": (("T", "B", "D"),)}
 
 
-@dataclass(frozen=True)
-class RecurrentNet:
+@dataclass(frozen=True, repr=False)
+class RecurrentNet(Backed):
     """A recurrent cell with a linear read-out: ``y = Why h + by``.
 
     The simple cell, rnn, is ``h[t+1] = f(Wxh x[t] + Whh h[t] + bh)``; the equations of the others
@@ -102,7 +100,9 @@ class RecurrentNet:
 
     How it is computed:
 
-    - ``backend``: "reference" (any dtype) or "compiled" (float32 and float64, Numba).
+    - ``backend``: "auto": Numba's kernels where the numbers are float32 or float64 and there is a
+      kernel for cell, activation and options, else NumPy (``backend_for`` says which);
+      "reference": NumPy, any dtype; "compiled": the kernels, or an error.
     - ``zoneout``: the share z of the old state in every new one, ``z h[t] + (1 - z) h~[t+1]``
       (Krueger et al. 2017, at test time); in training ``noise.kept`` takes its place.
     - ``noise``: the random numbers of a batch in training (``refnet.nets.noise``), or None.
@@ -136,7 +136,7 @@ class RecurrentNet:
     gain: Number = 1
     learn_h0: bool = False
     clip_step: Number | None = None
-    backend: str = "reference"
+    backend: str = "auto"
     checkpoint: str = "none"
     embedding: int = 0
     gate: Named[Activation] = Named(partial(to_activation, what="gate"), ACTIVATIONS["sigmoid"])
@@ -150,7 +150,7 @@ class RecurrentNet:
         choice("cell", self.cell, tuple(CELLS))
         choice("readout", self.readout, self.READOUTS)
         check_loss(self.loss, self.reduction, self.smoothing)
-        choice("backend", self.backend, ("reference", "compiled"))
+        choice("backend", self.backend, BACKENDS)
         choice("checkpoint", self.checkpoint, ("none", "sqrt", "forward"))
         sizes = {"inputs": 1, "hidden": 1, "outputs": 1, "embedding": 0, "projection": 0}
         for name, least in sizes.items():
@@ -161,7 +161,7 @@ class RecurrentNet:
         for name in ("clip_step", "clip_forward"):
             if getattr(self, name) is not None:
                 number(name, getattr(self, name), "(0, inf]")
-        if self.clip_forward is not None and self.backend != "reference":
+        if self.clip_forward is not None and self.backend == "compiled":
             raise ValueError("clip_forward has no compiled kernel; use backend 'reference'")
         if self.gate.start:
             raise ValueError(f"gate is {self.gate.name}; need an activation that learns nothing")
@@ -194,7 +194,7 @@ class RecurrentNet:
         if (
             self.cell not in ("lstm", "cifg")
             or self.transition is not None
-            or self.backend != "reference"
+            or self.backend == "compiled"
         ):
             raise ValueError(
                 f"projection is {self.projection}; need 0, or cell lstm or cifg, "
@@ -216,29 +216,34 @@ class RecurrentNet:
 
         Raises ValueError for a cell without a compiled kernel: there is no silent fallback.
         """
-        cells = CELLS
-        if self.backend == "compiled":
-            from refnet.compiled.kernels import KERNELS as cells  # Numba is slow to import
-        if self.cell not in cells:
-            raise ValueError(
-                f"cell {self.cell} has no compiled kernel yet; use backend "
-                "'reference' (--backend reference)"
-            )
-        clip = self.clip_step
-        if clip is not None and self.backend == "compiled":
-            clip = float(clip)
+        auto = self.backend == "auto"
+        passes: Any = ByNumbers(self, self.cell) if auto else passes_of(self.cell, self.backend)
         act, gate = self.activation, None if len(self.gates) == 1 else self.gate
         if self.clip_forward is not None:
             act = clipped(act, self.clip_forward)
             gate = gate and clipped(gate, self.clip_forward)
         keeps = self.checkpoint != "forward" or self.backend == "reference"
-        passes: Any = cells[self.cell]
         noise = self.noise or Noise()
         kept = noise.kept.get("", np.asarray(self.zoneout) if self.zoneout else None)
         if kept is not None or noise.added:
             passes = Zoned(passes, kept, noise.added.get(""))
-        checkpoints, drop = self.checkpoint == "sqrt", noise.products.get("")
-        return Layer(passes, act, self.gain, clip, checkpoints, gate, keeps, drop)
+        sqrt, drop = self.checkpoint == "sqrt", noise.products.get("")
+        return Layer(passes, act, self.gain, self.clip_step, sqrt, gate, keeps, drop)
+
+    @cached_property
+    def has_kernels(self) -> bool:
+        """Whether the compiled core has kernels for the cell, the activations and the options."""
+        from refnet.compiled.activations import known  # Numba is slow to import
+        from refnet.compiled.kernels import KERNELS
+
+        return (
+            self.cell in KERNELS
+            and known(self.activation)
+            and known(self.gate)
+            and self.clip_forward is None
+            and not self.projection
+            and not (self.noise and self.noise.products)
+        )
 
     def with_layers(self, change: Callable[[Layer], Layer]) -> "RecurrentNet":
         """A copy of the net that runs with ``change(layer)`` for a layer (``dataclasses.replace``
@@ -263,16 +268,6 @@ class RecurrentNet:
     def of(self, params: Params, suffix: str) -> Params:
         """The parameters of one cell, by the names of a net of one layer."""
         return params
-
-    @cached_property
-    def losses(self) -> Mapping[str, Loss]:
-        """The losses, example by example, on this net's backend."""
-        return losses_of(self.backend, self.smoothing)
-
-    @cached_property
-    def product(self) -> Callable[[Array, Array], Array]:
-        """The product of two matrices in a read-out, on this net's backend."""
-        return matmul_of(self.backend)
 
     @cached_property
     def gates(self) -> tuple[str, ...]:

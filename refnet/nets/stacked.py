@@ -44,7 +44,7 @@ def plain(name: str) -> str:
     return matrix + "".join(rest.partition(".")[1:])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StackedNet(RecurrentNet):
     """``layers`` recurrent layers, ``bidirectional`` or not, with a linear read-out.
 

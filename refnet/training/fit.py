@@ -3,16 +3,25 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from refnet.batch import Params
+from refnet.nets.gradients import Net
 from refnet.tasks.base import Task
+from refnet.training.config import Config
 from refnet.training.experiment import Experiment
 from refnet.training.steps import Run, batch_of, best_row, evaluate, step
 from refnet.training.summary import Summary
 
-__all__ = ["Fit", "Observer", "better", "plateau"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Fit", "Loaded", "Observer", "better", "plateau"]
 
 Observer = Callable[[str, dict[str, Any]], None]
 """Called with ("oinit" | "step" | "row", facts) as a run goes on."""
@@ -138,6 +147,65 @@ class Fit:
         best, last = best_row(self.experiment, self.run), self.rows[-1] if self.rows else {}
         return Summary(state, self.run.iteration, best, last, self.seconds(), reason)
 
+    def loaded(self) -> "Loaded":
+        """The run as an object that holds nothing else."""
+        e, run = self.experiment, self.run
+        best = best_row(e, run)
+        parts = (run.iteration, run.params, run.best_params, best, self.rows)
+        return Loaded(None, e.config, e, *parts)
+
     def seconds(self) -> float:
         """The time that the run has taken, in all its sessions."""
         return time.perf_counter() - self.started
+
+
+@dataclass(frozen=True, repr=False)
+class Loaded:
+    """A run: as its folder has it, or of ``train`` without a folder, which is then None.
+
+    ``params``: those of the last checkpoint, or at the end; ``best_params``: those of the best
+    evaluation so far, and ``best`` its row (empty before the first). ``rows``: all evaluations.
+    ``experiment`` makes the task's batches and evaluates.
+    """
+
+    folder: Path | None
+    config: Config
+    experiment: Experiment
+    iteration: int
+    params: Params
+    best_params: Params
+    best: dict[str, Any]
+    rows: list[dict[str, Any]]
+
+    def __repr__(self) -> str:
+        best = {name: value for name, value in self.best.items() if type(value) in (int, float)}
+        return (
+            f"<run of {self.config.task}, {self.iteration} iterations, {len(self.rows)} rows: "
+            f"net, params, best_params, rows; best {best.get(self.task.metric)} "
+            f"{self.task.metric} at {best.get('iteration')}>"
+        )
+
+    def plot(self) -> "Figure":
+        """The curves of its rows, as a Matplotlib figure (extra ``cli``)."""
+        from refnet.runs.plots import curves
+
+        title = f"{self.config.task}, {self.config.method}, transition {self.config.transition}"
+        return curves(self.rows, self.task.metric, title)
+
+    def _repr_png_(self) -> bytes | None:
+        """What a notebook shows, where Matplotlib is installed."""
+        if not self.rows or find_spec("matplotlib") is None:
+            return None
+        file = BytesIO()
+        self.plot().savefig(file, format="png", dpi=100)
+        return file.getvalue()
+
+    @property
+    def net(self) -> Net:
+        """The net, on the backend that the run has."""
+        return self.experiment.net
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+        return self.experiment.task

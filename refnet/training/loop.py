@@ -4,41 +4,64 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
-from refnet.arguments import FLAG, FUNCTION, PATH, instance, takes
+from refnet.arguments import FLAG, FUNCTION, PATH, instance, optional, short, takes
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_text
 from refnet.runs.folder import Held, create, hold, vacant
 from refnet.runs.read import contents, json_of
 from refnet.runs.rows import Rows, environment, machine
-from refnet.tasks.base import Task
-from refnet.training.config import Config, to_toml
+from refnet.tasks import TASKS, Task
+from refnet.training.config import Config, check_given, to_toml
 from refnet.training.experiment import Experiment, build
-from refnet.training.fit import Fit, Observer, plateau
+from refnet.training.fit import Fit, Loaded, Observer, plateau
+from refnet.training.protocols import configure, configure_task
 from refnet.training.steps import STEPS, NotFiniteError, Run, batch_of, rounding, step
 from refnet.training.summary import Summary, draw_curves, write_reports
 
 __all__ = ["NotFiniteError", "counted_rows", "identity", "resume", "train"]
 
+NEEDS = sorted(name for name in vars(Task) if name[0] != "_")
 CONFIG = instance(Config, "a refnet.Config")
 DATA = "task.json"
 
 
-@takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION, draw=FLAG)
+@overload
+def train(task: Config | Task | str, folder: None = None, **settings: Any) -> Loaded: ...
+@overload
 def train(
-    config: Config,
+    task: Config | Task | str,
     folder: Path | str,
+    observe: Observer = ...,
+    stop: Callable[[], bool] = ...,
+    draw: bool = ...,
+    **settings: Any,
+) -> Summary: ...
+@takes(folder=optional(PATH), observe=FUNCTION, stop=FUNCTION, draw=FLAG)
+def train(
+    task: Config | Task | str,
+    folder: Path | str | None = None,
     observe: Observer = lambda kind, facts: None,
     stop: Callable[[], bool] = lambda: False,
     draw: bool = True,
-) -> Summary:
-    """Train from the start in a new run folder; ``stop`` is asked before every step.
+    **settings: Any,
+) -> Summary | Loaded:
+    """Train from the start; ``stop`` is asked before every step.
+
+    ``task``: a task, as an object or by its name or spec, with ``settings`` by the names of
+    Config's fields, the others from the task's protocol; or a Config, which has all of them. A
+    task is what ``refnet.tasks`` has, or an object of yours with the attributes and methods of
+    ``refnet.tasks.Task``.
+
+    Without a folder the run stays in memory: the result has ``net``, ``params``, ``best_params``,
+    ``best`` and ``rows``, as ``refnet.load`` has them of a folder. With one, in which a task object
+    of yours cannot be kept, the result is the run's Summary.
 
     The folder receives config.toml, environment.json, checkpoint.npz, rows.jsonl (one JSON object
     per evaluation), and at the end summary.md and summary.json, with ``draw`` curves.png too. It
@@ -46,6 +69,10 @@ def train(
     nothing behind.
     Raises NotFiniteError, ValueError for a configuration that does not fit together, and OSError.
 
+    >>> run = train("temporal-order:samples=50", length=20, hidden=8, iterations=20,
+    ...             backend="reference")
+    >>> run.net.predict(run.params, next(run.task.evaluation(0, seed=1)).x).shape
+    (50,)
     >>> from tempfile import TemporaryDirectory
     >>> config = Config("temporal-order:samples=50", length=20, hidden=8, iterations=20,
     ...                 evaluate_every=10, backend="reference")
@@ -56,6 +83,16 @@ def train(
 
     Checked by: tests/training/test_train.py::test_a_run_folder_holds_everything.
     """
+    config, made = _settled(task, settings)
+    if folder is None:
+        fit = Fit.start(build(config, made))
+        fit.advance(observe, stop)
+        return fit.loaded()
+    if made is not None:
+        raise ValueError(
+            f"train: the task {made.name} is an object, which a folder cannot keep; need "
+            "no folder, or a task by its name"
+        )
     experiment, folder = build(config), Path(folder)
     vacant(folder)
 
@@ -63,7 +100,7 @@ def train(
         write_text(part / "config.toml", to_toml(config))
         write_text(part / "environment.json", json.dumps(environment(), indent=1) + "\n")
         write_text(part / "rows.jsonl", "")
-        if (facts := data_of(experiment.task)) is not None:
+        if (facts := _data_of(experiment.task)) is not None:
             write_text(part / DATA, json.dumps(facts, indent=1) + "\n")
         if pretraining:
             observe("oinit", {"matrices": pretraining})
@@ -85,7 +122,7 @@ def train(
         return session.finish(observe, stop, draw)
 
 
-def data_of(task: Task) -> dict[str, Any] | None:
+def _data_of(task: Task) -> dict[str, Any] | None:
     """What a run keeps of a task from a user's data: the means, scales, classes and words that were
     fitted on the training part, and a digest; None of any other task."""
     record: Callable[[], dict[str, Any]] | None = getattr(task, "record", None)
@@ -95,13 +132,30 @@ def data_of(task: Task) -> dict[str, Any] | None:
 def _check_data(folder: Path, task: Task) -> None:
     """Raise ValueError if the data are not those that the run in the folder began with."""
     path = folder / DATA
-    if (facts := data_of(task)) is None or not path.is_file():
+    if (facts := _data_of(task)) is None or not path.is_file():
         return
     if json_of(contents(path, 2**28)) != facts:
         raise ValueError(
             f"{path}: the run began with other data than {task.name} has now; put the old ones "
             "back, or start a new run"
         )
+
+
+def _settled(task: Any, settings: dict[str, Any]) -> tuple[Config, Task | None]:
+    """The configuration, and the task if it is an object that no name stands for."""
+    if isinstance(task, Config):
+        check_given(replace(task, **settings), settings)
+        return replace(task, **settings), None
+    if isinstance(task, str):
+        return configure({"task": task, **settings}), None
+    lacking = [name for name in NEEDS if not hasattr(task, name)]
+    if isinstance(task, type) or lacking:
+        raise TypeError(
+            f"train: task is {short(task)}; need a Config, the name of a task, or an object such "
+            f"as refnet.make_task gives, with {', '.join(lacking or NEEDS)}"
+        )
+    config = configure_task(task, settings)
+    return config, None if TASKS.get(task.name) is type(task) else task
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -226,13 +280,16 @@ def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
 
 def identity(config: Config) -> dict[str, Any]:
     """The settings that decide the bits of every step: all but those that say when to stop, and
-    the name of the protocol that the others came from.
+    the name of the protocol that the others came from. The backend "auto" is "compiled" here: it
+    has the same bits where there are kernels, and "compiled" trains no net without.
 
     >>> "iterations" in identity(Config("copy"))
     False
     """
     settings = asdict(config)
     del settings["iterations"], settings["patience"], settings["protocol"]
+    if settings["backend"] == "auto":
+        settings["backend"] = "compiled"
     return settings
 
 

@@ -10,7 +10,7 @@ from refnet import tasks
 from refnet.arguments import choice
 from refnet.cells import CELLS
 from refnet.maths.activations import SPEC as ACTIVATION
-from refnet.matrices.initializers import INITIALIZERS
+from refnet.matrices.initializers import SPEC as INITIALIZER
 from refnet.matrices.transitions import SPEC as TRANSITION
 from refnet.specs import Kind, Option, field_options, read, signature_options
 from refnet.training.optimizers import OPTIMIZERS
@@ -28,17 +28,15 @@ def _task(name: str) -> dict[str, Option]:
     return field_options(tasks.TASKS[name], ("path", "dtype", "order"))
 
 
-_INITIALIZER = Kind(INITIALIZERS, lambda name: signature_options(INITIALIZERS[name], 2))
-
 KINDS: dict[str, Kind] = {
     "task": Kind(tasks.TASKS, _task),
     "cell": Kind(CELLS, lambda name: signature_options(CELLS[name].init, 1)),
     "activation": ACTIVATION,
     "transition": TRANSITION,
-    "weights": _INITIALIZER,
-    "input_weights": _INITIALIZER,
-    "recurrent": _INITIALIZER,
-    "gate_recurrent": _INITIALIZER,
+    "weights": INITIALIZER,
+    "input_weights": INITIALIZER,
+    "recurrent": INITIALIZER,
+    "gate_recurrent": INITIALIZER,
     "optimizer": Kind(OPTIMIZERS, _optimizer),
     "schedule": Kind(SCHEDULES, lambda name: field_options(typing.cast(type, SCHEDULES[name]))),
 }

@@ -22,9 +22,9 @@ from support.arguments import refused
 
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 BASES = {
-    **{cell: RecurrentNet(2, 4, 4, cell) for cell in CELLS},
-    "stacked": StackedNet(2, 4, 4, "lstm", layers=2),
-    "feedforward": FeedforwardNet((2, 4, 4)),
+    **{cell: RecurrentNet(2, 4, 4, cell, backend="reference") for cell in CELLS},
+    "stacked": StackedNet(2, 4, 4, "lstm", layers=2, backend="reference"),
+    "feedforward": FeedforwardNet((2, 4, 4), backend="reference"),
 }
 BACKENDS = ("reference", "compiled")
 CHANGES = {

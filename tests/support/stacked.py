@@ -34,4 +34,5 @@ def rational_net(
         bidirectional=both,
         gate=GATE,
         **options,
+        backend="reference",
     )
