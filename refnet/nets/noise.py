@@ -29,7 +29,7 @@ from refnet.nets.base import add_gradients
 __all__ = ["Noise", "Zoned"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Noise:
     """The random numbers of one batch of B sequences. All are factors but ``added``.
 
@@ -109,6 +109,7 @@ class Zoned(NamedTuple):
 
     def forward(self, p: Params, x: Array, h0: Array, act: Activation, **options: Any) -> ZonedTape:
         """As of ``passes``: x (T, B, D), h0 (B, H) or (2, B, H)."""
+        keeps = "keeps" not in options  # whether the tape is for a backward pass
         options.pop("keeps", None)
         width = p["Whh"].shape[1]
         old, parts = h0, []
@@ -123,7 +124,8 @@ class Zoned(NamedTuple):
                 new = np.array(new)
                 own = new if h0.ndim == 2 else new[0]
                 own[:, :width] = own[:, :width] + alike(self.added[t], p["Whh"])
-            parts.append(part)
+            if keeps:
+                parts.append(part)
             states.append(new)
             old = new
         h = np.stack(states)

@@ -217,7 +217,7 @@ class RecurrentNet(Backed):
         Raises ValueError for a cell without a compiled kernel: there is no silent fallback.
         """
         auto = self.backend == "auto"
-        passes = ByNumbers(self, self.cell) if auto else passes_of(self.cell, self.backend)
+        passes: Any = ByNumbers(self, self.cell) if auto else passes_of(self.cell, self.backend)
         act, gate = self.activation, None if len(self.gates) == 1 else self.gate
         if self.clip_forward is not None:
             act = clipped(act, self.clip_forward)

@@ -46,6 +46,12 @@ OWN = (
     "class_weights",
     "smoothing",
     "ignore",
+    "dropout_inputs",
+    "dropout_layers",
+    "dropout_state",
+    "zoneout",
+    "noise_inputs",
+    "noise_state",
     "patience",
 )
 """The settings that are the user's. All others follow a protocol, so that every value comes from a
@@ -62,8 +68,9 @@ class Where(NamedTuple):
 class Declaration(NamedTuple):
     """What is declared of a setting beside its name, type and default.
 
-    ``least``: the smallest value allowed; ``above``: what the value must exceed. Numbers are
-    finite. ``choices``: the values allowed, if they are few. ``where``: None, it applies to all.
+    ``least``: the smallest value allowed; ``above`` and ``below``: what the value must exceed,
+    and stay under. Numbers are finite. ``choices``: the values allowed, if they are few.
+    ``where``: None, it applies to all.
     """
 
     help: str
@@ -71,6 +78,7 @@ class Declaration(NamedTuple):
     above: float | None = None
     choices: tuple[str, ...] = ()
     where: Where | None = None
+    below: float | None = None
 
     @property
     def text(self) -> str:
@@ -82,6 +90,8 @@ class Declaration(NamedTuple):
             text += f"; at least {self.least:g}"
         if self.above is not None:
             text += f"; above {self.above:g}"
+        if self.below is not None:
+            text += f"; below {self.below:g}"
         return text + (f" [{self.where.text}]" if self.where else "")
 
 
@@ -119,8 +129,9 @@ def _setting(
     above: float | None = None,
     choices: tuple[str, ...] = (),
     where: Where | None = None,
+    below: float | None = None,
 ) -> Any:
-    declared = Declaration(text, least, above, choices, where)
+    declared = Declaration(text, least, above, choices, where, below)
     return field(default=default, metadata={"declaration": declared, "help": declared.text})
 
 
@@ -292,10 +303,48 @@ class Config:
         "", "factors of the training loss by class, such as 1,2.5,1 (empty: all alike)"
     )
     smoothing: float = _setting(
-        0.0, "label smoothing of the training loss, for classes; below 1", least=0
+        0.0, "label smoothing of the training loss, for classes", least=0, below=1
     )
     ignore: str = _setting(
         "", "a label, such as -100, whose predictions count nowhere (empty: none)"
+    )
+    dropout_inputs: float = _setting(
+        0.0,
+        "share of the inputs that training sets to 0, the same ones at every step of a sequence",
+        least=0,
+        below=1,
+    )
+    dropout_layers: float = _setting(
+        0.0,
+        "share of a layer's units that the layer above, or the read-out, does not see in training, "
+        "the same ones at every step of a sequence (of feedforward nets on backend reference)",
+        least=0,
+        below=1,
+    )
+    dropout_state: float = _setting(
+        0.0,
+        "share of the state's units that its products with the recurrent matrix do not see in "
+        "training, the same ones at every step of a sequence (backend reference)",
+        least=0,
+        below=1,
+        where=RECURRENT,
+    )
+    zoneout: float = _setting(
+        0.0,
+        "share of the state's units that keep their old value in a step of training; in "
+        "evaluations every new state has that share of the old one",
+        least=0,
+        below=1,
+        where=RECURRENT,
+    )
+    noise_inputs: float = _setting(
+        0.0, "standard deviation of Gaussian noise on the inputs in training", least=0
+    )
+    noise_state: float = _setting(
+        0.0,
+        "standard deviation of Gaussian noise on every new state in training",
+        least=0,
+        where=RECURRENT,
     )
     patience: int = _setting(
         0, "evaluations without a better one after which a run ends; 0: it goes on", least=0
@@ -404,6 +453,8 @@ def check_value(name: str, value: Any) -> None:
         raise ValueError(f"{name} is {value}; need at least {declared.least:g}")
     if declared.above is not None and value <= declared.above:
         raise ValueError(f"{name} is {value}; need more than {declared.above:g}")
+    if declared.below is not None and value >= declared.below:
+        raise ValueError(f"{name} is {value}; need less than {declared.below:g}")
 
 
 def to_toml(config: Config) -> str:

@@ -1,5 +1,5 @@
-"""One training step, readable in its order: batch, loss and gradients (with the penalty), clip,
-optimiser, manifold step. And what a run is between two steps, and the row that evaluates it.
+"""One training step, readable in its order: batch, noise, loss and gradients (with the penalty),
+clip, optimiser, manifold step. And what a run is between two steps, and the row that evaluates it.
 
 Batch number i is a function of the seed and i alone, so that a run's whole state is its
 parameters, its optimiser's state, its best parameters and a position.
@@ -20,6 +20,7 @@ from refnet.nets.gradients import Result, loss_and_gradients
 from refnet.process import serial_blas
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.training.experiment import Experiment
+from refnet.training.noise import perturbed
 from refnet.training.optimizers import Optimizer
 from refnet.training.watch import observed
 
@@ -116,7 +117,8 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
     Raises NotFiniteError before anything is changed.
     """
     e = experiment.at(run.iteration, run.plateau)
-    result = loss_and_gradients(e.net, run.params, batch, inputs=False, penalty=e.penalty)
+    net, batch = perturbed(e.net, batch, e.config, run.iteration)
+    result = loss_and_gradients(net, run.params, batch, inputs=False, penalty=e.penalty)
     grads, norm, acted = e.clip(result.gradients, run.params)
     if not (np.isfinite(result.loss) and np.isfinite(norm)):
         _locate(run, batch, result)
