@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from refnet.training.load import load as load
     from refnet.training.loop import resume as resume, train as train
     from refnet.training.optimizers import optimizer as optimizer
+    from refnet.training.saved import save as save
 else:
     __getattr__, __dir__, __all__ = face(
         "refnet",
@@ -69,6 +70,7 @@ else:
             "refnet.training.load": ("load",),
             "refnet.training.loop": ("resume", "train"),
             "refnet.training.optimizers": ("optimizer",),
+            "refnet.training.saved": ("save",),
         },
         {
             "analysis": "refnet.analysis",

@@ -55,6 +55,7 @@ __all__ = [
     "short",
     "square",
     "takes",
+    "turned",
     "whole",
 ]
 
@@ -184,7 +185,7 @@ def admit_mask(where: str, mask: Any, shape: tuple[int, ...]) -> None:
     if mask.shape != shape:
         raise ValueError(
             f"{where}: mask has shape {mask.shape}; need (T, B) = {shape}, as x has"
-            f"{_transposed(mask.shape, shape, 'mask')}"
+            f"{_transposed(mask.shape, shape, 'mask')}{turned(mask.shape[::-1] == shape)}"
         )
 
 
@@ -407,6 +408,16 @@ def _wanted(shapes: tuple[Shape, ...], sizes: dict[str, int]) -> str:
     )
 
 
+def turned(batch_first: bool) -> str:
+    """What to say of arrays that seem to be batch-first.
+
+    >>> turned(True)
+    ' (arrays of sequences are time-major: turn a batch-first x by x.swapaxes(0, 1))'
+    """
+    hint = " (arrays of sequences are time-major: turn a batch-first x by x.swapaxes(0, 1))"
+    return hint if batch_first else ""
+
+
 def _transposed(shape: tuple[int, ...], need: Shape, name: str) -> str:
     """The likely repair of a shape, if there is one."""
     if len(shape) == 2 and len(need) == 2 and shape[::-1] == need:
@@ -432,6 +443,8 @@ def _examine(
         hint = _transposed(value.shape, need[0], name)
         if name == "x" and value.ndim == 2 and len(need[0]) == 3:
             hint = " For one sequence, pass x[:, None, :]."
+        elif need[0] == ("T", "B", "D"):
+            hint = turned(value.ndim == 3)
         raise ValueError(
             f"{where}: {name} has shape {value.shape}; need {_wanted(need, sizes)}, "
             f"{reason}{'.' if hint[:1] == ' ' else ''}{hint}"

@@ -81,7 +81,7 @@ def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net
     if kind == "feedforward":
         H, act = int(rng.integers(2, 25)), str(rng.choice(["tanh", "relu"]))
         widths = (int(rng.integers(1, 9)), *[H] * int(rng.integers(1, 6)), int(rng.integers(2, 8)))
-        flat = FeedforwardNet(widths, ACTIVATIONS[act], loss=loss)
+        flat = FeedforwardNet(widths, ACTIVATIONS[act], loss=loss, backend="reference")
         return flat, random_params(flat, rng, dtype), random_batch(flat, rng, dtype, 0, B)
     matrix = str(rng.choice(MATRICES)) if rng.random() < 0.1 else "dense"
     H = (
@@ -101,6 +101,7 @@ def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net
         activation=ACTIVATIONS[act],
         readout=str(rng.choice(["last", "every"])),
         transition=transition(matrix),
+        backend="reference",
     )
     peepholes = kind == "lstm" and rng.random() < 0.4
     norm = float(rng.choice(NORMS)) if bounded(net) else None

@@ -84,7 +84,7 @@ def predicted_variances(
     >>> predicted_variances((3, 2, 1), np.array([1.0, 9.0])).v.round(9).tolist()
     [3.0, 54.0]
     """
-    net = FeedforwardNet(widths, activation=activation)
+    net = FeedforwardNet(widths, activation=activation, backend="reference")
     activation, widths, layers = net.activation, net.widths, net.depth + 1
     if weight_variances.shape != (layers,):
         raise ValueError(
@@ -136,7 +136,7 @@ def simulated_variances(
     >>> bool((abs(means.v - 1) < 5 * errors[0]).all())
     True
     """
-    net = FeedforwardNet(widths, activation=activation)
+    net = FeedforwardNet(widths, activation=activation, backend="reference")
     widths, layers = net.widths, net.depth + 1
     squares, variances = np.empty((runs, 3, layers)), np.empty((runs, layers))
     for run in range(runs):

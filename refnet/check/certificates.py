@@ -72,12 +72,18 @@ def case_of(
                 "judge: a net is judged with its loss, and cotangent would have no "
                 "effect; give the cotangents as y of a net with loss='none'"
             )
-        if not isinstance(inputs[1], (tuple, list)) or len(inputs[1]) not in (2, 3):
+        if not isinstance(inputs[1], (tuple, list)) or len(inputs[1]) not in (2, 3, 4):
             raise TypeError(
                 f"judge: the batch is {short(inputs[1])}; need refnet.Batch(x, y), or "
                 "with a mask Batch(x, y, mask)"
             )
         inputs = dict(inputs[0]), Batch(*inputs[1])
+        odd = what.smoothing or what.noise is not None or getattr(what, "zoneout", 0)
+        if inputs[1].weights is not None or odd:
+            raise ValueError(
+                "judge: the batch has weights, or the net has smoothing, zoneout or noise; need "
+                "none of them, which frameworks have in their own ways"
+            )
         if 0 in (shape := np.shape(inputs[1].x)):
             raise ValueError(
                 f"judge: the batch's x has shape {shape}; need at least one step, "

@@ -228,10 +228,10 @@ def _judge_described(
         for sizes, at in each
     )
     names = ["outputs", *(f"d{name}" for name in described.net(described.smallest).shapes)]
-    return _finish(
-        show(rows, _table(len(args.function) + max(map(len, SAID.values())), max(map(len, names)))),
-        args,
-    )
+    columns = _table(len(args.function) + max(map(len, SAID.values())), max(map(len, names)))
+    if framework == "own":
+        del columns["framework"], columns["version"]  # which say nothing
+    return _finish(show(rows, columns), args)
 
 
 def list_tolerances(args: argparse.Namespace) -> int:
@@ -304,6 +304,7 @@ def judge_vectors(args: argparse.Namespace) -> int:
             "note": verdict.note,
         }
         for name, verdict in verdicts.items()
+        if not verdict.passed
     ]
     show(
         rows,

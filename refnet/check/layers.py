@@ -151,6 +151,7 @@ def cases(
             "layers": depth,
             "bidirectional": bool(both),
             "learn_h0": variant == "learned h0",
+            "backend": "reference",
         }
         outputs = 5
         if readout == "none":

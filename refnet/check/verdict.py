@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property, partial
+from html import escape
 from operator import attrgetter
 from typing import Any
 
@@ -88,7 +89,7 @@ AS_WRITTEN = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """The verdict on every quantity; ``verdict`` is the worst of them, and *cannot be judged* if
     no gradient is wrong, but none shows anything, or the reference's own runs overflow in one.
@@ -108,6 +109,20 @@ class Verdict:
     dtype: str
     rule: str = RULE
     assumed: str = ""
+
+    def __repr__(self) -> str:
+        worst = self.worst
+        said = self.convention or self.note
+        numbers = f"worst {worst.name} with z = {worst.z:.3g}, of {len(self.parts)} in {self.dtype}"
+        return f"<{self.verdict}{': ' * bool(said)}{said}; {numbers}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a row for each quantity."""
+        rows = [("quantity", "z", "verdict", "note")]
+        rows += [(part.name, f"{part.z:.3g}", part.verdict, part.note) for part in self.parts]
+        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+        table = "".join(f"<tr>{row}</tr>" for row in cells)
+        return f"<p>{escape(repr(self)[1:-1])}</p><table>{table}</table>"
 
     @property
     def passed(self) -> bool:

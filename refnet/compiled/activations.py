@@ -16,9 +16,19 @@ from refnet.compiled.annotations import Arg
 from refnet.compiled.elementary import exp, expm1, sigmoid, tanh
 from refnet.compiled.layout import Layout
 from refnet.compiled.vector import cut, number, whole_registers
-from refnet.maths.activations import Activation
+from refnet.maths.activations import ACTIVATIONS, Activation
 
-__all__ = ["Rule", "clamp", "needs_a", "own_gradients", "own_parameter", "pull", "push", "settings"]
+__all__ = [
+    "Rule",
+    "clamp",
+    "known",
+    "needs_a",
+    "own_gradients",
+    "own_parameter",
+    "pull",
+    "push",
+    "settings",
+]
 
 CODES = {
     name: code
@@ -190,9 +200,20 @@ def clamp(da: Arg, limit: Arg, rows: int, width: int, H: int) -> int:
     return count
 
 
+def known(act: Activation) -> bool:
+    """Whether the kernels compute this activation, and not another one of the same name.
+
+    >>> from refnet.maths.activations import clipped
+    >>> known(ACTIVATIONS["relu"]), known(clipped(ACTIVATIONS["relu"], 6))
+    (True, False)
+    """
+    usual = ACTIVATIONS.get(act.name) if act.name in CODES else None
+    return usual is not None and usual.value is act.value and usual.pull is act.pull
+
+
 def settings(act: Activation, dtype: Arg) -> tuple[int, Arg]:
     """The code and the constant of an activation, as the kernels take them."""
-    if act.name not in CODES:
+    if not known(act):
         raise ValueError(
             f"activation {act.name} has no compiled kernel; use backend 'reference' "
             "(--backend reference)"

@@ -175,7 +175,7 @@ class Walk:
             np.zeros(lay.blocks, np.int64),
             len(dh),
             clip is not None,
-            clip or 0.0,
+            float(clip or 0),
         )
         work = spaces(lay, room.end)
         run(

@@ -337,10 +337,12 @@ def followed(net: RecurrentNet) -> RecurrentNet:
         or net.projection
         or net.clip_step is not None
         or net.clip_forward is not None
+        or net.zoneout
+        or net.noise is not None
         or not {net.activation, net.gate} <= {*smooth}
     ):
         return net
-    return net.with_layers(_followed)
+    return replace(net, backend="reference").with_layers(_followed)
 
 
 def _followed(layer: Layer) -> Layer:

@@ -108,7 +108,7 @@ def _exponents(size: int, x: Array, rng: Generator) -> tuple[Pairs, Table]:
     """The Lyapunov exponents and log(s) / T of each cell."""
     spectra, rows = {}, []
     for cell in CELLS:
-        net = RecurrentNet(2, size, 2, cell=cell)
+        net = RecurrentNet(2, size, 2, cell=cell, backend="reference")
         params = net.init(rng, np.float64, recurrent="orthogonal")
         values = lyapunov_exponents(net, params, x)[0]
         with np.errstate(divide="ignore"):
@@ -127,7 +127,7 @@ def _bounds(size: int, x: Array, rng: Generator) -> tuple[Pairs, Table]:
     """The bound of eq. 5 and the gain of each step, by the gain of the recurrent matrix."""
     gains, rows = {}, []
     for gain in (0.5, 1.0, 1.5):
-        net = RecurrentNet(2, size, 2)
+        net = RecurrentNet(2, size, 2, backend="reference")
         params = net.init(
             rng, np.float64, recurrent=lambda shape, r: gain * initialize("orthogonal", shape, r)
         )

@@ -27,7 +27,8 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.runs.read import Record
 from refnet.runs.rows import finite
-from refnet.training.load import Loaded, load
+from refnet.training.fit import Loaded
+from refnet.training.load import load_run
 
 __all__ = ["analyse", "compare"]
 
@@ -83,7 +84,7 @@ def _first(run: Loaded) -> Batch:
 
 def analyse(folder: Path | str) -> Explanation:
     """The matrices, gradient flow, exponents, memory and peak order of a trained run."""
-    run = load(folder)
+    run = load_run(Path(folder))
     tables, net = [_matrices(run)], run.net
     watched = any("watch" in row for row in run.rows)
     panels: list[Panel] = [
@@ -339,16 +340,17 @@ def _draw_values(run: Loaded, ax: Canvas) -> None:
 
 def compare(folders: Sequence[Path | str]) -> Explanation:
     """Runs side by side: where their settings differ, their best results, their curves overlaid."""
-    runs = [load(folder) for folder in folders]
+    paths = [Path(folder) for folder in folders]
+    runs = [load_run(path) for path in paths]
     tasks = {run.task.name for run in runs}
     if len(tasks) > 1:
         raise ValueError(f"the runs are of {' and '.join(sorted(tasks))}; name runs of one task")
     metric = runs[0].task.metric
     settings = [asdict(run.config) for run in runs]
     differ = [name for name in settings[0] if len({str(run[name]) for run in settings}) > 1]
-    names = [run.folder.name or run.folder.resolve().name for run in runs]
+    names = [path.name or path.resolve().name for path in paths]
     if len({*names}) < len(names):
-        names = [str(run.folder) for run in runs]
+        names = [str(path) for path in paths]
     rows = [
         [name, *(getattr(run.config, key) for key in differ), run.iteration]
         + [run.best.get("iteration"), run.best.get(metric)]

@@ -10,12 +10,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refnet.arguments import choice, generator, number, short, whole
+from refnet.arguments import generator, number, short, whole
 from refnet.batch import Array
 from refnet.process import serial_blas
+from refnet.specs import Kind, read, signature_options
 
 __all__ = [
     "INITIALIZERS",
+    "SPEC",
     "chain",
     "fbchain",
     "gaussian",
@@ -227,19 +229,25 @@ INITIALIZERS: dict[str, Callable[..., Array]] = {
     )
 }
 
+SPEC = Kind(INITIALIZERS, lambda name: signature_options(INITIALIZERS[name], 2))
+"""What the text "gaussian:sd=0.1" may hold."""
+
 
 def initialize(name: str, shape: Shape, rng: Rng, **options: float) -> Array:
-    """A new float64 (fan_out, fan_in) matrix, C-ordered, by the named initialiser.
+    """A new float64 (fan_out, fan_in) matrix, C-ordered, by the initialiser of that name or spec.
 
     Raises ValueError for a name, shape or option that the initialiser does not take.
 
+    >>> initialize("identity:scale=0.5", (1, 1), np.random.default_rng(0)).tolist()
+    [[0.5]]
     >>> W = initialize("orthogonal", (3, 3), np.random.default_rng(0))
     >>> bool(np.allclose(W.T @ W, np.eye(3)))
     True
 
     Checked by: tests/matrices/test_initializers.py::test_errors.
     """
-    choice("initialize:", name, INITIALIZERS)
+    name, given = read("initialize:", SPEC, name)
+    options = given | options
     generator("initialize: rng", rng)
     if not isinstance(shape, (tuple, list)) or len(shape) != 2:
         raise ValueError(

@@ -41,6 +41,7 @@ from refnet.runs.unpack import npz_of
 __all__ = ["Checkpoint", "CheckpointError", "load", "peek", "save"]
 
 FORMAT = 2
+REPAIR = "start the run again, or resume from a folder whose checkpoint is whole"
 
 
 class CheckpointError(ValueError):
@@ -121,13 +122,12 @@ def peek(path: Path) -> Record:
     return position
 
 
-def load(path: Path, config: Record) -> Checkpoint:
+def load(path: Path, config: Record, repair: str = REPAIR) -> Checkpoint:
     """Read a checkpoint of the run with this configuration.
 
     Raises CheckpointError, naming the file and the repair, if it is missing, truncated,
     foreign, of another format version, edited, or of another configuration.
     """
-    repair = "start the run again, or resume from a folder whose checkpoint is whole"
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no checkpoint here; {repair}")
     try:

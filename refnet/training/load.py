@@ -1,55 +1,24 @@
 """A finished or unfinished run, read back from its folder."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from refnet.arguments import PATH, takes
-from refnet.batch import Params
-from refnet.nets.gradients import Net
 from refnet.runs import checkpoint
 from refnet.runs.rows import Rows
-from refnet.tasks.base import Task
-from refnet.training.config import Config, of_run
-from refnet.training.experiment import Experiment, build
+from refnet.training.config import of_run
+from refnet.training.experiment import build
+from refnet.training.fit import Loaded
 from refnet.training.loop import counted_rows, identity
+from refnet.training.saved import SavedNet, load_net
 from refnet.training.steps import Run
 
-__all__ = ["Loaded", "load"]
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A run as its folder has it.
-
-    ``params``: those of the last checkpoint; ``best_params``: those of the best evaluation so far,
-    and ``best`` its row (empty before the first). ``rows``: all evaluations. ``experiment`` makes
-    the task's batches and evaluates.
-    """
-
-    folder: Path
-    config: Config
-    experiment: Experiment
-    iteration: int
-    params: Params
-    best_params: Params
-    best: dict[str, Any]
-    rows: list[dict[str, Any]]
-
-    @property
-    def net(self) -> Net:
-        """The net, on the backend that the run has."""
-        return self.experiment.net
-
-    @property
-    def task(self) -> Task:
-        """The task."""
-        return self.experiment.task
+__all__ = ["load", "load_run"]
 
 
 @takes(folder=PATH)
-def load(folder: Path | str) -> Loaded:
-    """The run in ``folder``: net, parameters, task and rows, to look at or to go on with.
+def load(folder: Path | str) -> Loaded | SavedNet:
+    """The run in ``folder``: net, parameters, task and rows, to look at or to go on with. Or the
+    net and the parameters in a file that ``refnet.save`` wrote.
 
     Nothing in the folder is changed, and a run that goes on in another process is not disturbed.
     Raises FileError or CheckpointError, which name the file, for what cannot be read.
@@ -67,6 +36,18 @@ def load(folder: Path | str) -> Loaded:
     Checked by: tests/training/test_loaded_runs.py::test_load.
     """
     folder = Path(folder)
+    if folder.suffix == ".npz" or folder.is_file():
+        return load_net(folder)
+    return load_run(folder)
+
+
+def load_run(folder: Path) -> Loaded:
+    """The run in a folder, as ``load`` gives it.
+
+    >>> load_run(Path("nowhere"))
+    Traceback (most recent call last):
+    ValueError: nowhere is not a run folder (it has no config.toml); list them with: refnet runs
+    """
     config = of_run(folder)
     experiment = build(config)
     path = folder / "checkpoint.npz"

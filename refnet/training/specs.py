@@ -10,10 +10,11 @@ from refnet import tasks
 from refnet.arguments import choice
 from refnet.cells import CELLS
 from refnet.maths.activations import SPEC as ACTIVATION
-from refnet.matrices.initializers import INITIALIZERS
+from refnet.matrices.initializers import SPEC as INITIALIZER
 from refnet.matrices.transitions import SPEC as TRANSITION
 from refnet.specs import Kind, Option, field_options, read, signature_options
 from refnet.training.optimizers import OPTIMIZERS
+from refnet.training.schedules import SCHEDULES
 
 __all__ = ["KINDS", "options_of", "read_spec"]
 
@@ -23,18 +24,21 @@ def _optimizer(name: str) -> dict[str, Option]:
     return {**options, "form": Option((str,), None)} if name == "rmsprop" else options
 
 
-_INITIALIZER = Kind(INITIALIZERS, lambda name: signature_options(INITIALIZERS[name], 2))
+def _task(name: str) -> dict[str, Option]:
+    return field_options(tasks.TASKS[name], ("path", "dtype", "order"))
+
 
 KINDS: dict[str, Kind] = {
-    "task": Kind(tasks.TASKS, lambda name: field_options(tasks.TASKS[name], ("dtype", "order"))),
+    "task": Kind(tasks.TASKS, _task),
     "cell": Kind(CELLS, lambda name: signature_options(CELLS[name].init, 1)),
     "activation": ACTIVATION,
     "transition": TRANSITION,
-    "weights": _INITIALIZER,
-    "input_weights": _INITIALIZER,
-    "recurrent": _INITIALIZER,
-    "gate_recurrent": _INITIALIZER,
+    "weights": INITIALIZER,
+    "input_weights": INITIALIZER,
+    "recurrent": INITIALIZER,
+    "gate_recurrent": INITIALIZER,
     "optimizer": Kind(OPTIMIZERS, _optimizer),
+    "schedule": Kind(SCHEDULES, lambda name: field_options(typing.cast(type, SCHEDULES[name]))),
 }
 """Setting -> what its specs stand for."""
 

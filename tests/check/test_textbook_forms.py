@@ -36,7 +36,7 @@ def tanh_by_exp(a):
 def lstm(p, batch, sigmoid=usual_sigmoid, tanh=np.tanh, leak=0, coupled=False):
     """An LSTM without peepholes by hand, read out at the last step, in the inputs' own type;
     ``coupled``: with f = 1 - i."""
-    x, y, _ = batch
+    x, y, *_ = batch
     G = 3 if coupled else 4
     (T, B, _), H = x.shape, len(p["bh"]) // G
     h = [np.zeros((B, H), x.dtype)]

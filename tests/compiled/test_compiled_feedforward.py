@@ -190,7 +190,7 @@ for name, act in ACTIVATIONS.items():
     if not act.rational: continue
     for widths, B in (((6, 10, 22, 2), 3), ((2, 4, 4, 4, 1), 11), ((6, 2, 2), 2), ((6, 2, 2), 1),
                       ((2, 2), 0)):
-        net = FeedforwardNet(widths, activation=act)
+        net = FeedforwardNet(widths, activation=act, backend="reference")
         params = {n: draw(*shapes[-1]) for n, shapes in net.shapes.items()}
         x, d = draw(B, widths[0]), draw(B, widths[-1])
         a, ta = net.forward(params, x)

@@ -16,6 +16,7 @@ from refnet.cells import CELLS
 from refnet.compiled import elementwise, losses, orthogonality, products, walk
 from refnet.compiled._jit import JIT
 from refnet.maths.activations import ACTIVATIONS
+from refnet.nets.noise import Noise
 from refnet.nets.stacked import StackedNet
 from support.arguments import refused
 
@@ -46,6 +47,9 @@ CHANGES = {
     "projection": (2,),
     "readout": ("every", "none"),
     "reduction": ("sum",),
+    "noise": (Noise(),),
+    "smoothing": (0.1,),
+    "zoneout": (0.1,),
     "transition": ("orthogonal", "svd"),
     "widths": ((2, 4), (2, 60, 4), (2, 4, 2), (2, *[4] * 40, 4), (3, 4, 4)),
 }

@@ -296,6 +296,9 @@ NET_FIELDS = {
     "clip_step": (0, -1, "x", float("nan"), True),
     "gate": ("sigmid", 5, None, np.tanh, "prelu"),
     "clip_forward": (0, -1, "x", float("nan"), True),
+    "smoothing": (-1, 1, "x", None, float("nan"), True),
+    "zoneout": (-1, 1, "x", None, float("nan"), True),
+    "noise": ("x", 5, {}),
 }
 
 

@@ -367,7 +367,10 @@ def test_a_run_is_resumed_where_it_is(tmp_path, capsys):
     before = (tmp_path / "run" / "rows.jsonl").read_bytes()
     words = ["train", "--resume", str(tmp_path / "run"), "--iterations", "4", "--out", "other"]
     assert cli.main(words) == 2
-    assert "only --iterations may be given with it, not --out" in capsys.readouterr().err
+    assert (
+        "only --iterations and --patience may be given with it, not --out"
+        in capsys.readouterr().err
+    )
     assert (tmp_path / "run" / "rows.jsonl").read_bytes() == before
 
 

@@ -15,7 +15,7 @@ from refnet.studies.progress import status
 from refnet.studies.runner import run
 from refnet.studies.store import Store
 from refnet.studies.study import Study, only
-from refnet.training import loop
+from refnet.training import fit, loop
 from support.studies import (
     CALLS,
     Distant,
@@ -55,8 +55,8 @@ def lines(store):
 def steps(monkeypatch):
     """The steps of all runs so far, without those that are tried and forgotten."""
     monkeypatch.setattr(loop, "_try", lambda *given: None)
-    calls, step = [], loop.step
-    monkeypatch.setattr(loop, "step", lambda *given: (calls.append(1), step(*given))[1])
+    calls, step = [], fit.step
+    monkeypatch.setattr(fit, "step", lambda *given: (calls.append(1), step(*given))[1])
     return calls
 
 

@@ -24,7 +24,7 @@ from refnet.studies.quantities import accuracy, solved_at
 from refnet.studies.runner import run
 from refnet.studies.store import Store
 from refnet.studies.study import Study, View, only
-from refnet.training import loop
+from refnet.training import fit, loop
 from refnet.training.config import Config, applicable
 from support.studies import (
     CALLS,
@@ -249,8 +249,8 @@ def test_a_run_that_diverges_is_a_result(store, tmp_path, monkeypatch):
             run = replace(run, params={**run.params, "by": run.params["by"] * float("nan")})
         return step(e, run, batch)
 
-    step = loop.step
-    monkeypatch.setattr(loop, "step", wild)
+    step = fit.step
+    monkeypatch.setattr(fit, "step", wild)
     late = work.execute(Job("late", TINY), tmp_path)
     assert late["state"] == "diverged" and late["iterations"] == TINY.evaluate_every
     assert 0 <= late["best"]["accuracy"] == late["final"]["accuracy"]

@@ -165,7 +165,7 @@ def nets(rng):
     yield "matrices", lambda: net.matrices(params)[0]
     yield "init", lambda: net.init(np.random.default_rng(0), weights="orthogonal")
     yield "jvp", partial(refnet.jvp, net, params, refnet.Batch(x, y), {"Why": params["Why"]})
-    plain = refnet.RecurrentNet(3, 100, 5)
+    plain = refnet.RecurrentNet(3, 100, 5, backend="reference")
     params = plain.init(np.random.default_rng(0), np.float64)
     yield "state_jacobians", partial(refnet.state_jacobians, plain, params, x[:, :40, :3])
     yield "jacobian_spectra", partial(analysis.jacobian_spectra, plain, params, x[:, :1, :3])

@@ -11,7 +11,7 @@ from refnet.matrices.transitions import transition
 
 PADE = {3: 0.01495585, 5: 0.2539398, 7: 0.9504179, 9: 2.097848, 13: 5.371920}
 """Degrees and the largest 1-norms for them, in float64: Higham (2005), Table 2.3."""
-NET = RecurrentNet(3, 4, 5, transition=transition("expm"))
+NET = RecurrentNet(3, 4, 5, transition=transition("expm"), backend="reference")
 
 
 def skew(A):

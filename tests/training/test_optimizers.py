@@ -14,7 +14,9 @@ from refnet.training.optimizers import (
     OPTIMIZERS,
     RMSPROP_FORMS,
     SGD,
+    Adadelta,
     Adam,
+    AdamW,
     Momentum,
     Nesterov,
     clip_by_norm,
@@ -133,6 +135,33 @@ def test_adam_recurrence():
     assert abs(params["W"][0] - scalar_adam(0.7, GRADIENTS, 0.01, eps=1e-6)) > limit
 
 
+def scalar_adadelta(w, gradients, rate, decay=0.9, eps=1e-6):
+    r = u = 0
+    for g in gradients:
+        r = decay * r + (1 - decay) * g * g
+        d = g * math.sqrt(u + eps) / math.sqrt(r + eps)
+        u = decay * u + (1 - decay) * d * d
+        w -= rate * d
+    return w
+
+
+def test_adadelta_and_adamw_recurrences():
+    """|d| <= sqrt(u + eps) / sqrt(1 - decay), whose u stays below 1 in seven steps from eps. AdamW
+    is Adam's step of a weight that has decayed, whatever the step before."""
+    params, _ = run(Adadelta(0.5), {"W": array(0.7)}, [{"W": array(g)} for g in GRADIENTS])
+    limit = bound(0.7, 0.5, 4)
+    assert abs(params["W"][0] - scalar_adadelta(0.7, GRADIENTS, 0.5)) <= limit
+    assert abs(params["W"][0] - scalar_adadelta(0.7, GRADIENTS, 0.5, decay=0.8)) > limit
+    adam, rule = Adam(0.01), AdamW(0.01, rates={"W": 2}, weight_decay=0.3)
+    value, state = {"W": array(0.7)}, rule.init({"W": array(0.7)})
+    for g in GRADIENTS:
+        grads = {"W": array(g)}
+        moved, _ = Adam(0.02).step({"W": value["W"] - 0.02 * 0.3 * value["W"]}, grads, state)
+        value, state = rule.step(value, grads, state)
+        assert value["W"][0] == moved["W"][0]
+    assert adam.accumulators == rule.accumulators
+
+
 @pytest.mark.parametrize(
     "name, rule, options",
     [
@@ -141,8 +170,10 @@ def test_adam_recurrence():
         ("SGD", Nesterov(0.01, momentum=0.8), {"lr": 0.01, "momentum": 0.8, "nesterov": True}),
         ("RMSprop", optimizer("rmsprop", 0.01, "torch"), {"lr": 0.01}),
         ("Adam", Adam(0.01), {"lr": 0.01}),
+        ("AdamW", AdamW(0.01, weight_decay=0.1), {"lr": 0.01, "weight_decay": 0.1}),
+        ("Adadelta", Adadelta(0.01), {"lr": 0.01}),
     ],
-    ids=["sgd", "momentum", "nesterov", "rmsprop", "adam"],
+    ids=["sgd", "momentum", "nesterov", "rmsprop", "adam", "adamw", "adadelta"],
 )
 def test_against_torch(name, rule, options):
     torch = pytest.importorskip("torch")

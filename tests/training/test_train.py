@@ -14,6 +14,7 @@ from refnet.runs import checkpoint
 from refnet.training import loop, steps
 from refnet.training.config import Config, from_toml
 from refnet.training.experiment import build
+from refnet.training.fit import better as better_row
 from refnet.training.loop import NotFiniteError
 from refnet.training.protocols import preset
 from support.arguments import refused
@@ -304,5 +305,5 @@ def test_of_equal_evaluations_the_first_is_the_best(task):
     pieces = build(Config(task, length=20)).task
     less, more = {pieces.metric: 0.25}, {pieces.metric: 0.5}
     better, worse = (less, more) if pieces.lower_is_better else (more, less)
-    assert loop._better(pieces, worse, {}) and loop._better(pieces, better, worse)
-    assert not loop._better(pieces, worse, better) and not loop._better(pieces, worse, dict(worse))
+    assert better_row(pieces, worse, {}) and better_row(pieces, better, worse)
+    assert not better_row(pieces, worse, better) and not better_row(pieces, worse, dict(worse))

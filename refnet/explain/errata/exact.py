@@ -87,7 +87,7 @@ def two_layers() -> tuple[FeedforwardNet, Params]:
 def product_norms(activation: str, W: Array, steps: int, gain: float = 1) -> Array:
     """||dh_T / dh_t||_2 for t = 0 .. T of a net with this W (2, 2), fed so that ReLU keeps unit 0
     on and unit 1 off; ``gain`` is the slope of the identity."""
-    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS[activation], gain=gain)
+    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS[activation], gain=gain, backend="reference")
     params = net.init(np.random.default_rng(0), np.float64)
     params |= {"Whh": W, "Wxh": np.array([[1.0], [-1.0]]), "bh": np.zeros(2)}
     jacobians = state_jacobians(net, params, np.ones((steps, 1, 1)))[:, 0]
