@@ -14,7 +14,8 @@ __all__ = ["Array", "Batch", "Params", "examples", "last_steps"]
 class Batch(NamedTuple):
     """Inputs, targets, the steps that count and how much.
 
-    ``x``: (T, B, D) for a recurrent net (time-major), (B, D) for a feedforward net.
+    ``x``: (T, B, D) for a recurrent net (time-major), or symbols (T, B) for one with an embedding;
+    (B, D) for a feedforward net.
     ``y``: integer classes (B,) or (T, B), or real targets (B, C) or (T, B, C); the
     form with T is for a read-out at every step.
     ``mask``: None (every step counts) or bool (T, B). With a read-out at every step a
@@ -42,8 +43,9 @@ class Batch(NamedTuple):
     weights: Array | None = None
 
 
-def examples(batch: Batch, rows: slice | Array, every: bool) -> Batch:
-    """Some examples of a batch; ``every``: whether its targets are those of every step.
+def examples(batch: Batch, rows: slice | Array, every: bool, recurrent: bool = True) -> Batch:
+    """Some examples of a batch; ``every``: whether its targets are those of every step;
+    ``recurrent``: whether x has a time axis.
 
     >>> examples(Batch(np.zeros((7, 3, 2)), np.array([0, 1, 2])), slice(1, 3), False).y.tolist()
     [1, 2]
@@ -54,7 +56,7 @@ def examples(batch: Batch, rows: slice | Array, every: bool) -> Batch:
 
     x, y, mask, weights = batch
     timed = weights is not None and weights.ndim == 2
-    return Batch(of(x, x.ndim == 3), of(y, every), of(mask, True), of(weights, timed))
+    return Batch(of(x, recurrent), of(y, every), of(mask, True), of(weights, timed))
 
 
 def last_steps(mask: Array) -> Array:

@@ -20,6 +20,7 @@ from refnet.check.cli import add_commands
 from refnet.explain.cli import add_commands as add_explanations
 from refnet.process import endings
 from refnet.runs.files import described, named, printable
+from refnet.specs import format_spec, parse_spec
 from refnet.studies.cli import add_command as add_study
 from refnet.terminal import Fitted, said
 from refnet.version import __version__
@@ -33,6 +34,8 @@ TRAIN_EXAMPLES = """examples:
       ten hidden tanh layers that learn only because a penalty makes them orthogonal
   refnet train sequential-mnist --iterations 5000
       MNIST, one pixel a step
+  refnet train series.csv --id ID --time T --target LABEL --cell lstm
+      your own sequences of any lengths; all other columns are features
   refnet train --config runs/NAME/config.toml --seed 1
       the same run with another seed
   refnet train --resume runs/NAME
@@ -47,6 +50,15 @@ or, for any task, refnet/default.
 exit status: 0 after success, 2 after an error, 3 if the loss is not finite, 129, 130 or 143 after
 SIGHUP, Ctrl-C or SIGTERM
 """
+
+COLUMNS = {
+    "id": "of a CSV file: the column that says to which sequence a row belongs (default: id)",
+    "time": "of a CSV file: the column that orders the rows of a sequence (default: time, or else "
+    "the rows are in order)",
+    "target": "of a CSV file: the column of the class or the real target (default: target)",
+    "split": "of a CSV file: the column with train, validation or test (default: at random)",
+}
+"""Flags that are options of the task."""
 
 ORTHOGONALIZE_EXAMPLES = """example:
   refnet orthogonalize
@@ -175,8 +187,11 @@ def _add_train(commands: Any) -> None:
         metavar="TASK",
         help="temporal-order, "
         "temporal-order-3bit, adding, random-permutation, copy, mnist, "
-        "sequential-mnist, permuted-mnist or ptb",
+        "sequential-mnist, permuted-mnist or ptb; or your own data: FILE.npz (x, y and perhaps "
+        "lengths), FILE.csv (a row a step) or FILE.txt (characters)",
     )
+    for flag, text in COLUMNS.items():
+        parser.add_argument(f"--{flag}", metavar="COLUMN", help=text)
     parser.add_argument(
         "--config",
         type=named,
@@ -236,6 +251,12 @@ def _settings(args: argparse.Namespace) -> Any:
         for entry in fields(Config)
         if getattr(args, entry.name) is not None
     }
+    columns = {flag: getattr(args, flag) for flag in COLUMNS if getattr(args, flag) is not None}
+    if columns:
+        if "task" not in given:
+            raise ValueError(f"--{next(iter(columns))} is for a CSV file; name one")
+        name, options = parse_spec(given["task"])
+        given["task"] = format_spec(name, options | columns)
     if args.resume is not None:
         extra = [
             *sorted(set(given) - {"iterations", "patience"}),
@@ -259,9 +280,7 @@ def _settings(args: argparse.Namespace) -> Any:
 
 
 def _new_folder(config: Any) -> Path:
-    from refnet.specs import parse_spec
-
-    name = parse_spec(config.task)[0] + (f"-T{config.length}" if config.length else "")
+    name = Path(parse_spec(config.task)[0]).stem + (f"-T{config.length}" if config.length else "")
     base = f"{name}-{config.method.replace('+', '-')}-seed{config.seed}"
     folders = (Path("runs") / (base + (f"-{i}" if i > 1 else "")) for i in count(1))
     return next(folder for folder in folders if not folder.exists())

@@ -18,7 +18,7 @@ from refnet.maths.numeric import Number
 from refnet.matrices.initializers import initialize
 from refnet.matrices.slots import Residuals, Transition, pull_back
 from refnet.matrices.transitions import transition
-from refnet.nets.padding import finite_input
+from refnet.nets.padding import finite_input, known_symbols
 from refnet.specs import read
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "draw_matrix",
     "float_type",
     "named",
+    "of_one_kind",
     "parameter_shapes",
     "pull_to_parts",
     "to_activation",
@@ -55,7 +56,11 @@ class Net(Protocol):
     @property
     def __dataclass_fields__(self) -> dict[str, Field[Any]]: ...
     def admit(self, where: str, params: Params, x: Array, mask: Array | None = None) -> None: ...
-    def matrices(self, params: Params) -> tuple[Params, Residuals]: ...
+    @property
+    def embedding(self) -> int: ...
+    @property
+    def inputs(self) -> int: ...
+    def matrices(self, params: Params, embedded: bool = False) -> tuple[Params, Residuals]: ...
 
 
 class NetTape(NamedTuple):
@@ -68,7 +73,8 @@ class NetTape(NamedTuple):
     pre-activations. ``rows``: the states read out, as rows (of a net with checkpoints: at the last
     step only). ``steps``: for a read-out at the last step, the index of each sequence's last state
     in h[0] .. h[T], one number if it is T for all; None for a read-out at every step. (A
-    StackedNet has it for every read-out.) ``shape``: that of the outputs.
+    StackedNet has it for every read-out.) ``shape``: that of the outputs. ``symbols``: x if it was
+    symbols (T, B), 0 in the padding; the cells' tapes have their rows of the embedding.
     """
 
     net: Net
@@ -79,6 +85,7 @@ class NetTape(NamedTuple):
     rows: Array = np.empty((0, 0))
     steps: Array | int | None = None
     shape: tuple[int, ...] = ()
+    symbols: Array | None = None
 
     @property
     def cells(self) -> dict[str, CellTape]:
@@ -165,11 +172,20 @@ def parameter_shapes(act: Activation, units: int, suffix: str = "") -> dict[str,
     }
 
 
+def of_one_kind(params: Params) -> Params:
+    """The parameters in their kind, beside inputs that have none.
+
+    >>> of_one_kind({"W": np.array([1, 2])})["W"].dtype
+    dtype('float64')
+    """
+    return same_kind(params, np.empty(0, next(iter(params.values())).dtype))[0]
+
+
 def begin(
     net: Net, params: Params, x: Array, mask: Array | None, copy: bool
 ) -> tuple[NetTape, Array]:
     """Check the arguments of a forward pass; the tape that it completes, and x, finite and of the
-    parameters' kind. ``copy``: the tape holds copies, which no change in place reaches.
+    parameters' kind, or symbols. ``copy``: the tape holds copies, which no change in place reaches.
 
     >>> from refnet.nets.recurrent import RecurrentNet
     >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1)
@@ -183,6 +199,9 @@ def begin(
     net.admit(f"{type(net).__name__}.forward", params, x, mask)
     if copy:
         params, x = {name: value.copy("K") for name, value in params.items()}, x.copy("K")
+    if net.embedding and x.ndim == 2:
+        x = known_symbols(x, mask, net.inputs)
+        return NetTape(net, params, *net.matrices(of_one_kind(params), True), symbols=x), x
     lifted, x = same_kind(params, x)
     return NetTape(net, params, *net.matrices(lifted)), finite_input(x, mask)
 

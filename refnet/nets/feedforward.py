@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -89,10 +90,10 @@ class FeedforwardNet(Backed):
 
     @cached_property
     def has_kernels(self) -> bool:
-        """Whether the compiled core has a kernel for the activation."""
+        """Whether the compiled core has a kernel for the net."""
         from refnet.compiled.activations import known  # Numba is slow to import
 
-        return known(self.activation) and self.noise is None
+        return self.noise is None and known(self.activation)
 
     @property
     def depth(self) -> int:
@@ -197,8 +198,15 @@ class FeedforwardNet(Backed):
         """The parameters of a layer's activation."""
         return {name: p[f"{name}{layer}"] for name, *_ in self.activation.start}
 
+    embedding: ClassVar[int] = 0
+
+    @property
+    def inputs(self) -> int:
+        """The width of x."""
+        return self.widths[0]
+
     @serial_blas
-    def matrices(self, params: Params) -> tuple[Params, Residuals]:
+    def matrices(self, params: Params, embedded: bool = False) -> tuple[Params, Residuals]:
         """The parameters with every matrix made by the transition, and its residuals."""
         if self.transition is None:
             return params, {}
@@ -235,7 +243,7 @@ class FeedforwardNet(Backed):
             h = self.activation.forward(v, self._learned(p, layer))
         last = self.depth + 1
         outputs = matmul(self._thinned(h, last), p[f"W{last}"].T) + p[f"b{last}"]
-        return outputs, NetTape(*tape[:4], pairs, h, None, outputs.shape)
+        return outputs, tape._replace(cell=pairs, rows=h, shape=outputs.shape)
 
     @serial_blas
     def backward(

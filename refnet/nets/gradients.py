@@ -20,6 +20,7 @@ from refnet.maths.kinds import join, same_kind
 from refnet.maths.losses import counted_predictions, score
 from refnet.maths.numeric import Number
 from refnet.nets.backends import losses_of
+from refnet.nets.base import of_one_kind
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.padding import finite_input
 from refnet.nets.recurrent import RecurrentNet
@@ -117,7 +118,7 @@ def loss_and_gradients(
     penalty: Penalty | None = None,
     divisor: Number | None = None,
 ) -> Result:
-    """The loss and its exact gradient in every parameter, in h0 and in x.
+    """The loss and its exact gradient in every parameter, in h0 and in an x that is no symbols.
 
     ``inputs``: whether the gradient in x is wanted. ``penalty``: takes the parameters with
     every matrix made (and the transitions' parts under their own names) and gives a value to
@@ -228,6 +229,8 @@ def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params, Batch]
     """The net, what ``tangent`` moves, and the batch with its targets as ``tangent`` needs them."""
     net.admit("tangent", params, batch.x, batch.mask)
     net = replace(net, backend="reference")
+    if batch.x.ndim == 2 and net.embedding:  # symbols have no tangent
+        return net, of_one_kind(params), batch
     params, x = same_kind(params, finite_input(batch.x, batch.mask))
     if isinstance(batch.y, np.ndarray):
         _admit_complex(batch.y, x)
@@ -258,7 +261,7 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
     net, at, batch = _joined(net, params, batch)
 
     def run(p: Params) -> Params:
-        x = p.pop("x")
+        x = p.pop("x", batch.x)
         outputs, _ = net.forward(p, x, batch.mask, copy=False)
         return {"outputs": outputs, "loss": scored(net, outputs, batch)[0]}
 
@@ -286,7 +289,7 @@ def hvp(net: Net, params: Params, batch: Batch, direction: Params) -> Params:
     net, at, batch = _joined(net, params, batch)
 
     def run(p: Params) -> Params:
-        x = p.pop("x")
+        x = p.pop("x", batch.x)
         return loss_and_gradients(net, p, batch._replace(x=x)).gradients
 
     return tangent(run, at, direction)
@@ -314,7 +317,7 @@ def per_example_gradients(
     Checked by: tests/nets/test_gradients.py::test_per_example_gradients_add_up.
     """
     net.admit("per_example_gradients", params, batch.x, batch.mask)
-    axis = batch.x.ndim - 2
+    axis = int(isinstance(net, RecurrentNet))
     size = batch.x.shape[axis]
     # the prediction axes: (T, B) with a read-out at every step, else (B,)
     every = isinstance(net, RecurrentNet) and net.readout != "last"
@@ -326,7 +329,7 @@ def per_example_gradients(
     results = []
     for b in range(size):
         alone = slice(b, b + 1)
-        example = examples(batch, alone, every)
+        example = examples(batch, alone, every, axis == 1)
         starts = {}
         if isinstance(net, RecurrentNet):
             starts = {

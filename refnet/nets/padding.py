@@ -19,7 +19,7 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 
-__all__ = ["emptied", "ends", "finite_input", "has_nan", "settled"]
+__all__ = ["emptied", "ends", "finite_input", "has_nan", "known_symbols", "settled"]
 
 Tape = TypeVar("Tape", bound=Any)
 
@@ -38,6 +38,23 @@ def finite_input(x: Array, mask: Array | None) -> Array:
     padding = np.arange(len(x))[:, None] >= last_steps(mask)
     bad = padding[:, :, None] & ~np.isfinite(x)
     return np.where(bad, 0, x) if bad.any() else x
+
+
+def known_symbols(x: Array, mask: Array | None, symbols: int) -> Array:
+    """``x`` (T, B) with 0 in the padding, which may hold any integer. Raises ValueError unless all
+    else is from 0 to ``symbols`` - 1.
+
+    >>> known_symbols(np.array([[3], [-1]]), np.array([[True], [False]]), 4).tolist()
+    [[3], [0]]
+    """
+    if mask is not None:
+        x = np.where(np.arange(len(x))[:, None] < last_steps(mask), x, 0)
+    if x.size and not 0 <= x.min() <= x.max() < symbols:
+        raise ValueError(
+            f"x has symbols from {x.min()} to {x.max()}; need 0 to {symbols - 1}, because the net "
+            f"has D = {symbols} inputs"
+        )
+    return x
 
 
 def settled(batch: Batch, net: Any) -> Batch:

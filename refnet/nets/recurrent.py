@@ -54,7 +54,7 @@ from refnet.nets.noise import Noise, Zoned
 from refnet.nets.padding import ends, has_nan
 from refnet.process import serial_blas
 
-__all__ = ["RecurrentNet"]
+__all__ = ["RecurrentNet", "columns"]
 
 _INPUTS: Shapes = {"x": (("T", "B", "D"),)}
 
@@ -77,7 +77,8 @@ class RecurrentNet(Backed):
     - ``transition``: what Whh is made of, or its name; None: the parameter is Whh itself (dense).
     - ``embedding``: if above 0, the rows of a matrix Wxh.E that the inputs go through first,
       ``Wxh = Wxh.W Wxh.E``, as characters do in the released code of Vorontsov et al.; it starts
-      from N(0, .01^2), as there.
+      from N(0, .01^2), as there. x may then be symbols, integers (T, B) from 0 to D - 1, which
+      name columns of Wxh.E: the same as one-hot vectors (T, B, D), without a product with them.
     - ``projection``: if above 0, the units P < H of an LSTM's state h: the cell's output is
       multiplied by Whr (P, H), as by torch's proj_size (reference backend). Whh is (4H, P) and
       Why (C, P); h0 stays (2, H) or (2, B, H), and of its h the first P entries count.
@@ -339,14 +340,18 @@ class RecurrentNet(Backed):
     def admit(self, where: str, params: Params, x: Array, mask: Array | None = None) -> None:
         """Raise ValueError or TypeError, in one line, unless these arrays fit the net."""
         sizes = {"D": self.inputs}
-        if (
+        if self.embedding and type(x) is np.ndarray and x.ndim == 2 and x.dtype.kind in "iu":
+            sizes["T"], sizes["B"] = x.shape
+        elif (
             type(x) is not np.ndarray
             or x.ndim != 3
             or x.shape[2] != self.inputs
             or x.dtype.kind not in NUMBERS
         ):
-            admit(where, {"x": x}, _INPUTS, sizes, self.reason)
-        sizes["T"], sizes["B"], _ = x.shape
+            symbols = np.ndim(x) == 2 and not self.embedding
+            wanted = ", or a net with an embedding for symbols (T, B)" if symbols else ""
+            admit(where, {"x": x}, _INPUTS, sizes, self.reason + wanted)
+        sizes["T"], sizes["B"] = x.shape[:2]
         admit(where, params, self.shapes, sizes, self.reason, self.required)
         if mask is not None:
             admit_mask(where, mask, x.shape[:2])
@@ -424,10 +429,12 @@ class RecurrentNet(Backed):
         return {name: value.astype(dtype) for name, value in params.items()}
 
     @serial_blas
-    def matrices(self, params: Params) -> tuple[Params, Residuals]:
-        """The parameters with Wxh, Whh and each of its slots made; the transition's residuals."""
+    def matrices(self, params: Params, embedded: bool = False) -> tuple[Params, Residuals]:
+        """The parameters with Wxh, Whh and each of its slots made; the transition's residuals.
+        ``embedded``: Wxh is for inputs that are columns of the embedding already."""
         if self.embedding:
-            params = {**params, "Wxh": matmul(params["Wxh.W"], params["Wxh.E"])}
+            W = params["Wxh.W"]
+            params = {**params, "Wxh": W if embedded else matmul(W, params["Wxh.E"])}
         if self.transition is None:
             if self.slots == ("Whh",):
                 return {**params}, {}
@@ -444,6 +451,10 @@ class RecurrentNet(Backed):
             for suffix, cell in self.every_cell.items()
         }
         return {**{name: p[name] for name in params}, **whole}
+
+    def embedded(self, p: Params, x: Array) -> Array:
+        """The inputs (T, B, D), or for symbols (T, B) the columns of the embedding, (T, B, W)."""
+        return x if x.ndim == 3 else p["Wxh.E"].T.take(x, axis=0)
 
     def initial_state(self, params: Params, x: Array, name: str = "h0") -> Array:
         """h0 for every sequence of the batch: (B, H), or (2, B, H) for the LSTM's [h0, c0];
@@ -464,9 +475,10 @@ class RecurrentNet(Backed):
         """Outputs (B, C) of the last step, or (T, B, C) of every step, and the tape; of a
         StackedNet without a read-out (T, B, H) or (T, B, 2 H).
 
-        Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x must fit the
-        parameters' (``refnet.maths.kinds``). ``copy``: whether the tape gets its own copies of
-        the parameters and x, as it must unless they stay as they are until ``backward``. Raises
+        Shapes: x (T, B, D), or symbols (T, B) of a net with an embedding; mask (T, B) bool or
+        None. Any dtype; x must fit the parameters' (``refnet.maths.kinds``). ``copy``: whether
+        the tape gets its own copies of the parameters and x, as it must unless they stay as they
+        are until ``backward``. Raises
         ValueError or TypeError on arrays that do not fit.
         """
         tape, x = begin(self, params, x, mask, copy and self.checkpoint != "forward")
@@ -475,6 +487,7 @@ class RecurrentNet(Backed):
     def _run_cells(self, tape: NetTape, x: Array, mask: Array | None) -> tuple[Array, NetTape]:
         """The outputs, and the complete tape."""
         p = tape.p
+        x = self.embedded(p, x)
         h0, (T, B), H = self.initial_state(p, x), x.shape[:2], self.width
         steps: Array | int | None = None
         if self.readout == "last":
@@ -503,7 +516,7 @@ class RecurrentNet(Backed):
             if steps is None
             else self._read_out(p, rows)
         )
-        return result, NetTape(*tape[:4], cell, rows, steps, result.shape)
+        return result, NetTape(*tape[:4], cell, rows, steps, result.shape, tape.symbols)
 
     @serial_blas
     def backward(
@@ -514,7 +527,8 @@ class RecurrentNet(Backed):
         inputs: bool = True,
         extra: Params | None = None,
     ) -> Params:
-        """Gradients in every parameter, in every h0 and, if ``inputs``, in x (the VJP).
+        """Gradients in every parameter, in every h0 and, if ``inputs``, in an x that is no symbols
+        (the VJP).
 
         ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add, such as a
         penalty's: to the matrices before a transition pulls them back, or to its parts.
@@ -538,7 +552,8 @@ class RecurrentNet(Backed):
     ) -> Params:
         """The gradients of ``params`` from those of what every cell sees; ``p`` and ``residuals``
         as ``matrices`` gives them, ``extra`` as for ``backward``. With ``Wxh = W E``:
-        ``dW = dWxh E'``, ``dE = W' dWxh``."""
+        ``dW = dWxh E'``, ``dE = W' dWxh``; of symbols ``grads`` has dE already, and dWxh is dW."""
+        embedded = bool(grads.keys() & {named("Wxh.E", suffix) for suffix in self.every_cell})
         grads, extra = dict(grads), dict(extra or {})
         by_slot = self.transition is not None or bool(extra)
         for suffix, cell in self.every_cell.items():
@@ -559,7 +574,10 @@ class RecurrentNet(Backed):
             if cell.embedding:
                 W, E = (named(f"Wxh.{factor}", suffix) for factor in "WE")
                 dWxh = grads.pop(f"Wxh{suffix}")
-                grads = add_gradients(grads, {W: matmul(dWxh, p[E].T), E: matmul(p[W].T, dWxh)})
+                grads = add_gradients(
+                    grads,
+                    {W: dWxh} if embedded else {W: matmul(dWxh, p[E].T), E: matmul(p[W].T, dWxh)},
+                )
         return grads
 
     def _pull_cells(
@@ -590,7 +608,10 @@ class RecurrentNet(Backed):
             dh[steps[here] - earliest, here] = drows[here]
             return dh
 
-        grads = self.layer.backward(p, tape.cell, pull, inputs, ended)
+        symbols = tape.symbols
+        grads = self.layer.backward(p, tape.cell, pull, inputs or symbols is not None, ended)
+        if symbols is not None:
+            grads["Wxh.E"] = columns(symbols, grads.pop("x"), self.inputs)
         rows = self._thinned(tape.rows, 0)
         grads["Why"] = sum(sums[1:], sums[0]) if sums else self.product(flat.T, rows)
         by_sequence = np.add.reduce(doutputs) if steps is None else doutputs
@@ -604,6 +625,28 @@ class RecurrentNet(Backed):
     def _read_out(self, p: Params, rows: Array) -> Array:
         rows = self._thinned(rows, len(self.cells) - 1)
         return self.product(rows, p["Why"].T) + p["by"]
+
+
+def columns(symbols: Array, dx: Array, inputs: int) -> Array:
+    """The gradient of an embedding (W, D) from those of its columns, dx (T, B, W), by symbol: the
+    pullback of ``embedded``.
+
+    >>> columns(np.array([[1], [1]]), np.array([[[2.0]], [[3.0]]]), 2).tolist()
+    [[0.0, 5.0]]
+
+    Checked by: tests/nets/test_symbols.py.
+    """
+    flat, dx = symbols.ravel(), dx.reshape(symbols.size, dx.shape[-1])
+    if dx.dtype.char in "fd":  # the same sums, in the same order, as below, but faster
+        from scipy.sparse import csr_array  # slow to import
+
+        ones = np.ones(len(flat), dx.dtype)
+        return np.asarray(
+            (csr_array((ones, flat, np.arange(len(flat) + 1)), (len(flat), inputs)).T @ dx).T
+        )
+    total = np.zeros_like(dx, shape=(inputs, dx.shape[1]))
+    np.add.at(total, flat, dx)
+    return total.T
 
 
 def _start(name: str, hidden: int, options: dict[str, Any]) -> Params:

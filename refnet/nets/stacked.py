@@ -26,7 +26,7 @@ from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Residuals
 from refnet.nets.base import Initializer, NetTape, draw_matrix, float_type, named
 from refnet.nets.layer import Checkpoints, Layer
-from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.recurrent import RecurrentNet, columns
 from refnet.process import serial_blas
 
 __all__ = ["StackedNet", "kept", "named", "plain", "turned"]
@@ -198,12 +198,12 @@ class StackedNet(RecurrentNet):
         return {name: params[full[name]] for name in names if full[name] in params}
 
     @serial_blas
-    def matrices(self, params: Params) -> tuple[Params, Residuals]:
-        """The parameters with every cell's Whh, and each of its slots, made; the residuals."""
+    def matrices(self, params: Params, embedded: bool = False) -> tuple[Params, Residuals]:
+        """As of a RecurrentNet, of every cell; the residuals."""
         p = dict(params)
         residuals: Residuals = {}
         for suffix, cell in self.every_cell.items():
-            matrices, parts = cell.matrices(self.of(params, suffix))
+            matrices, parts = cell.matrices(self.of(params, suffix), embedded)
             p |= {named(name, suffix): value for name, value in matrices.items()}
             residuals |= {slot + suffix: value for slot, value in parts.items()}
         return p, residuals
@@ -217,11 +217,12 @@ class StackedNet(RecurrentNet):
             states, ends = [], []
             for suffix, cell in layer.items():
                 cell_p = self.of(p, suffix)
-                h0 = cell.initial_state(cell_p, x)
+                cell_x = cell.embedded(cell_p, turned(x, steps, suffix))
+                h0 = cell.initial_state(cell_p, cell_x)
                 parts: list[Array] = []
                 tapes[suffix] = cell.layer.forward(
                     cell_p,
-                    turned(x, steps, suffix),
+                    cell_x,
                     h0,
                     lambda first, tape: parts.append(
                         tape.h[1:] if self.checkpoint != "sqrt" else tape.h[1:].copy()
@@ -241,7 +242,7 @@ class StackedNet(RecurrentNet):
             rows = x.reshape(T * B, self.width)
             outputs = self._read_out(p, rows).reshape(T, B, self.outputs)
         last = T if (steps == T).all() else steps
-        return outputs, NetTape(*tape[:4], tapes, rows, last, outputs.shape)
+        return outputs, NetTape(*tape[:4], tapes, rows, last, outputs.shape, tape.symbols)
 
     def _pull_cells(
         self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None
@@ -275,7 +276,7 @@ class StackedNet(RecurrentNet):
                     self.of(p, suffix),
                     tape.cell[suffix],
                     lambda first, segment: dh[first : first + len(segment.h) - 1].copy(),
-                    inputs or number > 0,
+                    inputs or number > 0 or tape.symbols is not None,
                     ended,
                 )
                 if last is not None:  # a sequence without steps is read at h0
@@ -284,6 +285,9 @@ class StackedNet(RecurrentNet):
                         (steps == 0)[:, None], last[:, part], 0
                     )
                     pulled["h0"] = h0
+                if tape.symbols is not None and not number:
+                    seen = turned(tape.symbols, steps, suffix)
+                    pulled["Wxh.E"] = columns(seen, pulled.pop("x"), self.inputs)
                 if "x" in pulled:
                     below.append(turned(pulled.pop("x"), steps, suffix))
                 if "clipped" in pulled:
@@ -292,7 +296,7 @@ class StackedNet(RecurrentNet):
             last = None
             if below:
                 d = self._thinned(np.asanyarray(sum(below[1:], below[0])), number - 1)
-        return {**grads, "x": d} if inputs else grads
+        return {**grads, "x": d} if inputs and tape.symbols is None else grads
 
 
 def turned(values: Array, steps: Array, suffix: str) -> Array:

@@ -119,7 +119,7 @@ ON_MANIFOLD = Where(
 )
 CLIPPED = Where("clipping", lambda c: c.clip != "none")
 GENERATED = Where("generated tasks", partial(_has, "length"))
-FROM_FILES = Where("MNIST and the Penn Treebank", partial(_has, "order"))
+FROM_FILES = Where("tasks from files", partial(_has, "order"))
 
 
 def _setting(
@@ -179,7 +179,8 @@ class Config:
     )
     embedding: int = _setting(
         0,
-        "rows of a matrix that the inputs pass through first; 0 for none",
+        "rows of a matrix that the inputs pass through first; 0 for none, or of symbols for as "
+        "many as there are, at most 64",
         least=0,
         where=RECURRENT,
     )

@@ -60,7 +60,7 @@ class Experiment:
             return batch
         counts = batch.y != int(self.config.ignore)
         if counts.ndim == 1:
-            return examples(batch, counts, False)
+            return examples(batch, counts, False, self.config.net == "recurrent")
         return batch._replace(mask=counts if batch.mask is None else counts & batch.mask)
 
     def weighted(self, batch: Batch) -> Batch:
@@ -71,7 +71,7 @@ class Experiment:
         y = batch.y
         if batch.mask is not None and y.ndim == 2:  # where it does not count, y may be anything
             y = np.where(batch.mask, y, 0)
-        weights = _class_weights(self.config).astype(batch.x.dtype)[y]
+        weights = _class_weights(self.config).astype(self.config.dtype)[y]
         return batch._replace(weights=weights if batch.weights is None else weights * batch.weights)
 
     def at(self, step: int, plateau: float = 1.0) -> "Experiment":
@@ -256,12 +256,12 @@ def _initializer(config: Config, setting: str) -> Initializer | None:
     return lambda shape, rng: initialize(name, shape, rng, **options)
 
 
-def _check_methods(config: Config, parametrization: Transition | None) -> None:
+def _check_methods(config: Config, parametrization: Transition | None, embedding: int) -> None:
     """Raise ValueError for a method that the transition leaves nothing to do for."""
-    if config.embedding and config.method != "plain" and config.orthogonal != "hidden":
+    if embedding and config.method != "plain" and config.orthogonal != "hidden":
         raise ValueError(
             f"orthogonal {config.orthogonal} acts on the input matrix itself, which "
-            f"embedding {config.embedding} makes a product; use orthogonal hidden"
+            f"embedding {embedding} makes a product; use orthogonal hidden"
         )
     if (
         parametrization is None
@@ -277,12 +277,17 @@ def _check_methods(config: Config, parametrization: Transition | None) -> None:
         )
 
 
+def _embedding(config: Config, task: Task) -> int:
+    """The rows of the embedding: of symbols, which need one, the setting's 0 means at most 64."""
+    return config.embedding or min(getattr(task, "symbols", 0), 64)
+
+
 def _net(config: Config, task: Task) -> Net:
     name, options = read_spec("activation", config.activation)
     act = activation(name, **options)
     kind, arguments = read_spec("transition", config.transition)
     parametrization = transition(kind, **arguments)
-    _check_methods(config, parametrization)
+    _check_methods(config, parametrization, _embedding(config, task))
     sequences = task.readout in ("last", "every")
     if sequences != (config.net == "recurrent"):
         raise ValueError(
@@ -322,7 +327,7 @@ def _net(config: Config, task: Task) -> Net:
         clip_step=config.clip_at if config.clip == "step" else None,
         backend=config.backend,
         checkpoint=config.checkpoint,
-        embedding=config.embedding,
+        embedding=_embedding(config, task),
     )
     if config.layers == 1 and not config.bidirectional:
         return net
@@ -331,6 +336,15 @@ def _net(config: Config, task: Task) -> Net:
         layers=config.layers,
         bidirectional=config.bidirectional,
     )
+
+
+def _task(config: Config) -> Task:
+    name, options = read_spec("task", config.task)
+    if config.length:
+        options["length"] = config.length
+    if "order" in tasks.options(name):
+        options["order"] = config.order
+    return tasks.make_task(name, **options, dtype=config.dtype)
 
 
 def build(config: Config, task: Task | None = None) -> Experiment:
@@ -349,13 +363,7 @@ def build(config: Config, task: Task | None = None) -> Experiment:
         draw = _initializer(config, setting)
         if draw is not None:
             draw((2, 2), np.random.default_rng(0))  # checks the options' ranges
-    if task is None:
-        name, options = read_spec("task", config.task)
-        if config.length:
-            options["length"] = config.length
-        if "order" in tasks.options(name):
-            options["order"] = config.order
-        task = tasks.make_task(name, **options, dtype=config.dtype)
+    task = task or _task(config)
     _check_labels(config, task)
     net = _net(config, task)
     if isinstance(net, RecurrentNet):

@@ -15,6 +15,7 @@ from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_text
 from refnet.runs.folder import Held, create, hold, vacant
+from refnet.runs.read import contents, json_of
 from refnet.runs.rows import Rows, environment, machine
 from refnet.tasks import TASKS, Task
 from refnet.training.config import Config, check_given, to_toml
@@ -28,6 +29,7 @@ __all__ = ["NotFiniteError", "counted_rows", "identity", "resume", "train"]
 
 NEEDS = sorted(name for name in vars(Task) if name[0] != "_")
 CONFIG = instance(Config, "a refnet.Config")
+DATA = "task.json"
 
 
 @overload
@@ -98,6 +100,8 @@ def train(
         write_text(part / "config.toml", to_toml(config))
         write_text(part / "environment.json", json.dumps(environment(), indent=1) + "\n")
         write_text(part / "rows.jsonl", "")
+        if (facts := data_of(experiment.task)) is not None:
+            write_text(part / DATA, json.dumps(facts, indent=1) + "\n")
         if pretraining:
             observe("oinit", {"matrices": pretraining})
             write_text(part / "oinit.json", json.dumps(pretraining, indent=1) + "\n")
@@ -133,6 +137,25 @@ def _settled(task: Any, settings: dict[str, Any]) -> tuple[Config, Task | None]:
         )
     config = configure_task(task, settings)
     return config, None if TASKS.get(task.name) is type(task) else task
+
+
+def data_of(task: Task) -> dict[str, Any] | None:
+    """What a run keeps of a task from a user's data: the means, scales, classes and words that were
+    fitted on the training part, and a digest; None of any other task."""
+    record: Callable[[], dict[str, Any]] | None = getattr(task, "record", None)
+    return record() if record else None
+
+
+def _check_data(folder: Path, task: Task) -> None:
+    """Raise ValueError if the data are not those that the run in the folder began with."""
+    path = folder / DATA
+    if (facts := data_of(task)) is None or not path.is_file():
+        return
+    if json_of(contents(path, 2**28)) != facts:
+        raise ValueError(
+            f"{path}: the run began with other data than {task.name} has now; put the old ones "
+            "back, or start a new run"
+        )
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -188,6 +211,7 @@ def resume(
     path = folder / "checkpoint.npz"
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no checkpoint here; start the run again")
+    _check_data(folder, experiment.task)
     with hold(folder) as held:
         saved = checkpoint.load(path, identity(config))
         run = Run.from_checkpoint(saved, experiment.optimizer, path)

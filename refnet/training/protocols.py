@@ -15,6 +15,7 @@ Checked by: tests/training/test_protocols.py, tests/training/test_printed_settin
 from collections.abc import Mapping
 from dataclasses import replace
 from math import log, sqrt
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from refnet.arguments import choice
@@ -22,6 +23,7 @@ from refnet.nets.backends import changed
 from refnet.runs.rows import table
 from refnet.specs import format_spec, merge_specs, parse_spec
 from refnet.tasks import TASKS, Task, make_task
+from refnet.tasks.tables import READERS
 from refnet.training.config import Config, applicable, check_given, check_value
 from refnet.training.specs import KINDS, options_of, read_spec
 
@@ -255,6 +257,11 @@ def _net_for(settings: Mapping[str, Any]) -> str:
     return "feedforward" if make_task(name, **options).readout == "none" else "recurrent"
 
 
+def _patience_for(settings: Mapping[str, Any]) -> int:
+    """A task from a file of one's own is never solved: it ends if nothing gets better."""
+    return 20 if Path(parse_spec(settings["task"])[0]).suffix.lower() in READERS else 0
+
+
 _DEFAULT = [
     _PLAIN,
     Rule(
@@ -266,6 +273,7 @@ _DEFAULT = [
             "recurrent": "orthogonal",
             "clip": "norm",
             "clip_at": 1.0,
+            "patience": _patience_for,
         },
     ),
 ]

@@ -24,8 +24,12 @@ def _optimizer(name: str) -> dict[str, Option]:
     return {**options, "form": Option((str,), None)} if name == "rmsprop" else options
 
 
+def _task(name: str) -> dict[str, Option]:
+    return field_options(tasks.TASKS[name], ("path", "dtype", "order"))
+
+
 KINDS: dict[str, Kind] = {
-    "task": Kind(tasks.TASKS, lambda name: field_options(tasks.TASKS[name], ("dtype", "order"))),
+    "task": Kind(tasks.TASKS, _task),
     "cell": Kind(CELLS, lambda name: signature_options(CELLS[name].init, 1)),
     "activation": ACTIVATION,
     "transition": TRANSITION,

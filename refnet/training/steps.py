@@ -221,7 +221,7 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
     e, task, seed = experiment, experiment.task, experiment.config.seed
     where = f"after step {run.iteration}"
     _refuse_infinite(where, [(f"parameter {name}", value) for name, value in run.params.items()])
-    split = "validation" if "validation" in task.splits else "test"
+    split = task.splits[0]  # validation, if there is one
     steps = run.iteration - run.last_evaluation
     metrics = outputs(e, run.params, task.evaluation(run.iteration, seed, split))
     numbers = [(f"the {split} set's {name}", np.asarray(x)) for name, x in metrics.items()]
@@ -251,7 +251,7 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
 
 def best_row(experiment: Experiment, run: Run) -> dict[str, Any]:
     """The best row; with a validation split, with the test metrics at its parameters."""
-    if "validation" not in experiment.task.splits or not run.best:
+    if not {"validation", "test"} <= {*experiment.task.splits} or not run.best:
         return run.best
     batches = experiment.task.evaluation(0, experiment.config.seed, "test")
     tested = outputs(experiment, run.best_params, batches)

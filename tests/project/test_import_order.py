@@ -12,7 +12,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 ORDER = (
     "version face batch process arguments specs maths runs cells compiled tasks matrices "
-    "transitions nets analysis training exact check __init__ studies explain cli __main__"
+    "transitions nets analysis training estimators exact check __init__ studies explain cli "
+    "__main__"
 ).split()
 """From the ground up: a part imports from itself and from those on its left."""
 
