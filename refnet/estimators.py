@@ -94,7 +94,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     batch: int = 32
     order: str = "shuffled"
     dtype: str = "float32"
-    backend: str = "compiled"
+    backend: str = "auto"
     settings: dict[str, Any] | None = None
     max_epochs: int = 100
     early_stopping: bool | str = "auto"
@@ -236,10 +236,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         given = self._sequences(X, reset=False)
         experiment: Experiment = build(self._settings, cast(Task, self.encoding_))
         net, params = experiment.assembled(self.params_)
-        out = np.empty((len(given.lengths), self.encoding_.outputs))
-        for rows, batch in self.encoding_.batches(given):
-            out[rows] = net.forward(params, batch.x, batch.mask, copy=False)[0]
-        return out
+        return np.asarray(self.encoding_.apply(net, params, given), np.float64)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -93,7 +93,7 @@ class FeedforwardNet(Backed):
         """Whether the compiled core has a kernel for the net."""
         from refnet.compiled.activations import known  # Numba is slow to import
 
-        return self.noise is None and known(self.activation)
+        return known(self.activation) and self.noise is None
 
     @property
     def depth(self) -> int:
@@ -243,7 +243,7 @@ class FeedforwardNet(Backed):
             h = self.activation.forward(v, self._learned(p, layer))
         last = self.depth + 1
         outputs = matmul(self._thinned(h, last), p[f"W{last}"].T) + p[f"b{last}"]
-        return outputs, tape._replace(cell=pairs, rows=h, shape=outputs.shape)
+        return outputs, NetTape(*tape[:4], pairs, h, None, outputs.shape)
 
     @serial_blas
     def backward(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.arguments import short
-from refnet.batch import Array, Batch
+from refnet.batch import Array, Batch, Params
 from refnet.tasks.base import evaluation_size
 
 __all__ = ["Encoding", "Sequences", "sequences"]
@@ -150,7 +150,7 @@ class Encoding:
     ``target_mean``, ``target_scale``: of real targets, in the training part.
 
     >>> encoding = Encoding(features=1, classes=["no", "yes"], mean=[2.0], scale=[0.5])
-    >>> batch = next(encoding.batches(sequences("x", [[1.0, 2.0, 3.0]])))[1]
+    >>> batch = next(encoding.batches([[1.0, 2.0, 3.0]]))[1]
     >>> batch.x.ravel().tolist(), encoding.answers(np.array([[0.2, 0.1]])).tolist()
     ([-2.0, 0.0, 2.0], ['no'])
 
@@ -222,10 +222,10 @@ class Encoding:
             )
         return given._replace(steps=numbers)
 
-    def batches(self, given: Sequences) -> Iterator[tuple[Array, Batch]]:
-        """The sequences as batches without targets (y is empty), the shortest first, each with the
-        numbers of its sequences."""
-        seen = self.encoded(given)
+    def batches(self, x: Any, lengths: Any = None) -> Iterator[tuple[Array, Batch]]:
+        """New sequences, as Arrays takes them, as batches without targets (y is empty), the
+        shortest first, each with the numbers of its sequences."""
+        seen = self.encoded(sequences("x", x, lengths))
         order = np.argsort(seen.lengths, kind="stable")
         size = evaluation_size(int(seen.lengths.max()))
         for start in range(0, len(order), size):
@@ -234,7 +234,27 @@ class Encoding:
             x = seen.steps[seen.rows(rows)]
             yield rows, Batch(x, np.empty(0), None if mask.all() else mask)
 
-    def answers(self, outputs: Array) -> Array:
+    def apply(self, net: Any, params: Params, x: Any, lengths: Any = None) -> Array | list[Array]:
+        """A net's outputs for new sequences: (N, C), or of every step a list of N arrays (T, C)."""
+        places: list[Array] = []
+        parts: list[Array] = []
+        for rows, batch in self.batches(x, lengths):
+            outputs = net.forward(params, batch.x, batch.mask, copy=False)[0]
+            places.append(rows)
+            parts.extend(outputs.swapaxes(0, 1) if self.every else [outputs])
+        if not self.every:
+            return np.concatenate(parts)[np.argsort(np.concatenate(places))]
+        steps = sequences("x", x, lengths).lengths
+        by_place = np.argsort(np.concatenate(places))
+        return [parts[place][: steps[row]] for row, place in enumerate(by_place)]
+
+    def predict(self, net: Any, params: Params, x: Any, lengths: Any = None) -> Array | list[Array]:
+        """What the net answers for new sequences: labels (N,) or real targets (N, C); with targets
+        at every step a list of N such arrays, (T,) or (T, C)."""
+        outputs = self.apply(net, params, x, lengths)
+        return [self.answers(each) for each in outputs] if self.every else self.answers(outputs)
+
+    def answers(self, outputs: Any) -> Array:
         """The labels of the largest outputs (..., C), or the real targets in the user's units."""
         if self.classes:
             labels: Array = np.array(self.classes)[outputs.argmax(axis=-1)]

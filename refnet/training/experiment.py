@@ -338,15 +338,6 @@ def _net(config: Config, task: Task) -> Net:
     )
 
 
-def _task(config: Config) -> Task:
-    name, options = read_spec("task", config.task)
-    if config.length:
-        options["length"] = config.length
-    if "order" in tasks.options(name):
-        options["order"] = config.order
-    return tasks.make_task(name, **options, dtype=config.dtype)
-
-
 def build(config: Config, task: Task | None = None) -> Experiment:
     """The experiment of a configuration; ``task``: an object that takes the place of the one that
     ``config.task`` names.
@@ -363,7 +354,13 @@ def build(config: Config, task: Task | None = None) -> Experiment:
         draw = _initializer(config, setting)
         if draw is not None:
             draw((2, 2), np.random.default_rng(0))  # checks the options' ranges
-    task = task or _task(config)
+    if task is None:
+        name, options = read_spec("task", config.task)
+        if config.length:
+            options["length"] = config.length
+        if "order" in tasks.options(name):
+            options["order"] = config.order
+        task = tasks.make_task(name, **options, dtype=config.dtype)
     _check_labels(config, task)
     net = _net(config, task)
     if isinstance(net, RecurrentNet):

@@ -100,7 +100,7 @@ def train(
         write_text(part / "config.toml", to_toml(config))
         write_text(part / "environment.json", json.dumps(environment(), indent=1) + "\n")
         write_text(part / "rows.jsonl", "")
-        if (facts := data_of(experiment.task)) is not None:
+        if (facts := _data_of(experiment.task)) is not None:
             write_text(part / DATA, json.dumps(facts, indent=1) + "\n")
         if pretraining:
             observe("oinit", {"matrices": pretraining})
@@ -122,6 +122,25 @@ def train(
         return session.finish(observe, stop, draw)
 
 
+def _data_of(task: Task) -> dict[str, Any] | None:
+    """What a run keeps of a task from a user's data: the means, scales, classes and words that were
+    fitted on the training part, and a digest; None of any other task."""
+    record: Callable[[], dict[str, Any]] | None = getattr(task, "record", None)
+    return record() if record else None
+
+
+def _check_data(folder: Path, task: Task) -> None:
+    """Raise ValueError if the data are not those that the run in the folder began with."""
+    path = folder / DATA
+    if (facts := _data_of(task)) is None or not path.is_file():
+        return
+    if json_of(contents(path, 2**28)) != facts:
+        raise ValueError(
+            f"{path}: the run began with other data than {task.name} has now; put the old ones "
+            "back, or start a new run"
+        )
+
+
 def _settled(task: Any, settings: dict[str, Any]) -> tuple[Config, Task | None]:
     """The configuration, and the task if it is an object that no name stands for."""
     if isinstance(task, Config):
@@ -137,25 +156,6 @@ def _settled(task: Any, settings: dict[str, Any]) -> tuple[Config, Task | None]:
         )
     config = configure_task(task, settings)
     return config, None if TASKS.get(task.name) is type(task) else task
-
-
-def data_of(task: Task) -> dict[str, Any] | None:
-    """What a run keeps of a task from a user's data: the means, scales, classes and words that were
-    fitted on the training part, and a digest; None of any other task."""
-    record: Callable[[], dict[str, Any]] | None = getattr(task, "record", None)
-    return record() if record else None
-
-
-def _check_data(folder: Path, task: Task) -> None:
-    """Raise ValueError if the data are not those that the run in the folder began with."""
-    path = folder / DATA
-    if (facts := data_of(task)) is None or not path.is_file():
-        return
-    if json_of(contents(path, 2**28)) != facts:
-        raise ValueError(
-            f"{path}: the run began with other data than {task.name} has now; put the old ones "
-            "back, or start a new run"
-        )
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -23,6 +23,7 @@ from refnet.nets.backends import changed
 from refnet.runs.rows import table
 from refnet.specs import format_spec, merge_specs, parse_spec
 from refnet.tasks import TASKS, Task, make_task
+from refnet.tasks.arrays import Arrays
 from refnet.tasks.tables import READERS
 from refnet.training.config import Config, applicable, check_given, check_value
 from refnet.training.specs import KINDS, options_of, read_spec
@@ -257,9 +258,12 @@ def _net_for(settings: Mapping[str, Any]) -> str:
     return "feedforward" if make_task(name, **options).readout == "none" else "recurrent"
 
 
+PATIENCE = 20
+
+
 def _patience_for(settings: Mapping[str, Any]) -> int:
     """A task from a file of one's own is never solved: it ends if nothing gets better."""
-    return 20 if Path(parse_spec(settings["task"])[0]).suffix.lower() in READERS else 0
+    return PATIENCE if Path(parse_spec(settings["task"])[0]).suffix.lower() in READERS else 0
 
 
 _DEFAULT = [
@@ -512,7 +516,8 @@ def configure_task(task: Task, settings: Mapping[str, Any]) -> Config:
             said = f"{name} {settings[name]!r}"
             raise ValueError(f"{said} would have no effect: the task is an object; leave it out")
     flat = task.readout == "none"
-    usual = {"task": "mnist", "net": "feedforward"} if flat else {"task": "adding"}
+    usual: dict[str, Any] = {"task": "mnist", "net": "feedforward"} if flat else {"task": "adding"}
+    usual |= {"patience": PATIENCE} if isinstance(task, Arrays) else {}
     usual |= {"protocol": "refnet/default", "dtype": getattr(task, "dtype", "float32")}
     return replace(configure({**usual, **settings}), task=task.name, length=0)
 

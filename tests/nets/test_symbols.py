@@ -11,9 +11,10 @@ from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_grad
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients, state_jacobians
+from support.drawn import padded
 from support.oracles import dot, planted
 from support.rational import generic, generic_case
-from support.stacked import float_case, rational_net
+from support.stacked import rational_net
 
 SYMBOLS = np.array([[3, 1], [0, 3], [3, 3]])
 
@@ -93,7 +94,7 @@ def test_planted_bugs_are_rejected(monkeypatch):
 def test_the_compiled_core_agrees(cell, dtype):
     """To rounding, masked, with gradient checkpointing too; and garbage in the padding is 0."""
     net = StackedNet(5, 4, 3, cell=cell, embedding=3, layers=2, bidirectional=True)
-    params, batch = float_case(net, T=130, dtype=dtype)
+    params, batch = padded(net, T=130, dtype=dtype)
     batch = batch._replace(x=np.random.default_rng(1).integers(0, 5, batch.x.shape[:2]))
     want = loss_and_gradients(net, params, batch).gradients
     compiled = replace(net, backend="compiled")

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from refnet.nets.recurrent import RecurrentNet
 from refnet.tasks import Arrays
 from refnet.tasks.arrays import PARTS, batches_of, divide
-from refnet.tasks.sequences import Encoding, sequences
+from refnet.tasks.sequences import Encoding
 
 RNG = np.random.default_rng(0)
 LENGTHS = [3, 5, 4, 6, 3, 7, 2, 5, 4, 6, 1, 3]
@@ -104,7 +105,7 @@ def test_symbols_are_numbers_or_words():
     with pytest.raises(
         ValueError, match=r"sequence 0, step 1 \(both from 0\) has the symbol 'new'"
     ):
-        next(task.encoding.batches(sequences("x", [["w1", "new"]])))
+        next(task.encoding.batches([["w1", "new"]]))
     with pytest.raises(ValueError, match="has the symbol -1; need 0 to"):
         Arrays([np.array([1, -1]), *numbers[1:]], LABELS)
 
@@ -183,12 +184,27 @@ def test_an_encoding_needs_no_data():
     assert encoding == task.encoding
     seen = {
         int(row): batch.x[: LENGTHS[row], b].tobytes()
-        for rows, batch in encoding.batches(sequences("x", LIST))
+        for rows, batch in encoding.batches(LIST)
         for b, row in enumerate(rows)
     }
     trained = {x.tobytes() for x, _ in examples(epoch(task))}
     assert {seen[row] for row in range(8)} == trained
     assert encoding.answers(np.eye(3)).tolist() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_predictions_are_those_of_each_sequence_by_itself(every):
+    y = [["a", "b"] * 4] * 12 if every else LABELS
+    y = [each[:n] for each, n in zip(y, LENGTHS)] if every else y
+    task = Arrays(LIST, y, dtype="float64")
+    net = RecurrentNet(2, 4, task.outputs, readout=task.readout)
+    params = net.init(np.random.default_rng(1), np.float64)
+    found = task.encoding.predict(net, params, padded(LIST, 0.0), LENGTHS)
+    for n, x in enumerate(LIST):
+        ((_, batch),) = task.encoding.batches([x])
+        outputs = net.forward(params, batch.x)[0]
+        alone = task.encoding.answers(outputs[:, 0] if every else outputs[0])
+        assert np.array_equal(found[n], alone)
 
 
 def test_other_data_have_another_digest():

@@ -3,10 +3,12 @@
 import csv
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import refnet
 from refnet import Config, load, resume, train
 from refnet.cli import main
 from refnet.tasks import make_task, options
@@ -188,3 +190,23 @@ def test_symbols_need_no_setting(tmp_path):
     for backend in ("reference", "compiled"):
         summary = train(Config(**{**vars(config), "backend": backend}), tmp_path / backend)
         assert summary.state == "finished" and summary.best["bpc"] < 2
+
+
+def test_the_page_on_your_own_data_runs(tmp_path, monkeypatch, capsys):
+    """Its command and its Python, on two classes that a mean tells apart."""
+    pytest.importorskip("sklearn")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(refnet.training.loop, "draw_curves", lambda *given: None)
+    table = [("ID", "T", "a", "b", "LABEL")]
+    for n in range(80):
+        for t in range(RNG.integers(5, 12)):
+            table.append((n, t, *RNG.standard_normal(2) + (n % 2, 0), "xy"[n % 2]))
+    write(tmp_path / "series.csv", table)
+    page = (Path(refnet.__file__).parent / "training" / "DATA.md").read_text()
+    (command,) = re.findall(r"```sh\nrefnet (.*)\n```", page)
+    assert main([*command.split(), "--quiet", "--iterations", "100"]) == 0
+    scope = {}
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(code, scope)
+    score, labels = capsys.readouterr().out.splitlines()[-2:]
+    assert float(score) > 0.6 and labels == "['y' 'y']"
