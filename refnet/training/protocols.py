@@ -516,7 +516,7 @@ def configure_task(task: Task, settings: Mapping[str, Any]) -> Config:
             said = f"{name} {settings[name]!r}"
             raise ValueError(f"{said} would have no effect: the task is an object; leave it out")
     flat = task.readout == "none"
-    usual = {"task": "mnist", "net": "feedforward"} if flat else {"task": "adding"}
+    usual: dict[str, Any] = {"task": "mnist", "net": "feedforward"} if flat else {"task": "adding"}
     usual |= {"patience": PATIENCE} if isinstance(task, Arrays) else {}
     usual |= {"protocol": "refnet/default", "dtype": getattr(task, "dtype", "float32")}
     return replace(configure({**usual, **settings}), task=task.name, length=0)
