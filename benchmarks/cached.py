@@ -9,11 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-import numpy as np
+from numpy.random import default_rng
 
-Row = dict[str, Any]
+from benchmarks.records import Row
 
 GRADIENT = """
 import sys, threading, hashlib
@@ -22,7 +21,7 @@ from refnet.batch import Batch
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.gradients import loss_and_gradients
 net = RecurrentNet(3, 20, 4, "{cell}", backend="compiled")
-rng = np.random.default_rng(0)
+rng = default_rng(0)
 p, b = net.init(rng, "float32"), Batch(rng.standard_normal((9, 16, 3)).astype("f4"),
                                        np.zeros(16, int))
 def bits(*_):
@@ -100,7 +99,7 @@ def together(trials: int, seed: int = 0) -> Row:
 
 def damaged_caches(trials: int, seed: int = 0) -> Row:
     """One bit flipped in one kernel's file, two files exchanged, or one cut short."""
-    rng, wrong, said = np.random.default_rng(seed), [], 0
+    rng, wrong, said = default_rng(seed), [], 0
     with TemporaryDirectory() as place:
         cache = Path(place) / "whole"
         right = gradient(cache).communicate()[0]

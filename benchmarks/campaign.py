@@ -6,23 +6,15 @@ goes to benchmarks/results/campaign.json. Several processes may make different p
 The gate runs the same functions with few trials (tests/robustness/test_campaign.py). Needs Linux.
 """
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from benchmarks import cached, stopped
 from benchmarks.fuzz import fuzz
-from refnet.runs.files import write_text
+from benchmarks.records import Row, options, record, save
 from refnet.runs.rows import environment, table
 from refnet.studies.work import commit
-
-RESULTS = Path(__file__).parent / "results" / "campaign.json"
-
-Row = dict[str, Any]
 
 
 def files(trials: int, seed: int = 0) -> Row:
@@ -38,7 +30,7 @@ PARTS: dict[str, tuple[Callable[[int], Row], int]] = {
     "full disks": (stopped.full_disks, 60),
     "small file systems": (stopped.small_file_systems, 40),
     "two at once": (stopped.two_at_once, 20),
-    "moved": (stopped.moved, 20),
+    "moved": (stopped.copied, 20),
     "memory": (stopped.memory, 20_000),
     "damaged caches": (cached.damaged_caches, 67),
     "files": (files, 20_000),
@@ -47,34 +39,30 @@ PARTS: dict[str, tuple[Callable[[int], Row], int]] = {
 }
 
 
-def recorded(name: str, outcome: Row) -> dict[str, Any]:
-    """Write the record with this part in it, and return it. Parts made by another commit or
+def recorded(name: str, outcome: Row) -> Row:
+    """Write the record with this part in it, and return it. Parts known by another commit or
     machine are dropped."""
     here = {"commit": commit(), "environment": environment()}
-    record = {**here, "parts": {}}
-    if RESULTS.exists():
-        record = json.loads(RESULTS.read_text())
-        if {key: record.get(key) for key in here} != here:
-            record = {**here, "parts": {}}
-    record["parts"][name] = outcome
-    write_text(RESULTS, json.dumps(record, indent=1) + "\n")
-    return record
+    known = record("campaign")
+    if {key: known.get(key) for key in here} != here:
+        known = {**here, "parts": {}}
+    known["parts"][name] = outcome
+    save("campaign", known)
+    return known
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Try what a run survives.",
-        epilog="Example: python -m benchmarks.campaign kills signals\nParts: " + ", ".join(PARTS),
+    parser = options(
+        "Try what a run survives.",
+        "campaign kills signals\nParts: " + ", ".join(PARTS),
+        "a twentieth of the trials",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which parts (default: all)")
-    parser.add_argument(
-        "--quick", action="store_true", help="a twentieth of the trials; nothing is recorded"
-    )
     args = parser.parse_args()
     unknown = set(args.names) - set(PARTS)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
-    record: dict[str, Any] = {}
+    known: Row = {}
     for name in args.names or PARTS:
         part, trials = PARTS[name]
         started = time.perf_counter()
@@ -87,18 +75,18 @@ def main() -> int:
             sep="\n  ",
             flush=True,
         )
-        record = (
+        known = (
             recorded(name, outcome)
             if not args.quick
-            else {"parts": record.get("parts", {}) | {name: outcome}}
+            else {"parts": known.get("parts", {}) | {name: outcome}}
         )
     print(
         table(
             ["part", "trials", "wrong"],
-            [[name, row["trials"], len(row["wrong"])] for name, row in record["parts"].items()],
+            [[name, row["trials"], len(row["wrong"])] for name, row in known["parts"].items()],
         )
     )
-    return 1 if any(row["wrong"] for row in record["parts"].values()) else 0
+    return 1 if any(row["wrong"] for row in known["parts"].values()) else 0
 
 
 if __name__ == "__main__":

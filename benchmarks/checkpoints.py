@@ -6,23 +6,16 @@ ratio, pair by pair, and the peak memory of a step are printed and go to
 benchmarks/results/checkpoints.json. The machine should have nothing else to do.
 """
 
-import argparse
-import json
 import sys
-import time
-import tracemalloc
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks.peer_steps import Refnet, draw
-from benchmarks.turns import spread
-from refnet.runs.files import write_text
+from benchmarks.peer_steps import Refnet, draw, worst_error
+from benchmarks.records import Row, options, save
+from benchmarks.turns import peak_memory, rounds, seconds, spread
 from refnet.runs.rows import environment, table
 
-RESULTS = Path(__file__).parent / "results" / "checkpoints.json"
 LENGTHS = (1000, 10_000, 100_000)
 SIZE = {"D": 1, "H": 100, "B": 16}
 NAMES = ("none", "sqrt")
@@ -48,10 +41,7 @@ def off(peers: dict[str, Refnet], exact: dict[str, np.ndarray]) -> dict[str, flo
     errors = {}
     for name, peer in peers.items():
         _, gradients = peer.gradients()
-        errors[name] = max(
-            float(abs(gradients[key] - exact[key]).max() / (eps * abs(exact[key]).max()))
-            for key in peer.params
-        )
+        errors[name] = worst_error(gradients, {key: exact[key] for key in peer.params}, eps)
     if not errors["sqrt"] <= 2 * errors["none"] + 10:
         raise ArithmeticError(
             f"gradients with checkpoints are {errors['sqrt']:.0f} eps from "
@@ -60,38 +50,26 @@ def off(peers: dict[str, Refnet], exact: dict[str, np.ndarray]) -> dict[str, flo
     return errors
 
 
-def peak(peer: Refnet) -> int:
-    """Bytes that a step allocates at its peak; its inputs, made before, do not count."""
-    tracemalloc.start()
-    peer.step()
-    _, memory = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    return memory
-
-
-def compare(T: int) -> dict[str, Any]:
+def compare(T: int) -> Row:
     """One row of the record."""
     peers = steps(T, "float32")
-    row: dict[str, Any] = {"T": T, "off": off(peers, steps(T, "float64")["sqrt"].gradients()[1])}
+    row: Row = {"T": T, "off": off(peers, steps(T, "float64")["sqrt"].gradients()[1])}
     times: dict[str, list[float]] = {name: [] for name in NAMES}
-    began = time.perf_counter()
-    while len(times["sqrt"]) < PAIRS or time.perf_counter() - began < BUDGET:
+    for _ in rounds(PAIRS, BUDGET):
         for name, peer in peers.items():
-            start = time.perf_counter()
-            peer.step()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(seconds(peer.step))
     row["seconds"] = {name: spread(values) for name, values in times.items()}
     row["ratio"] = spread(
         [checkpointed / plain for plain, checkpointed in zip(times["none"], times["sqrt"])]
     )
-    row["peak bytes"] = {name: peak(peer) for name, peer in peers.items()}
+    row["peak bytes"] = {name: peak_memory(peer.step) for name, peer in peers.items()}
     return row
 
 
-def report(record: dict[str, Any]) -> str:
+def report(record: Row) -> str:
     """The record as a table."""
 
-    def between(entry: dict[str, Any], scale: float) -> str:
+    def between(entry: Row, scale: float) -> str:
         low, high = (scale * value for value in entry["quartiles"])
         return f"{scale * entry['median']:.4g} [{low:.4g}, {high:.4g}]"
 
@@ -117,26 +95,19 @@ def report(record: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Time and memory of a training step with and without checkpoints.",
-        epilog="Example: python -m benchmarks.checkpoints --quick",
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="without the longest; nothing is recorded"
+    parser = options(
+        "Time and memory of a training step with and without checkpoints.",
+        "checkpoints --quick",
+        "without the longest",
     )
     quick = parser.parse_args().quick
-    record: dict[str, Any] = {
-        "environment": environment(),
-        **SIZE,
-        "dtype": "float32",
-        "lengths": [],
-    }
+    record: Row = {"environment": environment(), **SIZE, "dtype": "float32", "lengths": []}
     for T in LENGTHS[:-1] if quick else LENGTHS:
         print(f"T = {T} ...", file=sys.stderr, flush=True)
         record["lengths"].append(compare(T))
     print(report(record))
     if not quick:
-        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+        save("checkpoints", record)
     return 0
 
 

@@ -7,20 +7,17 @@ the 1-norm. The powers of ``A = norm S``, S with ones above its diagonal, do not
 norms, its wrong terms, and the largest error of the rotations' sines in unit roundoffs of a.
 """
 
-import json
 import math
 import sys
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from refnet.runs.files import write_text
+from benchmarks.records import Row, save
 from refnet.runs.rows import environment
 
-RESULT = Path(__file__).parent / "results" / "exponential.json"
 HIGHEST = 18
 """The highest degree; beyond its range, a matrix is scaled and its exponential squared."""
 TERMS = HIGHEST + 1
@@ -43,7 +40,7 @@ def sine_error(a: float, dtype: torch.dtype) -> float:
     return abs(float(result) - math.sin(a)) / (a * torch.finfo(dtype).eps / 2)
 
 
-def rows(dtype: torch.dtype) -> list[dict[str, Any]]:
+def rows(dtype: torch.dtype) -> list[Row]:
     """One for each degree, in the order of the norms."""
     groups = []
     seen = [(norm, terms(norm, dtype)) for norm in map(float, NORMS)]
@@ -69,13 +66,7 @@ def rows(dtype: torch.dtype) -> list[dict[str, Any]]:
 def main() -> int:
     torch.set_num_threads(1)
     groups = rows(torch.float32) + rows(torch.float64)
-    write_text(
-        RESULT,
-        json.dumps(
-            {"environment": environment(), "torch": torch.__version__, "rows": groups}, indent=1
-        )
-        + "\n",
-    )
+    save("exponential", {"environment": environment(), "torch": torch.__version__, "rows": groups})
     for row in groups:
         print(row)
     return 0

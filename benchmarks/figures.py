@@ -14,22 +14,20 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.records import record
+from benchmarks.records import Row, record
 from benchmarks.studies import FOLDER, recorded, seeds
 from refnet.runs.plots import save
 from refnet.runs.rows import finite
 from refnet.studies.catalogue import STUDIES
-from refnet.studies.study import Study
+from refnet.studies.study import Study, View
 
 RESULTS = FOLDER.parent
-
-Row = dict[str, Any]
 
 
 def rows_of(study: Study, count: int) -> dict[str, Row]:
     """The recorded runs of that many seeds, by name."""
     row_of = recorded(study)
-    rows = {job.name: row_of(job) for job in study.jobs(row_of, count, False)}
+    rows = {job.name: row_of(job) for job in study.jobs(View(row_of, count))}
     return {name: row for name, row in rows.items() if row is not None}
 
 
@@ -145,7 +143,7 @@ def histogram(rates: Row) -> Figure:
 
 def curves(study: Study, rows: dict[str, Row]) -> Figure | None:
     """A study's own figure; None while it has nothing to draw."""
-    return study.figure and study.figure(lambda job: rows.get(job.name), seeds(study), False)
+    return study.figure and study.figure(View(lambda job: rows.get(job.name), seeds(study)))
 
 
 FIGURES: dict[str, tuple[Callable[[Any], Figure], Any]] = {

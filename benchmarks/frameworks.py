@@ -6,13 +6,13 @@ they are used in, are those of ``python -m benchmarks.layers``.
 """
 
 import sys
+from collections import Counter
 from functools import partial
-from pathlib import Path
 
+from benchmarks.records import RESULTS, checked
 from refnet.check import survey
 from refnet.check.tables import save
 
-RESULTS = Path(__file__).parent / "results"
 DTYPES = (*survey.DTYPES, "bfloat16-float32", "float16-float32")
 SURVEYS = {
     "torch": partial(survey.torch_rows, dtypes=DTYPES),
@@ -22,23 +22,13 @@ SURVEYS = {
 
 
 def main(names: list[str]) -> int:
-    unknown = set(names) - set(SURVEYS)
-    if unknown or not names:
-        sys.exit(f"{', '.join(unknown) or 'nothing'} is named; need some of {', '.join(SURVEYS)}")
-    for name in names:
+    for name in checked(names, SURVEYS):
         rows = [
             {key: value for key, value in row.items() if key != "quantities"}
             for row in SURVEYS[name]()
         ]
         save(RESULTS / f"check_{name}.json", rows)
-        print(
-            name,
-            len(rows),
-            {
-                verdict: sum(row["verdict"] == verdict for row in rows)
-                for verdict in {row["verdict"] for row in rows}
-            },
-        )
+        print(name, len(rows), dict(Counter(row["verdict"] for row in rows)))
     return 0
 
 

@@ -6,7 +6,6 @@ A reader may raise ValueError or OSError in one line; what has a digest may be a
 holds what was written. CPU seconds and peak memory of each file are measured.
 """
 
-import argparse
 import gzip
 import io
 import json
@@ -16,6 +15,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from operator import eq
@@ -24,6 +24,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator, default_rng
+
+from benchmarks import stopped
+from benchmarks.records import Row, options
 
 SECONDS, BYTES = 2, 200_000_000
 """What one file may take."""
@@ -39,18 +43,8 @@ class Kind(NamedTuple):
 
 
 def config() -> Any:
-    from refnet.training.config import Config
-
-    return Config(
-        task="temporal-order:samples=40",
-        length=10,
-        hidden=6,
-        batch=4,
-        iterations=30,
-        evaluate_every=10,
-        optimizer="rmsprop",
-        rate=0.01,
-        backend="reference",
+    return replace(
+        stopped.config(), task="temporal-order:samples=40", iterations=30, evaluate_every=10
     )
 
 
@@ -79,15 +73,15 @@ def _of_runs(folder: Path) -> list[Kind]:
     for number in range(3):
         Store(study).append({"key": f"{number:064x}", "settings": {"rate": 0.1}, "curve": [1, 2]})
 
+    def digits(read: Any) -> Any:
+        return {
+            (group, name): value.tobytes()
+            for group in saved.groups
+            for name, value in read.groups[group].items()
+        }
+
     def same_checkpoint(read: Any) -> bool:
-        return bool(
-            read.position == saved.position
-            and all(
-                read.groups[group][name].tobytes() == value.tobytes()
-                for group, values in saved.groups.items()
-                for name, value in values.items()
-            )
-        )
+        return bool(read.position == saved.position and digits(read) == digits(saved))
 
     def read_checkpoint(path: Path) -> Any:
         read = checkpoint.load(path, identity)
@@ -116,10 +110,18 @@ def _of_runs(folder: Path) -> list[Kind]:
         Kind("checkpoint.npz ", of_run["checkpoint.npz"], checkpoint.peek),
         Kind("rows.jsonl", of_run["rows.jsonl"], resumed, partial(eq, rows)),
         Kind("rows.jsonl ", of_run["rows.jsonl"], read_rows),
-        Kind("rows.jsonl  ", (study / "rows.jsonl").read_bytes(), stored),
+        Kind(
+            "rows.jsonl  ",
+            (study / "rows.jsonl").read_bytes(),
+            lambda path: Store(path.parent).rows(),
+        ),
         Kind("config.toml", of_run["config.toml"], from_toml),
         Kind("summary.json", of_run["summary.json"], listed),
-        Kind(".lock", b"process 1 on host since 2026-01-01 00:00:00\n", held),
+        Kind(
+            ".lock",
+            b"process 1 on host since 2026-01-01 00:00:00\n",
+            lambda path: holder(path.parent),
+        ),
     ]
 
 
@@ -164,7 +166,7 @@ def _of_vectors(folder: Path) -> list[Kind]:
 
 
 def _of_data() -> list[Kind]:
-    """The files of data sets, models, and JSON of any form."""
+    """The files of data sets, models, and json.dumps(record, indent=1) + "\n" of any form."""
     from refnet.check.adapters import onnx_nets
     from refnet.nets.recurrent import RecurrentNet
     from refnet.runs.read import contents, json_of
@@ -196,7 +198,7 @@ def _of_data() -> list[Kind]:
         *(
             Kind(
                 "model.onnx",
-                onnx_nets.model(net, net.init(np.random.default_rng(0))).SerializeToString(),
+                onnx_nets.model(net, net.init(default_rng(0))).SerializeToString(),
                 onnx_nets.read,
             )
             for cell in onnx_nets.ORDER
@@ -234,7 +236,7 @@ WORDS = (
 )
 
 
-def damaged(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
+def damaged(data: bytes, others: list[bytes], rng: Generator) -> bytes:
     """A copy with one to four random damages."""
     out = bytearray(data)
     for _ in range(rng.integers(1, 5)):
@@ -264,7 +266,7 @@ def damaged(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes
     return bytes(out)
 
 
-def resealed(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
+def resealed(data: bytes, others: list[bytes], rng: Generator) -> bytes:
     """A zip archive with one member damaged, or lengthened by zeros, and checksums that hold."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -281,7 +283,7 @@ def resealed(data: bytes, others: list[bytes], rng: np.random.Generator) -> byte
     return file.getvalue()
 
 
-def resealed_meta(data: bytes, others: list[bytes], rng: np.random.Generator) -> bytes:
+def resealed_meta(data: bytes, others: list[bytes], rng: Generator) -> bytes:
     """A checkpoint with a damaged description and a new digest that holds."""
     from refnet.runs.checkpoint import _digest
 
@@ -321,10 +323,10 @@ def _reset() -> int:
     return _peak()
 
 
-def fuzz(files: int, seed: int = 0) -> dict[str, Any]:
+def fuzz(files: int, seed: int = 0) -> Row:
     """How each of the mutated files was read, by kind; what was not as promised, in full."""
-    rng = np.random.default_rng(seed)
-    table: dict[str, dict[str, Any]] = {}
+    rng = default_rng(seed)
+    table: dict[str, Row] = {}
     wrong: list[str] = []
     with TemporaryDirectory() as place:
         folder = Path(place)
@@ -374,10 +376,7 @@ def fuzz(files: int, seed: int = 0) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Read mutated files of every kind.",
-        epilog="Example: python -m benchmarks.fuzz --files 2000",
-    )
+    parser = options("Read mutated files of every kind.", "fuzz --files 2000")
     parser.add_argument("--files", type=int, default=20_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     args = parser.parse_args()

@@ -8,20 +8,21 @@ whose layers take seconds to compile, are judged with three layers.
 import json
 import os
 import sys
+from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks.records import RESULTS, checked, record
 from refnet.check import layers
 from refnet.runs.files import write_text
 from refnet.runs.rows import environment, plain
 
-RESULT = Path(__file__).parent / "results" / "check_layers.json"
+RESULT = RESULTS / "check_layers.json"
 KEPT = ("framework", "what", "dtype", "verdict", "worst", "z", "convention", "note")
 
 
-def found(name: str) -> list[dict]:
+def rows_of(name: str) -> list[dict]:
     if name == "ONNX":
         return [row for dtype in (np.float32, np.float64) for row in layers.onnx_rows(dtype)]
     tables = [table for table in layers.TABLES if table.framework == name]
@@ -51,25 +52,15 @@ def save(rows: list[dict], versions: dict[str, str]) -> None:
 
 def main(names: list[str]) -> int:
     known = dict.fromkeys([*(table.framework for table in layers.TABLES), "ONNX"])
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        sys.exit(f"{', '.join(unknown) or 'nothing'} is named; need some of {', '.join(known)}")
-    for name in names:
-        rows = found(name)
+    for name in checked(names, known):
+        rows = rows_of(name)
         seen = {row["framework"]: row["version"] for row in rows}
-        old = json.loads(RESULT.read_text()) if RESULT.exists() else {"rows": [], "versions": {}}
+        old = {"rows": [], "versions": {}, **record("check_layers")}
         save(
             [row for row in old["rows"] if row["framework"] not in seen] + rows,
             {**old["versions"], **seen},
         )
-        print(
-            name,
-            len(rows),
-            {
-                verdict: sum(row["verdict"] == verdict for row in rows)
-                for verdict in {row["verdict"] for row in rows}
-            },
-        )
+        print(name, len(rows), dict(Counter(row["verdict"] for row in rows)))
     return 0
 
 

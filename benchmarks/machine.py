@@ -6,7 +6,6 @@ another and touch no memory; the bandwidth, a scaled copy of an array far larger
 several.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from benchmarks.turns import seconds
 from refnet.compiled._jit import jit, run
 from refnet.compiled.layout import APART, aligned
 from refnet.compiled.vector import BYTES, cut, fma_call, number, whole_registers
@@ -95,9 +95,4 @@ def bandwidth(threads: int) -> tuple[Callable[[], None], float]:
 def rate(work: tuple[Callable[[], None], float], rounds: int = 9) -> float:
     """Operations or bytes a second in the best of the rounds."""
     go, amount = work
-    best = float("inf")
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        go()
-        best = min(best, time.perf_counter() - start)
-    return amount / best
+    return amount / min(seconds(go) for _ in range(rounds + 1))

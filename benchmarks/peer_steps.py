@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.records import Row
 from refnet.batch import Array, Batch, Params
 from refnet.check.adapters import jax_nets, torch_nets
 from refnet.matrices.initializers import gaussian, orthogonal
@@ -64,6 +65,14 @@ def draw(T: int, D: int, H: int, B: int, cell: str = "rnn") -> Problem:
         )
         .cast(np.float32)
         .cast(np.float64)
+    )
+
+
+def worst_error(gradients: Params, exact: Params, eps: float) -> float:
+    """How far the worst entry of the gradients is off, in eps of the largest entry of its array."""
+    return max(
+        float(abs(gradients[name] - value).max() / (eps * abs(value).max()))
+        for name, value in exact.items()
     )
 
 
@@ -250,7 +259,7 @@ class Jax:
         self.params = self.ready(self.update(self.params, self.x, self.y))
 
 
-def contenders(kind: str) -> dict[str, Any]:
+def contenders(kind: str) -> Row:
     """The peers for problems of a kind, made from one. torch.compile needs a C++ compiler, and its
     gated cells are torch's own."""
     kinds = {

@@ -14,25 +14,19 @@ of its own that call ``torch.set_flush_denormal(True)`` before anything else, so
 count subnormal numbers as 0, as JAX's and refnet's do; NumPy has no such switch.
 """
 
-import argparse
-import json
 import statistics
 import sys
-import time
-import tracemalloc
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks import machine
-from benchmarks.peer_steps import FEEDFORWARD, Refnet, contenders, draw
-from benchmarks.turns import Child, between, quotient, spread, turn
-from refnet.runs.files import write_text
+from benchmarks.peer_steps import FEEDFORWARD, Refnet, contenders, draw, worst_error
+from benchmarks.records import Row, options, record as recorded, save
+from benchmarks.turns import Child, between, peak_memory, quotient, rounds, spread, turn
 from refnet.runs.rows import environment, machine as machine_name, table
 
-RESULTS = Path(__file__).parent / "results" / "peers.json"
 SIZES: tuple[tuple[Any, ...], ...] = (
     (784, 1, 100, 16),
     (784, 1, 128, 50),
@@ -69,9 +63,7 @@ AGREE = 300
 """How far a gradient may be off, in eps of its largest entry: T dependent roundings."""
 
 
-def verify(
-    size: tuple[Any, ...], dtype: str, only: str = ""
-) -> tuple[dict[str, Any], dict[str, float]]:
+def verify(size: tuple[Any, ...], dtype: str, only: str = "") -> tuple[Row, dict[str, float]]:
     """The peers for a size whose names begin with ``only``, and how far each one's worst gradient
     is from float64's in eps of its largest entry (for float64 itself: from the NumPy loop's)."""
     problem = draw(*size)
@@ -83,13 +75,8 @@ def verify(
             continue
         peers[name] = make(problem.cast(dtype))
         value, gradients = peers[name].gradients()
-        off[name] = max(
-            [abs(value - loss) / (eps * abs(loss))]
-            + [
-                float(abs(gradients[key] - exact[key]).max() / (eps * abs(exact[key]).max()))
-                for key in problem.params
-            ]
-        )
+        wanted = {key: exact[key] for key in problem.params}
+        off[name] = max(abs(value - loss) / (eps * abs(loss)), worst_error(gradients, wanted, eps))
         if not off[name] <= AGREE:
             raise ArithmeticError(
                 f"{name} at {size} in {dtype}: a gradient is {off[name]:.0f} "
@@ -119,7 +106,7 @@ def demand(size: tuple[Any, ...], dtype: str) -> dict[str, float]:
     }
 
 
-STEPS: dict[str, Any] = {}
+STEPS: Row = {}
 """In a child process: the steps that can be timed, by name."""
 
 
@@ -165,8 +152,17 @@ def timed(name: str) -> float:
     return turn(STEPS[name])
 
 
-def compare(size: tuple[Any, ...], dtype: str, rounds: int, budget: float) -> dict[str, Any]:
-    """One row of the record: every peer at its better number of cores."""
+class Measured(NamedTuple):
+    """Of the peers and yardsticks: what ``prepare`` says by cores, how far each peer is off, and
+    seconds by name and cores."""
+
+    known: dict[int, Row]
+    off: dict[str, float]
+    times: dict[tuple[str, int], list[float]]
+
+
+def measure(size: tuple[Any, ...], dtype: str, least: int, budget: float) -> Measured:
+    """Time all peers in turns, on one core and on two."""
     with ExitStack() as stack:
         children = {
             (cores, flushed): stack.enter_context(Child("benchmarks.peers", cores))
@@ -183,11 +179,17 @@ def compare(size: tuple[Any, ...], dtype: str, rounds: int, budget: float) -> di
         times: dict[tuple[str, int], list[float]] = {
             (name, cores): [] for name in names for cores in (1, 2)
         }
-        began = time.perf_counter()
-        while len(times[BANDWIDTH, 2]) < rounds or time.perf_counter() - began < budget:
+        for _ in rounds(least, budget):
             for (name, cores), taken in times.items():
                 child = children[cores, name.endswith(FLUSHED)]
                 taken.append(child.call("timed", name))
+    return Measured(known, off, times)
+
+
+def compare(size: tuple[Any, ...], dtype: str, least: int, budget: float) -> Row:
+    """One row of the record: every peer at its better number of cores."""
+    known, off, times = measure(size, dtype, least, budget)
+    names = [*off, PRODUCT, PEAK, BANDWIDTH]
     best = {name: min((1, 2), key=lambda n: statistics.median(times[name, n])) for name in names}
     best[PEAK] = best[BANDWIDTH] = 2  # both cores do twice the work of one
     at = {name: np.array(times[name, best[name]]) for name in names}
@@ -202,7 +204,7 @@ def compare(size: tuple[Any, ...], dtype: str, rounds: int, budget: float) -> di
         ]
         return np.maximum(*least)
 
-    def rate(name: str) -> dict[str, Any]:
+    def rate(name: str) -> Row:
         return spread(1e-9 * known[best[name]]["made"][name] / at[name])
 
     return {
@@ -232,23 +234,19 @@ def compare(size: tuple[Any, ...], dtype: str, rounds: int, budget: float) -> di
     }
 
 
-def lengths(rounds: int, budget: float) -> list[dict[str, Any]]:
+def lengths(least: int, budget: float) -> list[Row]:
     """Time per time step and memory as T grows, at H = 128, B = 50, D = 1 in float32. The tape
     that the memory is compared with is all states and the inputs."""
     nets = {T: Refnet(draw(T, 1, 128, 50).cast("f4"), "compiled") for T in LENGTHS}
     times: dict[int, list[float]] = {T: [] for T in nets}
-    began = time.perf_counter()
-    while len(times[LENGTHS[0]]) < rounds or time.perf_counter() - began < budget:
+    for _ in rounds(least, budget):
         for T, peer in nets.items():
             times[T].append(turn(peer.step) / T)
     each = {T: statistics.median(taken) for T, taken in times.items()}
     best = {T: min(taken) for T, taken in times.items()}
     rows = []
     for T, peer in nets.items():
-        tracemalloc.start()
-        peer.step()
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        peak = peak_memory(peer.step)
         inputs = peer.batch.x.nbytes
         tape = 4 * (T + 1) * 50 * 128 + inputs
         rows.append(
@@ -264,7 +262,7 @@ def lengths(rounds: int, budget: float) -> list[dict[str, Any]]:
     return rows
 
 
-def report(record: dict[str, Any]) -> str:
+def report(record: Row) -> str:
     """The record as tables."""
     names = list(dict.fromkeys(name for row in record["sizes"] for name in row["off"]))
     others = names[1:]
@@ -319,10 +317,10 @@ def report(record: dict[str, Any]) -> str:
     )
 
 
-def placed(rows: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, Any]]:
+def placed(rows: list[Row], new: Row) -> list[Row]:
     """The rows with a new one in its place, in the order of SIZES."""
 
-    def place(row: dict[str, Any]) -> tuple[Any, ...]:
+    def place(row: Row) -> tuple[Any, ...]:
         return tuple(row[name] for name in ("T", "D", "H", "B", "cell", "dtype"))
 
     by_place = {place(row): row for row in [*rows, new]}
@@ -335,14 +333,10 @@ def placed(rows: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, An
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Time a training step against other frameworks.",
-        epilog="Example: python -m benchmarks.peers --quick",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="the smallest size and the gated cells in float32, three rounds; nothing is recorded",
+    parser = options(
+        "Time a training step against other frameworks.",
+        "peers --quick",
+        "the smallest size and the gated cells in float32, three rounds",
     )
     parser.add_argument(
         "--rows",
@@ -353,30 +347,28 @@ def main() -> int:
         help="measure only these sizes, counted from 0, and replace them in the "
         "record; without a number, only time and memory as sequences grow",
     )
-    options = parser.parse_args()
-    quick, some = options.quick, options.rows is not None
-    sizes, dtypes, rounds, budget = SIZES, DTYPES, ROUNDS, BUDGET
+    args = parser.parse_args()
+    quick, some = args.quick, args.rows is not None
+    sizes, dtypes, least, budget = SIZES, DTYPES, ROUNDS, BUDGET
     if some:
-        sizes = tuple(SIZES[n] for n in options.rows)
+        sizes = tuple(SIZES[n] for n in args.rows)
     if quick:
-        sizes, dtypes, rounds, budget = (SIZES[2], *SIZES[5:7]), DTYPES[:1], 3, 0.0
-    old = json.loads(RESULTS.read_text()) if some else {"sizes": []}
-    record: dict[str, Any] = {**old, "environment": environment()}
-
-    def save() -> None:
-        if not quick:
-            write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+        sizes, dtypes, least, budget = (SIZES[2], *SIZES[5:7]), DTYPES[:1], 3, 0.0
+    old = recorded("peers") if some else {"sizes": []}
+    record: Row = {**old, "environment": environment()}
 
     for size in sizes:
         for dtype in dtypes:
             print(f"{size} {dtype} ...", file=sys.stderr, flush=True)
-            row = compare(size, dtype, rounds, budget)
+            row = compare(size, dtype, least, budget)
             record["sizes"] = placed(record["sizes"], {**row, "machine": machine_name()})
-            save()
+            if not quick:
+                save("peers", record)
     if not (some and sizes):
         with Child("benchmarks.peers", 2) as two:
-            record["lengths"] = two.call("lengths", rounds, budget)
-        save()
+            record["lengths"] = two.call("lengths", least, budget)
+        if not quick:
+            save("peers", record)
     print(report(record))
     return 0
 

@@ -1,14 +1,30 @@
-"""The recorded measurements, read back."""
+"""The recorded measurements: written, and read back; and the options that benchmarks share."""
 
+import argparse
 import json
+import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-__all__ = ["processor", "record"]
+__all__ = ["RESULTS", "Row", "checked", "options", "processor", "record", "save"]
+
+Row = dict[str, Any]
+RESULTS = Path(__file__).parent / "results"
 
 
-def record(name: str) -> dict:
-    """What benchmarks/results/NAME.json holds."""
-    return json.loads((Path(__file__).parent / "results" / f"{name}.json").read_text())
+def record(name: str) -> Row:
+    """What benchmarks/results/NAME.json holds; nothing if it is not there."""
+    path = RESULTS / f"{name}.json"
+    entries: Row = json.loads(path.read_text()) if path.exists() else {}
+    return entries
+
+
+def save(name: str, entries: Row) -> None:
+    """Write benchmarks/results/NAME.json."""
+    from refnet.runs.files import write_text  # benchmarks.startup measures what imports take
+
+    write_text(RESULTS / f"{name}.json", json.dumps(entries, indent=1) + "\n")
 
 
 def processor(machine: str) -> str:
@@ -18,3 +34,21 @@ def processor(machine: str) -> str:
     'Zen 5'
     """
     return machine.split()[0].replace("znver", "Zen ")
+
+
+def checked(names: list[str], known: Iterable[str]) -> list[str]:
+    """The names of the command line; ends the program unless they are known, and at least one."""
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        sys.exit(f"{', '.join(unknown) or 'nothing'} is named; need some of {', '.join(known)}")
+    return names
+
+
+def options(description: str, example: str, quick: str = "") -> argparse.ArgumentParser:
+    """A benchmark's parser; with --quick, if it says what that does."""
+    parser = argparse.ArgumentParser(
+        description=description, epilog=f"Example: python -m benchmarks.{example}"
+    )
+    if quick:
+        parser.add_argument("--quick", action="store_true", help=f"{quick}; nothing is recorded")
+    return parser

@@ -7,32 +7,26 @@ on one thread, over and over on the same rows, as it does inside the recursion. 
 rounds each; written to benchmarks/results/roofline.json.
 """
 
-import argparse
-import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import machine
 from benchmarks.peer_steps import Refnet, draw
-from benchmarks.records import processor
-from benchmarks.turns import Child, seconds
+from benchmarks.records import Row, options, processor, save
+from benchmarks.turns import Child, rounds, seconds
 from refnet.compiled._jit import jit
 from refnet.compiled.activations import Rule, pull, push, settings
 from refnet.compiled.layout import aligned, cut_up
 from refnet.compiled.plan import CHUNK
 from refnet.compiled.tiles import Rows, Strided, product
 from refnet.maths.activations import ACTIVATIONS
-from refnet.runs.files import write_text
 from refnet.runs.rows import environment, machine as machine_name, table
 
-RESULTS = Path(__file__).parent / "results" / "roofline.json"
 SIZES = (
     (784, 1, 100, 16),
     (784, 1, 128, 50),
@@ -115,7 +109,7 @@ def parts(
     }
 
 
-def limits(dtype: str, cores: int) -> dict[str, Any]:
+def limits(dtype: str, cores: int) -> Row:
     """What this process's cores can do."""
     a = np.ones((LARGE, LARGE), dtype)
     works = {"peak": machine.peak(dtype, cores), "large product": (lambda: a @ a, 2.0 * LARGE**3)}
@@ -130,7 +124,7 @@ def limits(dtype: str, cores: int) -> dict[str, Any]:
     }
 
 
-def step_by_parts(size: list[Any], dtype: str) -> dict[str, Any]:
+def step_by_parts(size: list[Any], dtype: str) -> Row:
     """The compiled step of the simple cell by parts, the best of the rounds each; "rest" is
     what they leave of it. For a child on one core, as the parts run on one thread."""
     T, D, H, B = size
@@ -139,9 +133,7 @@ def step_by_parts(size: list[Any], dtype: str) -> dict[str, Any]:
         **parts(T, D, H, B, dtype),
     }
     best = dict.fromkeys(runs, float("inf"))
-    began, rounds = time.perf_counter(), 0
-    while rounds < ROUNDS or time.perf_counter() - began < BUDGET:
-        rounds += 1
+    for _ in rounds(ROUNDS, BUDGET):
         for name, (run, times) in runs.items():
             best[name] = min(best[name], times * seconds(run))
     return {
@@ -153,7 +145,7 @@ def step_by_parts(size: list[Any], dtype: str) -> dict[str, Any]:
     }
 
 
-def tables(record: dict[str, Any]) -> tuple[str, str]:
+def tables(record: Row) -> tuple[str, str]:
     """What the processor can do, and the step by parts in shares of its time and of the peak of
     one core."""
     limit = [
@@ -188,15 +180,13 @@ def tables(record: dict[str, Any]) -> tuple[str, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Measure what the processor can do, and a step by its parts.",
-        epilog="Example: python -m benchmarks.roofline --quick",
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="the smallest size alone; nothing is recorded"
+    parser = options(
+        "Measure what the processor can do, and a step by its parts.",
+        "roofline --quick",
+        "the smallest size alone",
     )
     quick = parser.parse_args().quick
-    record: dict[str, Any] = {
+    record: Row = {
         "environment": environment(),
         "machine": machine_name(),
         "limits": [],
@@ -212,7 +202,7 @@ def main() -> int:
                 record["steps"].append(process.call("step_by_parts", size, dtype))
     print("\n".join(tables(record)))
     if not quick:
-        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+        save("roofline", record)
     return 0
 
 

@@ -5,23 +5,21 @@ the cache full. Seconds of the whole process and of the first gradient alone, an
 are printed and go to benchmarks/results/startup.json.
 """
 
-import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-RESULTS = Path(__file__).parent / "results" / "startup.json"
+from benchmarks.records import Row, options, save
+
 TARGETS = {"empty": 4, "full": 1}
 """Seconds that the first gradient may take, by the state of the cache."""
 
 
-def nets() -> dict[str, Any]:
+def nets() -> Row:
     """Every cell that has a compiled kernel, in a small net: the time is the compiler's."""
     from refnet.cells import CELLS
     from refnet.nets.recurrent import RecurrentNet
@@ -29,7 +27,7 @@ def nets() -> dict[str, Any]:
     return {cell: RecurrentNet(6, 100, 4, cell, backend="compiled") for cell in CELLS}
 
 
-def first_gradient(name: str, dtype: str) -> dict[str, Any]:
+def first_gradient(name: str, dtype: str) -> Row:
     """Seconds of the first gradient in this process, and the kernels it used."""
     import numpy as np
 
@@ -48,7 +46,7 @@ def first_gradient(name: str, dtype: str) -> dict[str, Any]:
     return {"gradient": seconds, "kernels": len(compiled_kernels())}
 
 
-def imports(light: float) -> dict[str, Any]:
+def imports(light: float) -> Row:
     """Seconds of ``import refnet``, as measured before this module was there, and of every module
     of it.
 
@@ -71,7 +69,7 @@ def imports(light: float) -> dict[str, Any]:
     return {"import refnet": light, "import of every module": whole}
 
 
-def child(call: str, cache: str) -> dict[str, Any]:
+def child(call: str, cache: str) -> Row:
     """What a call of this module gives in a process of its own, and that process's seconds."""
     code = (
         "import json, time; start = time.perf_counter(); import refnet; "
@@ -91,13 +89,13 @@ def child(call: str, cache: str) -> dict[str, Any]:
     return {**json.loads(done.stdout), "process": seconds}
 
 
-def medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def medians(runs: list[Row]) -> Row:
     return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 
 
-def measure(name: str, dtype: str, repeats: int) -> dict[str, Any]:
+def measure(name: str, dtype: str, repeats: int) -> Row:
     """One row of the record."""
-    runs_by_state: dict[str, list[dict[str, Any]]] = {state: [] for state in TARGETS}
+    runs_by_state: dict[str, list[Row]] = {state: [] for state in TARGETS}
     for _ in range(repeats):
         with TemporaryDirectory() as cache:
             for runs in runs_by_state.values():
@@ -109,7 +107,7 @@ def measure(name: str, dtype: str, repeats: int) -> dict[str, Any]:
     }
 
 
-def report(record: dict[str, Any]) -> str:
+def report(record: Row) -> str:
     """The record as tables."""
     from refnet.runs.rows import table
 
@@ -154,17 +152,12 @@ def report(record: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Time the first gradient of a process.",
-        epilog="Example: python -m benchmarks.startup --quick",
-    )
-    parser.add_argument("--quick", action="store_true", help="once each; nothing is recorded")
+    parser = options("Time the first gradient of a process.", "startup --quick", "once each")
     quick = parser.parse_args().quick
-    from refnet.runs.files import write_text
     from refnet.runs.rows import environment
 
     repeats = 1 if quick else 3
-    record: dict[str, Any] = {"environment": environment(), "nets": []}
+    record: Row = {"environment": environment(), "nets": []}
     with TemporaryDirectory() as cache:
         record["imports"] = medians([child("imports(light)", cache) for _ in range(repeats)])
     for name in nets():
@@ -173,7 +166,7 @@ def main() -> int:
             record["nets"].append(measure(name, dtype, repeats))
     print(report(record))
     if not quick:
-        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+        save("startup", record)
     return 0
 
 

@@ -7,15 +7,13 @@ seed z of each dWhh, and of the layer's as bfloat16, whose sums are in bfloat16 
 layer's has the bits of either.
 """
 
-import json
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
+from benchmarks.records import Row, save
 from refnet.batch import Array, Batch, Params
 from refnet.check import survey
 from refnet.check.adapters import torch_nets
@@ -25,10 +23,8 @@ from refnet.check.noise import spread
 from refnet.check.verdict import compare
 from refnet.exact.enclose import certify
 from refnet.nets.recurrent import RecurrentNet
-from refnet.runs.files import write_text
 from refnet.runs.rows import environment
 
-RESULT = Path(__file__).parent / "results" / "step_sums.json"
 DTYPE = "bfloat16-float32"
 CELLS = {"rnn": torch.rnn_tanh_cell, "lstm": torch.lstm_cell, "gru": torch.gru_cell}
 SEEDS = 3
@@ -63,7 +59,7 @@ def added(gradients: list[torch.Tensor], kind: torch.dtype) -> Array:
     return rounded
 
 
-def row(cell: str, seed: int) -> dict[str, Any]:
+def row(cell: str, seed: int) -> Row:
     T, H, B = survey.SIZES[-1]
     net = RecurrentNet(3, H, 5, cell=cell, readout="every")
     rng = np.random.default_rng(seed)
@@ -102,19 +98,15 @@ def row(cell: str, seed: int) -> dict[str, Any]:
 def main() -> int:
     torch.set_num_threads(1)
     rows = [row(cell, seed) for cell in CELLS for seed in range(SEEDS)]
-    write_text(
-        RESULT,
-        json.dumps(
-            {
-                "environment": environment(),
-                "torch": torch.__version__,
-                "capability": torch.backends.cpu.get_cpu_capability(),
-                "oneDNN has bfloat16": torch.ops.mkldnn._is_mkldnn_bf16_supported(),
-                "rows": rows,
-            },
-            indent=1,
-        )
-        + "\n",
+    save(
+        "step_sums",
+        {
+            "environment": environment(),
+            "torch": torch.__version__,
+            "capability": torch.backends.cpu.get_cpu_capability(),
+            "oneDNN has bfloat16": torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+            "rows": rows,
+        },
     )
     for line in rows:
         print(line)

@@ -11,8 +11,6 @@ Then two runs of one thread each are put side by side, each on a core of its own
 one alone: what they share is the memory and the largest cache.
 """
 
-import argparse
-import json
 import statistics
 import sys
 import time
@@ -20,23 +18,21 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+from benchmarks.records import Row, options, record as recorded, save
 from benchmarks.turns import Child, between, quotient, spread
 from refnet.nets import recurrent as base
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs import checkpoint
-from refnet.runs.files import write_text
 from refnet.runs.rows import Rows, environment, machine, table
 from refnet.training import loop, steps as training
 from refnet.training.experiment import Experiment, build
 from refnet.training.protocols import preset
 
-RESULTS = Path(__file__).parent / "results" / "steps.json"
-RUNS: dict[str, dict[str, Any]] = {
+RUNS: dict[str, Row] = {
     "temporal-order": {"length": 120, "method": "open"},
     "mnist": {},
     "sequential-mnist": {},
@@ -140,7 +136,7 @@ def charged(clock: Clock, e: Experiment) -> ExitStack:
     return stack
 
 
-def typical(times: list[dict[str, float]]) -> dict[str, Any]:
+def typical(times: list[dict[str, float]]) -> Row:
     """Means over the entries whose time is between the quartiles, or over all if there are few."""
     whole = sorted(times, key=lambda spent: sum(spent.values()))
     middle = whole[len(whole) // 4 : -(-3 * len(whole) // 4)] if len(whole) > 3 else whole
@@ -148,7 +144,7 @@ def typical(times: list[dict[str, float]]) -> dict[str, Any]:
     return {"time": sum(parts.values()), "parts": parts}
 
 
-def measure(name: str, budget: float) -> dict[str, Any]:
+def measure(name: str, budget: float) -> Row:
     """One row of the record, from the steps that ``budget`` seconds allow; T is a mean."""
     config = replace(preset(name.split(",")[0]), **RUNS[name])
     e = build(config)
@@ -156,7 +152,7 @@ def measure(name: str, budget: float) -> dict[str, Any]:
     lengths: list[int] = []
     until = float("inf")
 
-    def observe(kind: str, facts: dict[str, Any]) -> None:
+    def observe(kind: str, facts: Row) -> None:
         nonlocal until
         clock.switch("rest")
         if kind == "step":
@@ -209,7 +205,7 @@ def measure(name: str, budget: float) -> dict[str, Any]:
     }
 
 
-STEPPED: dict[str, Any] = {}
+STEPPED: Row = {}
 """In a child process: the experiment that it trains and the present state of its run, by name."""
 
 
@@ -231,7 +227,7 @@ def step_for(name: str, budget: float) -> float:
     return statistics.median(taken)
 
 
-def side_by_side(name: str, rounds: int, budget: float) -> dict[str, Any]:
+def side_by_side(name: str, rounds: int, budget: float) -> Row:
     """How much longer a step takes while another run is on the other core."""
     times: dict[str, list[float]] = {"alone": [], "together": []}
     with (
@@ -253,7 +249,7 @@ def side_by_side(name: str, rounds: int, budget: float) -> dict[str, Any]:
     }
 
 
-def shares(record: dict[str, Any]) -> str:
+def shares(record: Row) -> str:
     """The record as a table: a step and an evaluation by parts, and the whole run."""
     rows = []
     for row in record["runs"]:
@@ -290,7 +286,7 @@ def shares(record: dict[str, Any]) -> str:
     )
 
 
-def together(record: dict[str, Any]) -> str:
+def together(record: Row) -> str:
     """Two runs side by side, as a table."""
     return table(
         ["run", "one alone, ms a step", "beside another", "ratio"],
@@ -307,11 +303,7 @@ def together(record: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Time the parts of a training step.",
-        epilog="Example: python -m benchmarks.steps --quick",
-    )
-    parser.add_argument("--quick", action="store_true", help="a second each; nothing is recorded")
+    parser = options("Time the parts of a training step.", "steps --quick", "a second each")
     parser.add_argument(
         "--runs",
         nargs="*",
@@ -320,26 +312,24 @@ def main() -> int:
         help="measure only these runs, and replace them in the record; without a "
         f"name, only two runs side by side. The names: {'; '.join(RUNS)}",
     )
-    options = parser.parse_args()
-    quick, some = options.quick, options.runs is not None
-    record: dict[str, Any] = json.loads(RESULTS.read_text()) if some else {}
+    args = parser.parse_args()
+    quick, some = args.quick, args.runs is not None
+    record = recorded("steps") if some else {}
     record["environment"] = environment()
 
-    def save() -> None:
-        if not quick:
-            write_text(RESULTS, json.dumps(record, indent=1) + "\n")
-
-    for name in options.runs if some else RUNS:
+    for name in args.runs if some else RUNS:
         print(f"{name} ...", file=sys.stderr, flush=True)
         rows = {row["run"]: row for row in record.get("runs", [])}
         rows[name] = {**measure(name, 1 if quick else 8), "machine": machine()}
         record["runs"] = [rows[known] for known in RUNS if known in rows]
-        save()
-    if not options.runs:
+        if not quick:
+            save("steps", record)
+    if not args.runs:
         record["side by side"] = [
             side_by_side(name, *((3, 0.3) if quick else (9, 1.0))) for name in SIDE_BY_SIDE
         ]
-        save()
+        if not quick:
+            save("steps", record)
     print(shares(record))
     print(together(record))
     return 0

@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 from numba.np.ufunc import parallel
+from numpy.random import default_rng
 
-Row = dict[str, Any]
+from benchmarks.records import Row
 
 PROGRESS = re.compile(
     r"^(\d+ of \d+ runs done; .*|"
@@ -33,45 +34,27 @@ PROGRESS = re.compile(
 )
 """What a study says of how far it is."""
 
-A_RUN = str(Path(__file__).resolve().parent.parent / "tests/support/data/run")
+A_RUN = Path(__file__).resolve().parent.parent / "tests/support/data/run"
 
 # all but the SHORT ones go on, and end no part, for far longer than any delay
 COMMANDS = {
-    "info": ["info"],
-    "train": [
-        "train",
-        "temporal-order",
-        "--length",
-        "60",
-        "--quiet",
-        "--backend",
-        "reference",
-        "--evaluate-every",
-        "5",
-    ],
-    "train, pre-training": [
-        "train",
-        "temporal-order",
-        "--method",
-        "oinit",
-        "--hidden",
-        "700",
-        "--oinit-cost",
-        "1e-30",
-        "--oinit-steps",
-        "100000",
-        "--quiet",
-    ],
-    "orthogonalize": ["orthogonalize", "--runs", "100000"],
-    "vectors": ["vectors", "write", "made"],
-    "check": ["check", "torch", "--sizes", "40,30,4"],
-    "study": ["study", "copy-10000"],
-    "study, two processes": ["study", "copy-10000", "--workers", "2"],
-    "explain": ["explain", "gradient-flow", "--figure", "flow.png"],
-    "errata": ["errata", "--check"],
-    "analyse": ["analyse", A_RUN, "--figure", "run.png"],
-    "compare": ["compare", A_RUN, A_RUN, "--figure", "runs.png"],
-    "runs": ["runs", str(Path(A_RUN).parent)],
+    name: [word.format(run=A_RUN, runs=A_RUN.parent) for word in words.split()]
+    for name, words in {
+        "info": "info",
+        "train": "train temporal-order --length 60 --quiet --backend reference --evaluate-every 5",
+        "train, pre-training": "train temporal-order --method oinit --hidden 700 --quiet "
+        "--oinit-cost 1e-30 --oinit-steps 100000",
+        "orthogonalize": "orthogonalize --runs 100000",
+        "vectors": "vectors write written",
+        "check": "check torch --sizes 40,30,4",
+        "study": "study copy-10000",
+        "study, two processes": "study copy-10000 --workers 2",
+        "explain": "explain gradient-flow --figure flow.png",
+        "errata": "errata --check",
+        "analyse": "analyse {run} --figure run.png",
+        "compare": "compare {run} {run} --figure runs.png",
+        "runs": "runs {runs}",
+    }.items()
 }
 SHORT = ("info", "explain", "errata", "analyse", "compare", "runs")
 """Commands that may have ended before the signal comes."""
@@ -151,7 +134,7 @@ def same_as_whole(folder: Path) -> bool:
 def kills(trials: int, seed: int = 0) -> Row:
     """SIGKILL at random moments of training, from before there is a folder; every tenth time the
     run is compared with one that was never interrupted."""
-    rng, folders, wrong = np.random.default_rng(seed), 0, []
+    rng, folders, wrong = default_rng(seed), 0, []
     with TemporaryDirectory() as place:
         go_on(Path(place) / "warm", 2)  # a forked process then begins with every module loaded
     for first in range(0, trials, 10):
@@ -176,7 +159,7 @@ def kills(trials: int, seed: int = 0) -> Row:
 
 def full_disks(trials: int, seed: int = 0) -> Row:
     """Files cannot grow beyond a random size; when they can again, the run goes on."""
-    rng, failed, wrong = np.random.default_rng(seed), 0, []
+    rng, failed, wrong = default_rng(seed), 0, []
     for trial in range(trials):
         with TemporaryDirectory() as place:
             folder, most = Path(place) / "run", int(rng.integers(1, 8000))
@@ -221,7 +204,7 @@ def disk(place: Path, size: int) -> Iterator[None]:
 
 def small_file_systems(trials: int, seed: int = 0) -> Row:
     """A file system of 4 to 80 kB, which is full before the run has ended; later it is larger."""
-    rng, failed, wrong = np.random.default_rng(seed), 0, []
+    rng, failed, wrong = default_rng(seed), 0, []
     for trial in range(trials):
         size = 4096 * int(rng.integers(1, 21))
         with (
@@ -243,9 +226,9 @@ def small_file_systems(trials: int, seed: int = 0) -> Row:
     return {"trials": trials, "met the limit": failed, "wrong": wrong}
 
 
-RESUME = ("train", "--resume", "run", "--iterations", "20", "--quiet")
-DENIED: list[tuple[str, int, str, tuple[str, ...]]] = [
-    ("shut", 0o500, "shut", ("train", "adding", "--length", "10", "--out", "shut/new/run")),
+RESUME = "train --resume run --iterations 20 --quiet"
+DENIED: list[tuple[str, int, str, str]] = [
+    ("shut", 0o500, "shut", "train adding --length 10 --out shut/new/run"),
     ("run", 0o500, "run/config.toml", RESUME),
     ("run", 0o000, "run/config.toml", RESUME),
     ("run/.lock", 0o000, "run/.lock", RESUME),
@@ -253,27 +236,17 @@ DENIED: list[tuple[str, int, str, tuple[str, ...]]] = [
     ("run/checkpoint.npz", 0o000, "run/checkpoint.npz", RESUME),
     ("run/rows.jsonl", 0o000, "run/rows.jsonl", RESUME),
     ("run/rows.jsonl", 0o400, "run/rows.jsonl", RESUME),
-    ("run/config.toml", 0o000, "run/config.toml", ("train", "--config", "run/config.toml")),
-    ("run/checkpoint.npz", 0o000, "run/checkpoint.npz", ("analyse", "run")),
-    ("run/rows.jsonl", 0o000, "run/rows.jsonl", ("compare", "run", "run")),
-    ("shut", 0o500, "shut/flow.png", ("explain", "powers", "--figure", "shut/flow.png")),
-    ("matrix.npy", 0o000, "matrix.npy", ("explain", "spectra", "--matrix", "matrix.npy")),
-    ("shut", 0o500, "shut/studies", ("study", "figure-1", "--quick", "--folder", "shut/studies")),
-    (
-        "figure-1/rows.jsonl",
-        0o000,
-        "figure-1/rows.jsonl",
-        ("study", "figure-1", "--table", "--folder", "."),
-    ),
-    ("shut", 0o500, "shut/made", ("vectors", "write", "shut/made")),
-    ("manifest.json", 0o000, "manifest.json", ("vectors", "judge", ".", "shut")),
-    (
-        "shut",
-        0o500,
-        "shut/rows.json",
-        ("check", "torch", "--sizes", "2,2,2", "--json", "shut/rows.json"),
-    ),
-    ("mine.py", 0o000, "mine.py", ("check", "function", "mine.py:gradients")),
+    ("run/config.toml", 0o000, "run/config.toml", "train --config run/config.toml"),
+    ("run/checkpoint.npz", 0o000, "run/checkpoint.npz", "analyse run"),
+    ("run/rows.jsonl", 0o000, "run/rows.jsonl", "compare run run"),
+    ("shut", 0o500, "shut/flow.png", "explain powers --figure shut/flow.png"),
+    ("matrix.npy", 0o000, "matrix.npy", "explain spectra --matrix matrix.npy"),
+    ("shut", 0o500, "shut/studies", "study figure-1 --quick --folder shut/studies"),
+    ("figure-1/rows.jsonl", 0o000, "figure-1/rows.jsonl", "study figure-1 --table --folder ."),
+    ("shut", 0o500, "shut/vectors", "vectors write shut/vectors"),
+    ("manifest.json", 0o000, "manifest.json", "vectors judge . shut"),
+    ("shut", 0o500, "shut/rows.json", "check torch --sizes 2,2,2 --json shut/rows.json"),
+    ("mine.py", 0o000, "mine.py", "check function mine.py:gradients"),
 ]
 """The path that is protected, its mode, the file that the error must name, and the command."""
 
@@ -312,7 +285,7 @@ def denied(trials: int, seed: int = 0) -> Row:
             def run() -> None:
                 obey_modes()
                 with open("said", "w") as said, redirect_stderr(said):
-                    sys.exit(main(list(arguments)))
+                    sys.exit(main(arguments.split()))
 
             usual = (place / shut).stat().st_mode
             (place / shut).chmod(mode)
@@ -320,7 +293,7 @@ def denied(trials: int, seed: int = 0) -> Row:
             os.waitpid(pid, 0)
             (place / shut).chmod(usual)
             ended, said = ((place / name).read_text() for name in ("error", "said"))
-            what = f"{' '.join(arguments)} with {shut} {mode:o}"
+            what = f"{arguments} with {shut} {mode:o}"
             lines = [line for line in said.splitlines() if not line.startswith(("usage:", " "))]
             if (
                 ended != "SystemExit: 2"
@@ -353,7 +326,7 @@ def two_at_once(trials: int, seed: int = 0) -> Row:
     return {"trials": trials, "refused": refused, "wrong": wrong}
 
 
-def moved(trials: int, seed: int = 0) -> Row:
+def copied(trials: int, seed: int = 0) -> Row:
     """A run that was stopped is copied, and goes on in its new place."""
     from refnet.training.loop import train
 
@@ -375,7 +348,7 @@ def memory(trials: int, seed: int = 0) -> Row:
 
     sizes: list[int] = []
 
-    def observe(kind: str, facts: dict[str, Any]) -> None:
+    def observe(kind: str, facts: Row) -> None:
         if kind == "row":
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             sizes.append(pages * os.sysconf("SC_PAGE_SIZE"))
@@ -440,7 +413,7 @@ def interrupted(
 
 def signals(trials: int, seed: int = 0) -> Row:
     """Ctrl-C and SIGTERM, once or twice, at random moments of every command."""
-    rng, wrong, late = np.random.default_rng(seed), [], 0
+    rng, wrong, late = default_rng(seed), [], 0
     for trial in range(trials):
         name = sorted(COMMANDS)[trial % len(COMMANDS)]
         number = signal.SIGINT if rng.integers(3) else signal.SIGTERM

@@ -19,7 +19,7 @@ from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.costs import measure, remember, remembered
 from refnet.studies.ladder import TABLES
 from refnet.studies.store import Store
-from refnet.studies.study import RowOf, Study, protocols, unknown
+from refnet.studies.study import RowOf, Study, View, protocols
 from refnet.training.protocols import APART, differences
 
 FOLDER = Path(__file__).parent / "results" / "studies"
@@ -127,7 +127,7 @@ def overview() -> str:
     costs = remembered(COSTS, everywhere=True)
     for study in STUDIES.values():
         row_of = recorded(study)
-        jobs = study.jobs(row_of, seeds(study), False)
+        jobs = study.jobs(View(row_of, seeds(study)))
         # a ladder wants the next rungs alone, and their number is not known
         ladder = study in TABLES
         done = (
@@ -206,13 +206,13 @@ def section(study: Study) -> str:
     """A study's table, its figure if there is one, and the search of its grid."""
     followed = ", ".join(f"`{name}`" for name in protocols(study))
     text = f"## {study.title}\n\n" + f"Protocol: {followed}\n\n" * bool(followed)
-    text += study.table(recorded(study), seeds(study), False)
+    text += study.table(View(recorded(study), seeds(study)))
     if (store_of(study).folder / "figure.png").exists():
         text += f"\n![{study.title}](results/studies/{study.name}/figure.png)\n"
     if study.search is not None:
         text += (
             f"\n### {study.search.title}\n\n`refnet study {study.name} --search`\n\n"
-            + study.search.table(recorded(study), seeds(study), False)
+            + study.search.table(View(recorded(study), seeds(study)))
         )
     return text + "\n"
 
@@ -245,7 +245,7 @@ def main() -> int:
     )
     names = parser.parse_args().measure
     for study in [] if names is None else map(find, names or STUDIES):
-        remember(COSTS, {study.name: measure(study.jobs(unknown, 1, False))})
+        remember(COSTS, {study.name: measure(study.jobs(View()))})
     write_text(PAGE, page())
     return 0
 

@@ -14,7 +14,6 @@ within a round, so that a slower moment of the machine slows both sides. Medians
 the environment go to benchmarks/results/table5.json.
 """
 
-import argparse
 import json
 import sys
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.records import RESULTS, options
 from benchmarks.turns import spread
 from refnet.runs.files import write_text
 from refnet.runs.rows import environment
@@ -29,7 +29,7 @@ from refnet.training.config import Config
 from refnet.training.experiment import build
 from refnet.training.steps import Run, step
 
-RESULT = Path(__file__).parent / "results" / "table5.json"
+RESULT = RESULTS / "table5.json"
 PAPER = {128: (21.9, 40.4), 500: (46.7, 161.4), 1000: (95.4, 711.2)}
 RATE, MANIFOLD_RATE = 1e-4, 1e-6
 STEPS = {128: 20, 500: 5, 1000: 2}
@@ -228,19 +228,18 @@ def measure(hidden, rounds, backend):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Measure Table 5 of Vorontsov et al. again.",
-        epilog="Example: python -m benchmarks.table5 --hidden 128 --rounds 30",
+    parser = options(
+        "Measure Table 5 of Vorontsov et al. again.", "table5 --hidden 128 --rounds 30"
     )
     parser.add_argument("--hidden", type=int, nargs="+", default=[128, 500, 1000])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--backend", choices=["compiled", "reference"], default="compiled")
     parser.add_argument("--out", type=Path, default=RESULT)
-    options = parser.parse_args()
+    args = parser.parse_args()
     import torch
 
     record = {
-        "backend": options.backend,
+        "backend": args.backend,
         "environment": {
             **environment(),
             "torch": torch.__version__,
@@ -248,14 +247,14 @@ def main() -> int:
         },
         "sizes": [],
     }
-    for hidden in options.hidden:
-        measured = measure(hidden, options.rounds, options.backend)
+    for hidden in args.hidden:
+        measured = measure(hidden, args.rounds, args.backend)
         record["sizes"].append(measured)
         print(f"{hidden} units, milliseconds a step:", flush=True)
         for group in ("milliseconds", "ratios"):
             for name, value in measured[group].items():
                 print(f"  {name:42} {value['median']:10.2f}  {value['quartiles']}", flush=True)
-        write_text(options.out, json.dumps(record, indent=1) + "\n")
+        write_text(args.out, json.dumps(record, indent=1) + "\n")
     return 0
 
 

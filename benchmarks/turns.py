@@ -7,10 +7,15 @@ import statistics
 import subprocess
 import sys
 import time
+import tracemalloc
+from collections.abc import Callable, Iterator
 from importlib import import_module
+from itertools import count
 from typing import Any
 
 import numpy as np
+
+from benchmarks.records import Row
 
 TURN = 0.1
 """Seconds of a turn without timing, and then seconds with it."""
@@ -20,6 +25,25 @@ def seconds(run: Any) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+def rounds(least: int, budget: float) -> Iterator[int]:
+    """The rounds of a measurement, counted from 0: so many at least, and until ``budget`` seconds
+    have passed."""
+    until = time.perf_counter() + budget
+    for number in count():
+        if number >= least and time.perf_counter() >= until:
+            return
+        yield number
+
+
+def peak_memory(step: Callable[[], Any]) -> int:
+    """Bytes that a step allocates at its peak; what was made before does not count."""
+    tracemalloc.start()
+    step()
+    memory = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return memory
 
 
 def turn(run: Any) -> float:
@@ -82,17 +106,17 @@ def answer(module: str) -> None:
         print(json.dumps(functions[name](*arguments)), flush=True)
 
 
-def spread(values: Any) -> dict[str, Any]:
+def spread(values: Any) -> Row:
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
     return {"median": float(median), "quartiles": [float(low), float(high)]}
 
 
-def quotient(over: Any, under: Any) -> dict[str, Any]:
+def quotient(over: Any, under: Any) -> Row:
     """Round by round, and of each one's best round."""
     return {**spread(np.array(over) / np.array(under)), "best": min(over) / min(under)}
 
 
-def between(entry: dict[str, Any], digits: int = 2, scale: float = 1) -> str:
+def between(entry: Row, digits: int = 2, scale: float = 1) -> str:
     """A median with its quartiles and the best round's."""
     low, high = (scale * value for value in entry["quartiles"])
     best = f", best {scale * entry['best']:.{digits}f}" if "best" in entry else ""

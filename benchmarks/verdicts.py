@@ -15,9 +15,10 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from benchmarks.records import RESULTS
 from refnet.check.tables import save
 
-RESULT = Path(__file__).parent / "results" / "verdicts.json"
+RESULT = RESULTS / "verdicts.json"
 CASES = (("gru", "300,100,4", 3), ("lstm", "300,100,4", 3), ("lstm", "784,128,16", 1))
 """Cell, T, H and B, and the rounds."""
 PROGRAM = """

@@ -6,7 +6,6 @@ all of them) runs from the unpacked source distribution without its own copy of 
 What happened goes to benchmarks/results/versions.json.
 """
 
-import argparse
 import json
 import os
 import re
@@ -16,10 +15,12 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from subprocess import CompletedProcess
 from tempfile import TemporaryDirectory
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results" / "versions.json"
+from benchmarks.records import Row, options, record, save
+
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 OLDEST = {
@@ -70,68 +71,38 @@ def build(folder: Path) -> tuple[Path, Path]:
     return tree, wheel
 
 
-def attempt(version: str, end: str, tree: Path, wheel: Path, full: bool) -> dict[str, Any]:
+def output(*command: Any, check: bool = True, **options: Any) -> "CompletedProcess[str]":
+    """What a command says."""
+    return subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, check=check, **options
+    )
+
+
+def attempt(version: str, end: str, tree: Path, wheel: Path, full: bool) -> Row:
     """One row of the record."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    row: dict[str, Any] = {"python": version, "versions": end, "commit": commit}
+    commit = output("git", "rev-parse", "--short", "HEAD", cwd=ROOT).stdout.strip()
+    row: Row = {"python": version, "versions": end, "commit": commit}
     interpreter = python(version)
     if interpreter is None:
         return {**row, "outcome": "not tried: this Python is not installed here"}
     with TemporaryDirectory() as folder:
         private = Path(folder) / "bin" / "python"
         subprocess.run([interpreter, "-m", "venv", folder], check=True)
-        pins = OLDEST[version] if end == "oldest" else ("numpy", "scipy", "numba")
-        install = subprocess.run(
-            [
-                str(private),
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--only-binary",
-                ":all:",
-                str(wheel),
-                "pytest",
-                "hypothesis",
-                *pins,
-            ],
-            capture_output=True,
-            text=True,
-        )
+        pip, numbers = (private, "-m", "pip"), ("numpy", "scipy", "numba")
+        pins = OLDEST[version] if end == "oldest" else numbers
+        words = ("install", "-q", "--only-binary", ":all:", wheel, "pytest", "hypothesis", *pins)
+        install = output(*pip, *words, check=False)
         if install.returncode:
-            return {
-                **row,
-                "outcome": "not installable: " + install.stderr.strip().splitlines()[-1][:200],
-            }
-        listed = subprocess.run(
-            [str(private), "-m", "pip", "list", "--format", "json"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        row |= {
-            entry["name"]: entry["version"]
-            for entry in json.loads(listed)
-            if entry["name"] in ("numpy", "scipy", "numba")
-        }
+            reason = install.stderr.strip().splitlines()[-1][:200]
+            return {**row, "outcome": f"not installable: {reason}"}
+        listed = json.loads(output(*pip, "list", "--format", "json").stdout)
+        row |= {entry["name"]: entry["version"] for entry in listed if entry["name"] in numbers}
         start = time.perf_counter()
-        chosen = (
-            []
-            if full
-            else [str(path) for name in QUICK for path in tree.glob(f"tests/*/{name}.py")]
-        )
-        # -P: the package is the installed one
-        ran = subprocess.run(
-            [str(private), "-P", "-m", "pytest", "-q", *chosen],
+        chosen = () if full else (path for n in QUICK for path in tree.glob(f"tests/*/{n}.py"))
+        ran = output(
+            *(private, "-P", "-m", "pytest", "-q", *chosen),  # -P: the package is the installed one
+            check=False,
             cwd=tree,
-            capture_output=True,
-            text=True,
             env={**os.environ, "NUMBA_CACHE_DIR": folder},
         )
     row["tests"] = "all" if full else "quick"
@@ -141,23 +112,22 @@ def attempt(version: str, end: str, tree: Path, wheel: Path, full: bool) -> dict
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Run the tests on the oldest and newest NumPy, SciPy and Numba.",
-        epilog="Example: python -m benchmarks.versions --python 3.13",
+    parser = options(
+        "Run the tests on the oldest and newest NumPy, SciPy and Numba.", "versions --python 3.13"
     )
     parser.add_argument("--full", action="store_true", help="all tests, not a quick part")
     parser.add_argument("--python", nargs="*", choices=PYTHONS, default=PYTHONS)
-    options = parser.parse_args()
-    rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+    args = parser.parse_args()
+    rows = record("versions").get("rows", [])
     with TemporaryDirectory() as folder:
         tree, wheel = build(Path(folder))
-        for version in options.python:
+        for version in args.python:
             for end in ("oldest", "newest"):
-                row = attempt(version, end, tree, wheel, options.full)
+                row = attempt(version, end, tree, wheel, args.full)
                 print(row, flush=True)
                 rows = [old for old in rows if (old["python"], old["versions"]) != (version, end)]
                 rows.append(row)
-                RESULTS.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+                save("versions", {"rows": rows})
     return 0
 
 

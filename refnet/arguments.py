@@ -291,7 +291,7 @@ def matrices(what: str, value: Any) -> None:
     kind(what, value, Mapping, "a dict of arrays by name")
     for name, entry in value.items():
         if type(entry) is not np.ndarray or entry.dtype.kind not in NUMBERS:
-            _numbers(f"{what}: {name}", entry)
+            _numbers(f"{what}: {short(name, str)}", entry)
 
 
 _ODD = (

@@ -8,13 +8,14 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Params = dict[str, Array]
 
-__all__ = ["Array", "Batch", "Params", "last_steps"]
+__all__ = ["Array", "Batch", "Params", "examples", "last_steps"]
 
 
 class Batch(NamedTuple):
-    """Inputs, targets and the steps that count.
+    """Inputs, targets, the steps that count and how much.
 
-    ``x``: (T, B, D) for a recurrent net (time-major), (B, D) for a feedforward net.
+    ``x``: (T, B, D) for a recurrent net (time-major), or symbols (T, B) for one with an embedding;
+    (B, D) for a feedforward net.
     ``y``: integer classes (B,) or (T, B), or real targets (B, C) or (T, B, C); the
     form with T is for a read-out at every step.
     ``mask``: None (every step counts) or bool (T, B). With a read-out at every step a
@@ -24,17 +25,38 @@ class Batch(NamedTuple):
     sequence's last unmasked one. After that x may hold anything, NaN and infinity included: no
     loss and no gradient depends on it, and its own gradient is 0. (Outputs and states there are
     computed all the same, with 0 for what is not finite.)
+    ``weights``: None (all predictions count alike) or real numbers, none negative, that multiply
+    the losses of the predictions: (B,), or (T, B) with a read-out at every step. A prediction of
+    weight 0 is as one of a masked step.
 
     >>> batch = Batch(x=np.zeros((7, 3, 2)), y=np.array([0, 1, 1]))  # T = 7, B = 3, D = 2
     >>> batch.mask is None
     True
 
-    Checked by: tests/nets/test_padding.py::test_garbage_does_not_count.
+    Checked by: tests/nets/test_padding.py::test_garbage_does_not_count,
+    tests/nets/test_weights.py.
     """
 
     x: Array
     y: Array
     mask: Array | None = None
+    weights: Array | None = None
+
+
+def examples(batch: Batch, rows: slice | Array, every: bool, recurrent: bool = True) -> Batch:
+    """Some examples of a batch; ``every``: whether its targets are those of every step;
+    ``recurrent``: whether x has a time axis.
+
+    >>> examples(Batch(np.zeros((7, 3, 2)), np.array([0, 1, 2])), slice(1, 3), False).y.tolist()
+    [1, 2]
+    """
+
+    def of(values: Array | None, timed: bool) -> Any:
+        return None if values is None else values[:, rows] if timed else values[rows]
+
+    x, y, mask, weights = batch
+    timed = weights is not None and weights.ndim == 2
+    return Batch(of(x, recurrent), of(y, every), of(mask, True), of(weights, timed))
 
 
 def last_steps(mask: Array) -> Array:

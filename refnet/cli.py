@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from functools import partial
 from itertools import count
 from pathlib import Path
+from textwrap import wrap
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -21,7 +22,9 @@ from refnet.names import TRUST, label
 from refnet.process import endings
 from refnet.prove.cli import add_commands as add_proofs
 from refnet.runs.files import described, named, printable
+from refnet.specs import format_spec, parse_spec
 from refnet.studies.cli import add_command as add_study
+from refnet.terminal import Fitted, said
 from refnet.version import __version__
 
 __all__ = ["main"]
@@ -33,6 +36,8 @@ TRAIN_EXAMPLES = """examples:
       ten hidden tanh layers that learn only because a penalty makes them orthogonal
   refnet train sequential-mnist --iterations 5000
       MNIST, one pixel a step
+  refnet train series.csv --id ID --time T --target LABEL --cell lstm
+      your own sequences of any lengths; all other columns are features
   refnet train --config runs/NAME/config.toml --seed 1
       the same run with another seed
   refnet train --resume runs/NAME
@@ -51,6 +56,15 @@ exit status: 0 after success, 2 after an error, 3 if the loss is not finite, 129
 SIGHUP, Ctrl-C or SIGTERM
 """
 
+COLUMNS = {
+    "id": "of a CSV file: the column that says to which sequence a row belongs (default: id)",
+    "time": "of a CSV file: the column that orders the rows of a sequence (default: time, or else "
+    "the rows are in order)",
+    "target": "of a CSV file: the column of the class or the real target (default: target)",
+    "split": "of a CSV file: the column with train, validation or test (default: at random)",
+}
+"""Flags that are options of the task."""
+
 ORTHOGONALIZE_EXAMPLES = """example:
   refnet orthogonalize
       make 10,000 random 100 x 100 matrices from each of two distributions orthogonal by
@@ -66,8 +80,15 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(*args, **options)
         self.set_defaults(parser=self)  # of the innermost command
 
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        """Names such as random-permutation are not broken at their hyphens."""
+        formatter = super()._get_formatter()
+        formatter._split_lines = partial(wrap, break_on_hyphens=False)  # type: ignore[method-assign]
+        return formatter
+
     def _print_message(self, message: str, file: Any = None) -> None:
-        print(message, end="", file=file or sys.stderr, flush=True)
+        file = file or sys.stderr
+        print(said(message, file), end="", file=file, flush=True)
 
     def error(self, message: str) -> NoReturn:
         """Leave with status 2."""
@@ -109,6 +130,9 @@ def main(arguments: list[str]) -> int:
     add_explanations(commands)
     _add_runs(commands)
     _add_info(commands)
+    output = sys.stdout
+    if output.isatty():
+        sys.stdout = Fitted(output)
     debug = "--debug" in arguments  # before the command or after it
     called = "refnet"
     try:
@@ -133,8 +157,10 @@ def main(arguments: list[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        print(f"{called}: {_one_line(error)}", file=sys.stderr)
+        print(said(f"{called}: {_one_line(error)}", sys.stderr), file=sys.stderr)
         return 2
+    finally:
+        sys.stdout = output
 
 
 def _one_line(error: Exception) -> str:
@@ -167,8 +193,12 @@ def _add_train(commands: Any) -> None:
         metavar="TASK",
         help="temporal-order, "
         "temporal-order-3bit, adding, random-permutation, copy, mnist, "
-        "sequential-mnist, permuted-mnist, ptb or one of your own: FILE.py:NAME",
+        "sequential-mnist, permuted-mnist or ptb; one of your own: FILE.py:NAME; or your own "
+        "data: FILE.npz (x, y and perhaps lengths), FILE.csv (a row a step) or FILE.txt "
+        "(characters)",
     )
+    for flag, text in COLUMNS.items():
+        parser.add_argument(f"--{flag}", metavar="COLUMN", help=text)
     parser.add_argument(
         "--config",
         type=named,
@@ -230,16 +260,22 @@ def _settings(args: argparse.Namespace) -> Any:
         for entry in fields(Config)
         if getattr(args, entry.name) is not None
     }
+    columns = {flag: getattr(args, flag) for flag in COLUMNS if getattr(args, flag) is not None}
+    if columns:
+        if "task" not in given:
+            raise ValueError(f"--{next(iter(columns))} is for a CSV file; name one")
+        name, options = parse_spec(given["task"])
+        given["task"] = format_spec(name, options | columns)
     if args.resume is not None:
         extra = [
-            *sorted(set(given) - {"iterations"}),
+            *sorted(set(given) - {"iterations", "patience"}),
             *["--config"] * bool(args.config),
             *["--out"] * bool(args.out),
         ]
         if extra:
             raise ValueError(
                 "--resume continues a run in its folder with its own settings; only "
-                f"--iterations may be given with it, not {', '.join(extra)}"
+                f"--iterations and --patience may be given with it, not {', '.join(extra)}"
             )
         return replace(of_run(args.resume), **given)
     settings = from_toml(args.config) if args.config else {}
@@ -314,7 +350,7 @@ def _train(args: argparse.Namespace) -> int:
     print(f"run folder: {printable(folder)}")
     if summary.state == "interrupted":
         print(
-            f"interrupted at iteration {summary.iteration}; go on with: "
+            f"interrupted at iteration {summary.iteration}; go on with:\n"
             f"refnet train --resume {argument(folder)}"
         )
     return 128 + signals[0] if signals else 0
@@ -424,20 +460,21 @@ def _runs(args: argparse.Namespace) -> int:
 
     if not args.folder.is_dir():
         raise FileNotFoundError(f"{args.folder} is not a folder; name the one that holds the runs")
+    every = list(runs(args.folder))
     rows = [
         [
             facts["run"],
             facts["state"],
             "-" if facts["iteration"] is None else f"{facts['iteration']}/{facts['iterations']}",
-            facts["next"] or "-",
         ]
-        for facts in runs(args.folder)
+        for facts in every
     ]
-    print(
-        table(["run", "state", "progress", "next"], rows)
-        if rows
-        else f"no runs in {printable(args.folder)}"
-    )
+    if not rows:
+        print(f"no runs in {printable(args.folder)}")
+        return 0
+    print(table(["run", "state", "progress"], rows))
+    if following := [facts["next"] for facts in every if facts["next"]]:
+        print("\n".join(["To go on:", "", *following]))
     return 0
 
 

@@ -44,6 +44,8 @@ TRUST = (
 )
 """The help of the flag --trust."""
 _REFERENCE = re.compile(r"(.+?\.py|[A-Za-z_]\w*(?:\.\w+)+):([A-Za-z_]\w*)(?=:|$)")
+DATA = (".npz", ".csv", ".tsv", ".txt")
+"""The ends of the names of data files, which stand in the place of a task's name."""
 _DIGESTS: dict[str, str] = {}
 """The digests of the files that ran, by their paths."""
 
@@ -59,14 +61,22 @@ def reference(text: object) -> tuple[str, str] | None:
     return (match[1], match[2]) if match else None
 
 
+def _home(text: Any) -> str:
+    """The file or the module that a spec names; "" if it has a table's name."""
+    if home := reference(text):
+        return home[0]
+    name = text.partition(":")[0] if isinstance(text, str) else ""
+    return name if name.lower().endswith(DATA) else ""
+
+
 def absolute(text: Any, folder: Path | str = "") -> Any:
     """A spec with the path of its file, relative to ``folder``, made absolute; all else as it is.
 
     >>> absolute("mine.py:Majority:length=60", "/home/me")
     '/home/me/mine.py:Majority:length=60'
     """
-    home = (reference(text) or ("",))[0]
-    if not home.endswith(".py"):
+    home = _home(text)
+    if not home.lower().endswith((".py", *DATA)):
         return text
     return os.path.abspath(os.path.join(folder, os.path.expanduser(home))) + text[len(home) :]
 
@@ -77,16 +87,19 @@ def short(text: str) -> str:
     >>> short("/home/me/mine.py:Majority:length=60"), short("copy")
     ('mine.py:Majority:length=60', 'copy')
     """
-    home = (reference(text) or ("",))[0]
+    home = _home(text)
     return os.path.basename(home) + text[len(home) :]
 
 
 def label(text: str) -> str:
     """The name in a spec, without a file or options.
 
-    >>> label("mine.py:Majority:length=60"), label("svd:margin=1")
-    ('Majority', 'svd')
+    >>> label("mine.py:Majority:length=60"), label("svd:margin=1"), label("/home/me/a.csv:id=n")
+    ('Majority', 'svd', 'a')
     """
+    home = _home(text)
+    if home.lower().endswith(DATA):
+        return Path(home).stem
     return (reference(text) or ("", text.partition(":")[0].strip()))[1]
 
 

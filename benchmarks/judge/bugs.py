@@ -6,7 +6,6 @@ Checked by: tests/check/test_error_rates.py.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from refnet.batch import Array, Batch, Params
 from refnet.check.edits import edits
 from refnet.check.mistakes import Mistake, mistakes, of_the_types
 from refnet.check.mistakes.base import Mistakes, mistake
-from refnet.check.mistakes.formulas import coarse
+from refnet.check.mistakes.formulas import Scores, coarse
 from refnet.check.naive import Pass
 from refnet.exact.enclose import Certified
 from refnet.nets.feedforward import FeedforwardNet
@@ -67,11 +66,14 @@ def nameless(net: Net, batch: Batch) -> Mistakes:
         pade = "np.clip(a * (27 + a * a) / (27 + 9 * a * a), -1, 1)"
         yield mistake("tanh by a rational approximation", act=pade)
     if batch.x.dtype == np.float64:
+        narrow = "v.astype(np.float32) if v.dtype.kind == 'f' else v"
         yield mistake(
             "part of the computation is in float32: the differences have its size, and all "
             "numbers are those of float32",
             p="each(v, lambda w: w.astype(np.float32))",
-            **dict.fromkeys(("x", "y", "h0"), "v.astype(np.float32) if v.dtype.kind == 'f' else v"),
+            x=narrow,
+            y=narrow,
+            h0=narrow,
         )
     yield mistake("a dropout of 5% is left on in the states", h=_dropped)
     if net.loss == "cross_entropy":
@@ -90,7 +92,7 @@ def _dropped(h: Array, s: Pass) -> Array:
     return np.asarray(h * keep / h.dtype.type(0.95))
 
 
-def _grown(v: Any, s: Pass) -> Any:
+def _grown(v: Scores, s: Pass) -> Scores:
     each, p = v
     onehot = np.eye(p.shape[1], dtype=p.dtype)[s.y.reshape(-1)] * s.raw[2][:, None]
     return each, (p + onehot) / p.dtype.type(1.001) - onehot

@@ -3,15 +3,22 @@
  *
  * Compiled by benchmarks.judge.implementations with -DREAL=float or double and with ORDER, the order
  * of every sum: 0 first to last, started at the bias; 1 last to first, the bias last; 2 in four
- * lanes; 3 pairwise; 4 compensated (Kahan). JOIN, how the parts of a pre-activation are joined:
- * 0 one sum from the bias over the inputs to the states, 1 one from the states to the inputs and
- * the bias, 2 two sums and the bias last. STEPS, weight gradients: 0 one sum over time and batch,
- * 1 onto the gradient from the last step to the first, 2 a sum a step, added from the last to the
- * first. FORM: 0 as in refnet.cells, 1 other associations of the same formulas.
+ * lanes; 3 pairwise; 4 compensated (Kahan); 5 first to last, the bias last; 6 in blocks of 64; 7 even
+ * terms, then odd ones; 8 in double; 9 in eight lanes. JOIN, how the parts of a pre-activation are
+ * joined: 0 one sum from the bias over the inputs to the states, 1 one from the states to the inputs
+ * and the bias, 2 two sums and the bias last, 3 one from the bias over the states to the inputs, 4
+ * the inputs' sum, and the states' with the bias, 5 one over the inputs, the bias and the states.
+ * STEPS, weight gradients: 0 one sum over time and batch, 1 onto the gradient from the last step to
+ * the first, 2 a sum a step, added from the last to the first, 3 onto it from the first to the last.
+ * FORM: 0 as in refnet.cells, 1 other associations of the same formulas. FLUSH: 1 if subnormal
+ * numbers are zero, on processors with SSE.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <tgmath.h>
+#if FLUSH
+#include <xmmintrin.h>
+#endif
 
 #ifndef JOIN
 #define JOIN 0
@@ -49,6 +56,30 @@ static real dot(const real *a, long sa, const real *b, long sb, long n, real sta
     return start + ((lane[0] + lane[1]) + (lane[2] + lane[3]));
 #elif ORDER == 3
     return start + pairwise(a, sa, b, sb, n);
+#elif ORDER == 5
+    real sum = 0;
+    for (long k = 0; k < n; ++k) sum += a[k * sa] * b[k * sb];
+    return sum + start;
+#elif ORDER == 6
+    for (long first = 0; first < n; first += 64) {
+        real sum = 0;
+        for (long k = first; k < n && k < first + 64; ++k) sum += a[k * sa] * b[k * sb];
+        start += sum;
+    }
+    return start;
+#elif ORDER == 7
+    for (int odd = 0; odd < 2; ++odd)
+        for (long k = odd; k < n; k += 2) start += a[k * sa] * b[k * sb];
+    return start;
+#elif ORDER == 8
+    double wide = start;
+    for (long k = 0; k < n; ++k) wide += (double)a[k * sa] * b[k * sb];
+    return (real)wide;
+#elif ORDER == 9
+    real lane[8] = {0}, sum = 0;
+    for (long k = 0; k < n; ++k) lane[k % 8] += a[k * sa] * b[k * sb];
+    for (int j = 0; j < 8; ++j) sum += lane[j];
+    return sum + start;
 #else
     real lost = 0;
     for (long k = 0; k < n; ++k) {
@@ -82,6 +113,9 @@ static real join(real bias, const real *V, const real *x, long D, const real *W,
                  long H) {
     if (!W) H = 0;
     if (JOIN == 0) return dot(W, 1, h, 1, H, dot(V, 1, x, 1, D, bias));
+    if (JOIN == 3) return dot(V, 1, x, 1, D, dot(W, 1, h, 1, H, bias));
+    if (JOIN == 4) return dot(V, 1, x, 1, D, 0) + (dot(W, 1, h, 1, H, 0) + bias);
+    if (JOIN == 5) return dot(W, 1, h, 1, H, dot(V, 1, x, 1, D, 0) + bias);
     if (JOIN == 1) return dot(V, 1, x, 1, D, dot(W, 1, h, 1, H, 0)) + bias;
     return dot(V, 1, x, 1, D, 0) + dot(W, 1, h, 1, H, 0) + bias;
 }
@@ -90,9 +124,10 @@ static real join(real bias, const real *V, const real *x, long D, const real *W,
 static real over(const real *a, long sa, const real *b, long sb, long T, long B) {
     if (STEPS == 0) return dot(a, sa, b, sb, T * B, 0);
     real g = 0;
-    for (long t = T; t-- > 0;) {
+    for (long n = 0; n < T; ++n) {
+        long t = STEPS == 3 ? n : T - 1 - n;
         const real *at = a + t * B * sa, *bt = b + t * B * sb;
-        g = STEPS == 1 ? dot(at, sa, bt, sb, B, g) : g + dot(at, sa, bt, sb, B, 0);
+        g = STEPS != 2 ? dot(at, sa, bt, sb, B, g) : g + dot(at, sa, bt, sb, B, 0);
     }
     return g;
 }
@@ -108,6 +143,10 @@ void net(const long *size, double divisor, const long *step, const unsigned char
          const real *bh, const real *bhn, const real *peep, const real *Why, const real *by,
          const real *h0, real *loss, real *out, real *h, real *c, real *dWhh, real *dWxh,
          real *dbh, real *dbhn, real *dpeep, real *dWhy, real *dby, real *dh0, real *dx) {
+#if FLUSH
+    unsigned settings = _mm_getcsr();
+    _mm_setcsr(settings | 0x8040);
+#endif
     long T = size[0], B = size[1], D = size[2], H = size[3], C = size[4];
     int cell = (int)size[5], every = (int)size[6], relu = (int)size[7], entropy = (int)size[8];
     long G = cell == RNN ? 1 : cell == LSTM ? 4 : 3, R = G * H, S = B * H, N = every ? T * B : B;
@@ -239,4 +278,7 @@ void net(const long *size, double divisor, const long *step, const unsigned char
             dpeep[2 * H + i] = over(da + 3 * H + i, R, c + S + i, H, T, B);
         }
     free(a);
+#if FLUSH
+    _mm_setcsr(settings);
+#endif
 }

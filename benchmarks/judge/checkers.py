@@ -6,20 +6,23 @@ Checked by: tests/check/test_error_rates.py::test_checkers_side_by_side.
 """
 
 import argparse
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from benchmarks.judge.bugs import CORRECT, bugs
 from benchmarks.judge.cases import table, wide
 from refnet.batch import Params
+from refnet.check.cases import with_drawn
 from refnet.check.conventions import Readings
+from refnet.check.mistakes import Mistake
 from refnet.check.noise import spread
 from refnet.check.tables import save, show, target
 from refnet.check.verdict import compare
+from refnet.exact.enclose import Certified
 from refnet.nets.recurrent import RecurrentNet
 
 CHECKERS = (
@@ -48,6 +51,8 @@ feedforward relu             4   5   3   2   4
 stacked lstm mask            2   3   3   5   3
 stacked gru every            2   3   3   5   2
 """)
+Foreign: TypeAlias = Any
+"""A tensor of PyTorch's, or an array of JAX's or a tree of them."""
 Program = Callable[[Params], Params]
 """Every quantity that an implementation gives, from its parameters and x."""
 
@@ -56,14 +61,14 @@ def _gradcheck(program: Program, at: Params) -> bool:
     """Whether torch.autograd.gradcheck, in float64 as it advises, passes the bug."""
     import torch
 
-    class Function(torch.autograd.Function):
+    class Function(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, *values: Any) -> Any:
+        def forward(ctx: Foreign, *values: Foreign) -> Foreign:
             ctx.results = program({name: value.detach().numpy() for name, value in zip(at, values)})
             return torch.tensor(ctx.results["loss"])
 
         @staticmethod
-        def backward(ctx: Any, dloss: Any) -> Any:
+        def backward(ctx: Foreign, dloss: Foreign) -> Foreign:
             return tuple(dloss * torch.from_numpy(ctx.results[f"d{name}"].copy()) for name in at)
 
     inputs = [torch.from_numpy(value.copy()).requires_grad_() for value in at.values()]
@@ -75,14 +80,14 @@ def _check_grads(program: Program, at: Params) -> bool:
     import jax
     from jax.test_util import check_grads
 
-    def run(values: Any) -> Params:
+    def run(values: Foreign) -> Params:
         return program({name: np.asarray(value) for name, value in values.items()})
 
-    def call(values: Any) -> Any:
+    def call(values: Foreign) -> Foreign:
         loss = jax.ShapeDtypeStruct((), values["x"].dtype)
         return jax.pure_callback(lambda values: run(values)["loss"], loss, values)
 
-    def pull(values: Any, dloss: Any) -> Any:
+    def pull(values: Foreign, dloss: Foreign) -> Foreign:
         results = run(values)
         return ({name: dloss * results[f"d{name}"] for name in values},)
 
@@ -94,6 +99,31 @@ def _check_grads(program: Program, at: Params) -> bool:
         except AssertionError:
             return False
     return True
+
+
+def _program(certified: Certified) -> tuple[Callable[[Mistake, Params], Params], Params]:
+    """The naive net in float64 as a program with a bug, and the parameters and x that it takes."""
+    net, (at, batch) = certified.net, wide(certified)
+    if isinstance(net, RecurrentNet):  # so that initial states are checked, too
+        starts = with_drawn(net, at, ("h0",), np.random.default_rng(0), batch.x.shape[1])
+        at = {name: 0 * value for name, value in starts.items()} | at
+
+    def program(bug: Mistake, values: Params) -> Params:
+        rest = {name: value for name, value in values.items() if name != "x"}
+        return bug.run(net, rest, batch._replace(x=values["x"]))
+
+    return program, {**at, "x": batch.x}
+
+
+def _timed(checks: Iterable[Callable[[], bool]]) -> dict[str, bool | float]:
+    """What each of CHECKERS says, and its seconds."""
+    row: dict[str, bool | float] = {}
+    for name, check in zip(CHECKERS, checks):
+        started = perf_counter()
+        with np.errstate(all="ignore"):
+            row[name] = check()
+        row[f"{name}, seconds"] = perf_counter() - started
+    return row
 
 
 def checker_rows(seed: int = 0, few: Collection[str] = ()) -> Iterator[dict[str, Any]]:
@@ -109,64 +139,41 @@ def checker_rows(seed: int = 0, few: Collection[str] = ()) -> Iterator[dict[str,
     for number, case in enumerate(CASES):
         started = perf_counter()
         certified = case.certified(np.random.default_rng([seed, number]), np.float32)
-        net, params, batch = certified.net, certified.params, certified.batch
         sigma = {dtype: spread(certified, dtype) for dtype in (np.float32, np.float64)}
         prepared = perf_counter() - started
-        true = {name: value.value for name, value in certified.named().items()}
-        wide_params, wide_batch = wide(certified)
-        if isinstance(net, RecurrentNet):  # so that initial states are checked, too
-            wide_params |= {
-                name: np.zeros([batch.x.shape[1] if n == "B" else n for n in shapes[-1]])
-                for name, shapes in net.shapes.items()
-                if name.startswith("h0") and name not in params
-            }
-        at = {**wide_params, "x": wide_batch.x}
-
-        def program(values: Params, bug: Any) -> Params:
-            values = dict(values)
-            return bug.run(net, values, wide_batch._replace(x=values.pop("x")))
-
         judged = partial(compare, certified=certified, readings=Readings(certified, pairs=False))
-        catalogue = bugs(certified)
-        right = program(at, CORRECT)
-        planted = 0
-        for n in (None, *np.random.default_rng([seed, len(had)]).permutation(len(catalogue))):
-            bug = CORRECT if n is None else catalogue[n]
-            if n is not None and (
-                bug.label in had or (bug.label not in few if few else planted == KINDS)
+        true = {name: value.value for name, value in certified.named().items()}
+        program, at = _program(certified)
+        right = program(CORRECT, at)
+        catalogue, planted = bugs(certified), 0
+        drawn = np.random.default_rng([seed, len(had)]).permutation(len(catalogue))
+        for bug in (CORRECT, *(catalogue[n] for n in drawn)):
+            if bug.label in had or (
+                bug is not CORRECT and (bug.label not in few if few else planted == KINDS)
             ):
                 continue
             with np.errstate(all="ignore"):
-                narrow, exact = bug.run(net, params, batch), program(at, bug)
-            if n is not None:
+                narrow = bug.run(certified.net, certified.params, certified.batch)
+                exact = program(bug, at)
+            if bug is not CORRECT:
                 if all(np.array_equal(exact[name], right[name]) for name in right) or any(
                     exact[name].shape != right[name].shape for name in exact
                 ):
                     continue  # it changes nothing here, or a shape, which nobody accepts
                 had.add(bug.label)
                 planted += 1
-            names = [name for name in narrow if name.startswith("d")]
-            run = partial(program, bug=bug)
+            pairs = [(narrow[name], true[name]) for name in narrow if name.startswith("d")]
+            run = partial(program, bug)
             checks = (
                 lambda: judged(narrow, sigma=sigma[np.float32]).passed,
                 lambda: judged(exact, sigma=sigma[np.float64]).passed,
                 lambda: _gradcheck(run, at),
                 lambda: _check_grads(run, at),
-                lambda: all(np.allclose(narrow[name], true[name]) for name in names),
-                lambda: all(np.allclose(narrow[name], true[name], 1e-7, 0) for name in names),
+                lambda: all(np.allclose(*pair) for pair in pairs),
+                lambda: all(np.allclose(*pair, 1e-7, 0) for pair in pairs),
             )
-            row = {
-                "case": case.name,
-                "bug": bug.label,
-                "forward": bug.forward,
-                "prepared": prepared,
-            }
-            for name, check in zip(CHECKERS, checks):
-                started = perf_counter()
-                with np.errstate(all="ignore"):
-                    row[name] = check()
-                row[f"{name}, seconds"] = perf_counter() - started
-            yield row
+            facts = {"case": case.name, "bug": bug.label, "forward": bug.forward}
+            yield {**facts, "prepared": prepared, **_timed(checks)}
 
 
 def main() -> None:

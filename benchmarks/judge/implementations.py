@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from shutil import which
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,12 +27,15 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-Implementation = Callable[[Net, Params, Batch], Params]
+Implementation = Callable[[Any, Params, Batch], Params]
+"""Of a net that it is not ``refused`` for."""
+Traced: TypeAlias = Any
+"""A number or an array of autograd's."""
 
 
 def _sequential(a: Array, b: Array) -> Array:
     """a @ b, every sum from its first term to its last."""
-    return np.cumsum(a[:, :, None] * b, axis=1)[:, -1] if a.shape[1] else a @ b
+    return np.asarray(np.cumsum(a[:, :, None] * b, axis=1)[:, -1] if a.shape[1] else a @ b)
 
 
 def _backwards(a: Array, b: Array) -> Array:
@@ -42,7 +45,7 @@ def _backwards(a: Array, b: Array) -> Array:
 
 def _pairwise(a: Array, b: Array) -> Array:
     """The same in NumPy's pairwise order."""
-    return (a[:, None] * np.ascontiguousarray(b.T)).sum(axis=2)
+    return np.asarray((a[:, None] * np.ascontiguousarray(b.T)).sum(axis=2))
 
 
 def permuted(net: RecurrentNet, params: Params, batch: Batch) -> Params:
@@ -51,7 +54,7 @@ def permuted(net: RecurrentNet, params: Params, batch: Batch) -> Params:
     units, examples = rng.permutation(net.hidden), rng.permutation(batch.x.shape[1])
     rows = np.concatenate([g * net.hidden + units for g in range(len(net.gates))])
     every = slice(None)
-    at = {
+    at: dict[str, Any] = {
         "Whh": np.ix_(rows, units),
         "Wxh": rows,
         "bh": rows,
@@ -59,11 +62,9 @@ def permuted(net: RecurrentNet, params: Params, batch: Batch) -> Params:
         **dict.fromkeys(("bhn", *PEEPHOLES), units),
     }
     by_example = (every,) * (net.readout == "every") + (examples,)
-    permuted = {name: value[at.get(name, every)] for name, value in params.items()}
+    turned = {name: value[at.get(name, every)] for name, value in params.items()}
     mask = None if batch.mask is None else batch.mask[:, examples]
-    results = reference_results(
-        net, permuted, Batch(batch.x[:, examples], batch.y[by_example], mask)
-    )
+    results = reference_results(net, turned, Batch(batch.x[:, examples], batch.y[by_example], mask))
     places = {f"d{name}": index for name, index in at.items()} | {
         "dx": (every, examples),
         "outputs": by_example,
@@ -100,13 +101,13 @@ def by_autograd(net: RecurrentNet, params: Params, batch: Batch) -> Params:
     weights, divisor, steps = _counted(net, batch)
     y = batch.y.reshape(weights.size, -1)
 
-    def act(a: Any) -> Any:
+    def act(a: Traced) -> Traced:
         return anp.where(a > 0, a, 0 * a) if net.activation.name == "relu" else anp.tanh(a)
 
-    def s(a: Any) -> Any:
+    def s(a: Traced) -> Traced:
         return 1 / (1 + anp.exp(-a))
 
-    def step(p: Any, h: Any, c: Any, x: Any) -> Any:
+    def step(p: Traced, h: Traced, c: Traced, x: Traced) -> Traced:
         z, u = anp.dot(x, p["Wxh"].T) + p["bh"], anp.dot(h, p["Whh"].T)
         if net.cell == "rnn":
             return act(z + u), c
@@ -122,7 +123,7 @@ def by_autograd(net: RecurrentNet, params: Params, batch: Batch) -> Params:
             reset = anp.dot(r * h, p["Whh"][2 * H :].T)
         return q * h + (1 - q) * act(z[:, 2 * H :] + reset), c
 
-    def loss(p: Any) -> Any:
+    def loss(p: Traced) -> Traced:
         h = c = np.zeros((B, H), kind)
         states = [h]
         for t in range(T):
@@ -166,7 +167,7 @@ FREE = (
 
 
 @cache
-def _library(*flags: str) -> Any:
+def _library(*flags: str) -> Callable[..., None]:
     """cells.c, compiled with these flags."""
     if which("cc") is None:
         raise ValueError(
@@ -176,82 +177,56 @@ def _library(*flags: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / f"cells{sysconfig.get_config_var('SHLIB_SUFFIX') or '.so'}"
         source = Path(__file__).with_name("cells.c")
-        command = ["cc", "-shared", "-fPIC", *flags, source, "-o", library, "-lm"]
+        command = ["cc", "-shared", "-fPIC", *flags, str(source), "-o", str(library), "-lm"]
         subprocess.run(command, check=True, capture_output=True)
         return ctypes.CDLL(str(library)).net
 
 
+def _results(net: RecurrentNet, params: Params, x: Array, lead: tuple[int, ...]) -> Params:
+    """Zero arrays for what cells.c computes, in its order; ``lead``: the predictions' shape."""
+    (T, B, D), H, C, R = x.shape, net.hidden, net.outputs, len(params["bh"])
+    shapes = {"loss": (), "outputs": (*lead, C), "h": (T + 1, B, H), "c": (T + 1, B, H)}
+    shapes |= {"dWhh": (R, H), "dWxh": (R, D), "dbh": (R,), "dbhn": (H,), "dpeep": (3, H)}
+    shapes |= {"dWhy": (C, H), "dby": (C,), "dh0": net.initial_state(params, x).shape}
+    return {name: np.zeros(shape, x.dtype) for name, shape in (shapes | {"dx": x.shape}).items()}
+
+
 def in_c(
-    net: RecurrentNet,
-    params: Params,
-    batch: Batch,
-    order: int = 0,
-    join: int = 0,
-    steps: int = 0,
-    form: int = 0,
-    flags: tuple[str, ...] = STRICT,
+    net: RecurrentNet, params: Params, batch: Batch, flags: tuple[str, ...] = STRICT, **form: int
 ) -> Params:
-    """cells.c in one order of summation and form of the formulas, which its first lines list.
-    Raises ValueError where there is no C compiler."""
-    kind = batch.x.dtype
-    (T, B, D), H, C, G = batch.x.shape, net.hidden, net.outputs, len(net.gates)
-    every, cells = net.readout == "every", ("rnn", "lstm", "gru", "gru_before")
+    """cells.c in one order of summation and form of the formulas: ``form`` has some of order, join,
+    steps, form and flush, which its first lines list. Raises ValueError without a C compiler."""
+    x, cells = batch.x, ("rnn", "lstm", "gru", "gru_before")
     entropy, relu = net.loss == "cross_entropy", net.activation.name == "relu"
     weights, divisor, last = _counted(net, batch)
     peepholes = [params[name] for name in PEEPHOLES if name in params]
-    sizes = [T, B, D, H, C, cells.index(net.cell), every, relu, entropy]
-    arguments: list[Any] = [
-        np.array(sizes, np.int64),
-        ctypes.c_double(divisor),
+    sizes = [*x.shape, net.hidden, net.outputs]
+    sizes += [cells.index(net.cell), net.readout == "every", relu, entropy]
+    results = _results(net, params, x, weights.shape)
+    arrays: list[Array | None] = [
         last.astype(np.int64),
         weights.astype(np.uint8),
-        batch.x,
+        x,
         batch.y.astype(np.int64) if entropy else None,
         None if entropy else batch.y,
         *(params.get(name) for name in ("Whh", "Wxh", "bh", "bhn")),
         np.concatenate(peepholes) if peepholes else None,
         params["Why"],
         params["by"],
-        net.initial_state(params, batch.x),
+        net.initial_state(params, x),
+        *results.values(),
     ]
-    shapes: dict[str, tuple[int, ...]] = {
-        "loss": (),
-        "outputs": (*weights.shape, C),
-        "h": (T + 1, B, H),
-        "c": (T + 1, B, H),
-        "dWhh": (G * H, H),
-        "dWxh": (G * H, D),
-        "dbh": (G * H,),
-        "dbhn": (H,),
-        "dpeep": (3, H),
-        "dWhy": (C, H),
-        "dby": (C,),
-        "dh0": (2, B, H) if net.cell == "lstm" else (B, H),
-        "dx": (T, B, D),
-    }
-    results = {name: np.zeros(shape, kind) for name, shape in shapes.items()}
-    defined = {"ORDER": order, "JOIN": join, "STEPS": steps, "FORM": form}
-    real = "float" if kind.itemsize == 4 else "double"
-    function = _library(
-        *flags, f"-DREAL={real}", *(f"-D{name}={value}" for name, value in defined.items())
-    )
-    arrays = [
-        np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value
-        for value in (*arguments, *results.values())
-    ]
-    function(
-        *(
-            ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else value
-            for value in arrays
-        )
+    held = [None if value is None else np.ascontiguousarray(value) for value in arrays]
+    defined = {"REAL": "float" if x.itemsize == 4 else "double", "ORDER": 0, **form}
+    _library(*flags, *(f"-D{name.upper()}={value}" for name, value in defined.items()))(
+        np.array(sizes, np.int64).ctypes,
+        ctypes.c_double(divisor),
+        *(None if value is None else ctypes.c_void_p(value.ctypes.data) for value in held),
     )
     results |= {f"d{name}": value for name, value in zip(PEEPHOLES, results.pop("dpeep"))}
     absent = {f"d{name}" for name in ("bhn", *PEEPHOLES) if name not in params}
-    return {
-        name: value
-        for name, value in results.items()
-        if name not in absent and (name != "c" or net.cell == "lstm")
-    }
+    absent |= set() if net.cell == "lstm" else {"c"}
+    return {name: value for name, value in results.items() if name not in absent}
 
 
 IMPLEMENTATIONS: dict[str, Implementation] = {

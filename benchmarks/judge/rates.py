@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.judge.bugs import CORRECT, bugs
-from benchmarks.judge.cases import table, wide
+from benchmarks.judge.cases import random_case, table, wide
 from benchmarks.judge.implementations import IMPLEMENTATIONS, refused
-from refnet.check.cases import random_case
 from refnet.check.conventions import Readings
 from refnet.check.mistakes import Mistake
 from refnet.check.noise import spread
@@ -87,12 +86,15 @@ COUNTS = {
 def _row(certified: Certified, verdict: Verdict) -> Row:
     """The sizes of the case and what the judge says."""
     net, x = certified.net, certified.batch.x
-    flat = isinstance(net, FeedforwardNet)
+    if isinstance(net, FeedforwardNet):
+        T, H, cell_name = 0, net.widths[1], "feedforward"
+    else:
+        T, H, cell_name = len(x), net.hidden, net.cell
     return {
-        "T": 0 if flat else len(x),
+        "T": T,
         "B": x.shape[-2],
-        "H": net.widths[1] if flat else net.hidden,
-        "cell": "feedforward" if flat else net.cell,
+        "H": H,
+        "cell": cell_name,
         "dtype": x.dtype.name,
         "z": verdict.worst.z,
         "worst": verdict.worst.name,

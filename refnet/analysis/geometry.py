@@ -7,6 +7,7 @@ Checked by: tests/analysis/test_analysis_theory.py.
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from refnet.arguments import GENERATOR, count, instance, numbers, one_of, real, takes
 from refnet.batch import Array
@@ -26,7 +27,7 @@ __all__ = ["Descents", "defect_over_steps", "descents", "margin_steps", "retract
 def retraction_errors(
     shape: tuple[int, int],
     rates: Array,
-    rng: np.random.Generator,
+    rng: Generator,
     retraction: str = "cayley",
     metric: str = "canonical",
 ) -> Array:
@@ -84,7 +85,7 @@ class Descents(NamedTuple):
 
 
 @takes(n=count(2), runs=count(), rng=GENERATOR)
-def descents(n: int, runs: int, rng: np.random.Generator) -> Descents:
+def descents(n: int, runs: int, rng: Generator) -> Descents:
     """Directional derivatives at random orthogonal W (n, n) with random gradients G of norm 1.
 
     With the correct A it is ``-||A||_F^2 / 2``, never above 0; with the other one its sign is
@@ -120,7 +121,7 @@ def defect_over_steps(
     n: int,
     steps: int,
     points: int,
-    rng: np.random.Generator,
+    rng: Generator,
     dtype: str,
     rate: float = 1e-2,
     guarded: bool = False,

@@ -99,7 +99,7 @@ def forward(
     >>> forward(p, np.ones((3, 1, 1)), np.zeros((2, 1, 2)), ACTIVATIONS["tanh"]).h.shape
     (4, 1, 2)
 
-    Checked by: tests/cells/test_layer_options.py::test_coupled_gates_by_hand.
+    Checked by: tests/exact/test_enclosures.py::test_balls_contain_mpmath.
     """
     return run(expanded(p), x, h0, act, gate, **options)
 

@@ -7,7 +7,7 @@ import numpy as np
 from refnet.batch import Array
 from refnet.maths.numeric import Number, clamp
 
-__all__ = ["CellTape", "clip_into", "widened"]
+__all__ = ["CellTape", "clip_into", "dropped", "widened"]
 
 
 class CellTape(Protocol):
@@ -35,6 +35,16 @@ def clip_into(da: Array, clip: Number | None) -> int:
         return 0
     da[...], changed = clamp(da, clip)
     return changed
+
+
+def dropped(h: Array, drop: Array | None) -> Array:
+    """The state h (B, H), its gradient or all states (T, B, H), times the factors (B, H) of its
+    products, if there are any.
+
+    >>> dropped(np.array([[1.0, 2.0]]), np.array([[0.0, 2.0]])).tolist()
+    [[0.0, 4.0]]
+    """
+    return h if drop is None else np.asanyarray(h * drop)
 
 
 def widened(h: Array, width: int) -> Array:

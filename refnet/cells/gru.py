@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import clip_into
+from refnet.cells.common import clip_into, dropped
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.numeric import Number, matmul
 
@@ -50,12 +50,19 @@ class Tape(NamedTuple):
     u: Array
 
 
-def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID) -> Tape:
+def forward(
+    p: Params,
+    x: Array,
+    h0: Array,
+    act: Activation,
+    gate: Activation = SIGMOID,
+    drop: Array | None = None,
+) -> Tape:
     """Run the cell over time.
 
     Shapes: p holds Whh (3H, H), Wxh (3H, D), bh (3H,), bhn (H,) and the activation's own
-    parameters; x (T, B, D); h0 (B, H). ``gate`` is s, the gates' activation. Any dtype.
-    The net checks the shapes.
+    parameters; x (T, B, D); h0 (B, H). ``gate`` is s, the gates' activation; ``drop``
+    as for ``rnn.forward``. Any dtype. The net checks the shapes.
 
     >>> from refnet.maths.activations import ACTIVATIONS
     >>> p = {"Whh": np.zeros((6, 2)), "Wxh": np.ones((6, 1)), **init(2)}
@@ -74,7 +81,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     h = np.empty_like(a, shape=(T + 1, B, H))
     h[0] = h0
     for t in range(T):
-        recurrent = matmul(h[t], p["Whh"].T).reshape(B, 3, H)
+        recurrent = matmul(dropped(h[t], drop), p["Whh"].T).reshape(B, 3, H)
         a[t, :, :2] += recurrent[:, :2]
         u[t] = recurrent[:, 2] + p["bhn"]
         for n in (0, 1):
@@ -94,6 +101,7 @@ def backward(
     inputs: bool = True,
     gate: Activation = SIGMOID,
     clip: Number | None = None,
+    drop: Array | None = None,
 ) -> Params:
     """Pull state gradients back through time.
 
@@ -136,8 +144,9 @@ def backward(
         dact = {name: np.asanyarray(dact[name] + slopes[name]) for name in dact}
         recurrent[t, :, :2] = da[t, :, :2]
         recurrent[t, :, 2] = da[t, :, 2] * r
-        e = e * z + matmul(recurrent[t].reshape(B, 3 * H), p["Whh"])
+        e = e * z + dropped(matmul(recurrent[t].reshape(B, 3 * H), p["Whh"]), drop)
     rows = da.reshape(T * B, 3 * H)
+    h = dropped(h, drop)
     grads = {
         "Whh": matmul(recurrent.reshape(T * B, 3 * H).T, h[:-1].reshape(T * B, H)),
         "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),

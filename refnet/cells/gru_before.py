@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import clip_into
+from refnet.cells.common import clip_into, dropped
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.numeric import Number, matmul
 
@@ -48,12 +48,19 @@ class Tape(NamedTuple):
     v: Array
 
 
-def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID) -> Tape:
+def forward(
+    p: Params,
+    x: Array,
+    h0: Array,
+    act: Activation,
+    gate: Activation = SIGMOID,
+    drop: Array | None = None,
+) -> Tape:
     """Run the cell over time.
 
     Shapes: p holds Whh (3H, H), Wxh (3H, D), bh (3H,) and the activation's own parameters;
-    x (T, B, D); h0 (B, H). ``gate`` is s, the gates' activation. Any dtype.
-    The net checks the shapes.
+    x (T, B, D); h0 (B, H). ``gate`` is s, the gates' activation; ``drop``
+    as for ``rnn.forward``. Any dtype. The net checks the shapes.
 
     >>> from refnet.maths.activations import ACTIVATIONS
     >>> p = {"Whh": np.zeros((6, 2)), "Wxh": np.ones((6, 1)), **init(2)}
@@ -72,11 +79,12 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     h[0] = h0
     gates, new = p["Whh"][: 2 * H], p["Whh"][2 * H :]
     for t in range(T):
-        a[t, :, :2] += matmul(h[t], gates.T).reshape(B, 2, H)
+        seen = dropped(h[t], drop)
+        a[t, :, :2] += matmul(seen, gates.T).reshape(B, 2, H)
         for n in (0, 1):
             v[t, :, n] = gate.forward(a[t, :, n], p)
         r, z = v[t, :, 0], v[t, :, 1]
-        a[t, :, 2] += matmul(r * h[t], new.T)
+        a[t, :, 2] += matmul(r * seen, new.T)
         v[t, :, 2] = act.forward(a[t, :, 2], p)
         h[t + 1] = (1 - z) * v[t, :, 2] + z * h[t]
     return Tape(x, h, a, v)
@@ -90,6 +98,7 @@ def backward(
     inputs: bool = True,
     gate: Activation = SIGMOID,
     clip: Number | None = None,
+    drop: Array | None = None,
 ) -> Params:
     """Pull state gradients back through time.
 
@@ -123,13 +132,14 @@ def backward(
         r, z, n = v[t, :, 0], v[t, :, 1], v[t, :, 2]
         da[t, :, 2], slopes = act.backward(a[t, :, 2], n, e * (1 - z), p)
         clipped += clip_into(da[t, :, 2], clip)
-        w = matmul(da[t, :, 2], new)
+        w = dropped(matmul(da[t, :, 2], new), drop)
         da[t, :, 1], _ = gate.backward(a[t, :, 1], z, e * (h[t] - n), p)
         da[t, :, 0], _ = gate.backward(a[t, :, 0], r, w * h[t], p)
         clipped += clip_into(da[t, :, :2], clip)
         dact = {name: np.asanyarray(dact[name] + slopes[name]) for name in dact}
-        e = e * z + w * r + matmul(da[t, :, :2].reshape(B, 2 * H), gates)
+        e = e * z + w * r + dropped(matmul(da[t, :, :2].reshape(B, 2 * H), gates), drop)
     rows = da.reshape(T * B, 3 * H)
+    h = dropped(h, drop)
     past = h[:-1].reshape(T * B, H)
     reset = (v[:, :, 0] * h[:-1]).reshape(T * B, H)
     grads = {

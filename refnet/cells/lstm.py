@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import clip_into, widened
+from refnet.cells.common import clip_into, dropped, widened
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.numeric import Number, matmul
 
@@ -70,13 +70,20 @@ class Tape(NamedTuple):
     k: Array
 
 
-def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID) -> Tape:
+def forward(
+    p: Params,
+    x: Array,
+    h0: Array,
+    act: Activation,
+    gate: Activation = SIGMOID,
+    drop: Array | None = None,
+) -> Tape:
     """Run the cell over time.
 
     Shapes: p holds Whh (4H, H), Wxh (4H, D), bh (4H,), perhaps peepholes (H,) and Whr (P, H), and
     the activation's own parameters; x (T, B, D); h0 (2, B, H) = [h[0], c[0]], of whose h[0] the
-    first P entries count if there is a projection. ``gate`` is s, the gates' activation. Any
-    dtype; the net checks the shapes.
+    first P entries count if there is a projection. ``gate`` is s, the gates' activation;
+    ``drop`` as for ``rnn.forward``. Any dtype; the net checks the shapes.
 
     >>> from refnet.maths.activations import ACTIVATIONS
     >>> p = {"Whh": np.zeros((8, 2)), "Wxh": np.ones((8, 1)), **init(2)}
@@ -96,7 +103,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation, gate: Activation = 
     k = np.empty_like(a, shape=(T, B, H))
     h[0], c[0] = h0[0][:, :P], h0[1]
     for t in range(T):
-        a[t] = a[t] + matmul(h[t], p["Whh"].T).reshape(B, 4, H)
+        a[t] = a[t] + matmul(dropped(h[t], drop), p["Whh"].T).reshape(B, 4, H)
         for n, name in enumerate(PEEPHOLES[:2]):
             if name in p:
                 a[t, :, n] += p[name] * c[t]
@@ -122,6 +129,7 @@ def backward(
     gate: Activation = SIGMOID,
     dc: Array | None = None,
     clip: Number | None = None,
+    drop: Array | None = None,
 ) -> Params:
     """Pull state gradients back through time.
 
@@ -180,7 +188,9 @@ def backward(
             if name in p:
                 q = q + p[name] * da[t, :, n]
         e = matmul(da[t].reshape(B, 4 * H), p["Whh"])
+        e = dropped(e, drop)
     rows = da.reshape(T * B, 4 * H)
+    h = dropped(h, drop)
     grads = {
         "Whh": matmul(rows.T, h[:-1].reshape(T * B, h.shape[2])),
         "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),

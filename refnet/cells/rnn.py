@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.cells.common import dropped
 from refnet.maths.activations import Activation
 from refnet.maths.numeric import Number, clamp, matmul
 
@@ -37,11 +38,12 @@ class Tape(NamedTuple):
     h: Array
 
 
-def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
+def forward(p: Params, x: Array, h0: Array, act: Activation, drop: Array | None = None) -> Tape:
     """Run the net over time: ``a[t] = x[t] Wxh' + bh + h[t] Whh'``, ``h[t+1] = f(a[t])``.
 
     Shapes: p holds Whh (H, H), Wxh (H, D), bh (H,) and the activation's own parameters;
-    x (T, B, D); h0 (B, H). Any dtype; the net checks the shapes.
+    x (T, B, D); h0 (B, H). Any dtype; the net checks the shapes. ``drop``: factors (B, H) of the
+    state in its products with Whh, or None.
     Source: Manchev & Spratling, eq. 1.
 
     >>> from refnet.maths.activations import ACTIVATIONS
@@ -60,7 +62,7 @@ def forward(p: Params, x: Array, h0: Array, act: Activation) -> Tape:
     h = np.empty_like(z, dtype, shape=(T + 1, B, H))
     h[0] = h0
     for t in range(T):
-        a[t] = z[t] + matmul(h[t], p["Whh"].T)
+        a[t] = z[t] + matmul(dropped(h[t], drop), p["Whh"].T)
         h[t + 1] = act.forward(a[t], p)
     return Tape(x, a, h)
 
@@ -72,6 +74,7 @@ def backward(
     act: Activation,
     inputs: bool = True,
     clip: Number | None = None,
+    drop: Array | None = None,
 ) -> Params:
     """Pull state gradients back through time.
 
@@ -115,7 +118,9 @@ def backward(
             da[t], changed = clamp(da[t], clip)
             clipped += changed
         carry = matmul(da[t], p["Whh"])
+        carry = dropped(carry, drop)
     rows = da.reshape(T * B, H)
+    h = dropped(h, drop)
     grads = {
         "Whh": matmul(rows.T, h[:-1].reshape(T * B, H)),
         "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),

@@ -3,16 +3,26 @@
 Checked by: tests/check/test_judge_calls.py.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
+
+from numpy.typing import ArrayLike
 
 from refnet.arguments import optional
 from refnet.batch import Params
 from refnet.check.arithmetic import Kind
-from refnet.check.certificates import Case, case_of, certificate, readings_of, sigma_of
-from refnet.check.conventions import Readings
-from refnet.check.given import by_name, judged_types, numbers
+from refnet.check.certificates import (
+    Case,
+    Given,
+    Judged as What,
+    case_of,
+    certificate,
+    readings_of,
+    sigma_of,
+)
+from refnet.check.given import Foreign, Results, by_name, judged_types, numbers
 from refnet.check.noise import unit
 from refnet.check.repeats import Theirs, keeps, other_inputs, rerolled, results, strays, tried
 from refnet.check.report import report
@@ -24,8 +34,11 @@ from refnet.check.verdict import (
     SHOWS_NOTHING,
     SUSPICIOUS,
     UNJUDGED,
+    Explain,
     Verdict,
+    by_type,
     compare,
+    judged,
 )
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
@@ -34,14 +47,14 @@ from refnet.process import serial_blas
 
 __all__ = ["assert_gradients", "judge"]
 
-Judged = tuple[Verdict, Mapping[str, Any], Case, Params]
+Judged = tuple[Verdict, Results, Case, Params]
 
 
 def judge(
-    what: Net | Callable[..., Any],
-    theirs: Mapping[str, Any] | Callable[..., Any],
+    what: Net | Callable[..., Foreign],
+    theirs: Results | Theirs,
     *inputs: Any,
-    cotangent: Any = None,
+    cotangent: ArrayLike | None = None,
     dtype: Kind | None = None,
     required: tuple[str, ...] | None = None,
     progress: Progress | None = None,
@@ -52,14 +65,14 @@ def judge(
     ``cotangent`` if it does not give one number (``refnet.exact.certify_function``).
     ``theirs``: arrays by name, or a function of copies of the same inputs that returns them: for
     a net loss, outputs, dWhh, dx, ..., for a function value and d + each argument's name. It may
-    use its arrays again. A function whose result is right is called once more and, of a net of
-    usual size, with half of its parameters and inputs, and with other targets and lengths: what it
-    keeps from call to call shows then, and what is wrong at those inputs alone.
+    reuse its arrays. The judge calls a function whose result is right once more and, for a net of
+    usual size, with half of its parameters and inputs and with other targets and lengths: this
+    shows state that it keeps between calls, and a mistake at those inputs alone.
     ``dtype``, ``required`` and what is returned as in ``compare``; ``progress`` as in ``certify``.
 
     The certificate and the sigmas of a net are stored for the next call with the same net and the
-    same inputs, by their contents. A function is certified at each call: what it takes from
-    outside may have changed.
+    same inputs, by their contents. A function is certified at each call, because values that it
+    captures may have changed.
 
     >>> import numpy as np
     >>> def cube(x):
@@ -77,10 +90,10 @@ def judge(
 
 @serial_blas
 def _judged(
-    what: Any,
-    theirs: Any,
-    inputs: tuple[Any, ...],
-    cotangent: Any = None,
+    what: What,
+    theirs: Foreign,
+    inputs: Given,
+    cotangent: ArrayLike | None = None,
     dtype: Kind | None = None,
     required: tuple[str, ...] | None = None,
     progress: Progress | None = None,
@@ -104,21 +117,22 @@ def _judged(
             f"such as {', '.join(certified.named())}, or a function that returns one"
         )
     readings = readings_of(case)
+    explain = readings.explain if readings else None
     if function and readings:
-        readings = _Called(readings, lambda u: _size(case) <= LARGE and rerolled(case, function, u))
-    verdict, sigma = _compared(
-        theirs, case, dtype, required, _Unnamed() if function and _long(case) else readings
-    )
-    if function and _long(case) and verdict.verdict == NOT_ROUNDING and not verdict.convention:
+        anew = partial(rerolled, case, function) if _size(case) <= LARGE else None
+        explain = partial(readings.explain, rerolled=anew)
+    late = function and _long(case)
+    verdict, sigma = _compared(theirs, case, dtype, required, None if late else explain)
+    if function and late and verdict.verdict == NOT_ROUNDING and not verdict.convention:
         name = _named_early(case, function, dtype, _wrong(verdict))
         verdict = (
             replace(verdict, convention=name)
             if name
-            else _compared(theirs, case, dtype, required, readings)[0]
+            else _compared(theirs, case, dtype, required, explain)[0]
         )
     if function and verdict.passed:
         second = results(function, case.inputs)
-        other, _ = _compared(second, case, dtype, required, _Unnamed())
+        other, _ = _compared(second, case, dtype, required)
         if not other.passed:
             return replace(other, convention=SECOND), second, case, sigma
         return _of_other_inputs(case, function, dtype, required, sigma) or (
@@ -131,20 +145,18 @@ def _judged(
 
 
 def _compared(
-    theirs: Any,
+    theirs: Foreign,
     case: Case,
     dtype: Kind | None,
     required: tuple[str, ...] | None,
-    readings: Readings | None,
+    explain: Explain | None = None,
 ) -> tuple[Verdict, Params]:
     """The verdict on results of a case, and the sigmas that it is by."""
     certified = certificate(case)
     theirs = by_name(theirs, certified.named())
-    types, _ = judged_types(theirs, dtype)
-    sigma = {name: sigma_of(case, types.get(name, types[""]))[name] for name in certified.named()}
-    return compare(
-        theirs, certified, dtype=dtype, required=required, sigma=sigma, readings=readings
-    ), sigma
+    types, assumed = judged_types(theirs, dtype)
+    sigma = by_type(partial(sigma_of, case), certified, types)
+    return judged(theirs, certified, types, sigma, assumed, required, explain), sigma
 
 
 def _of_other_inputs(
@@ -163,7 +175,7 @@ def _of_other_inputs(
         if not strays(case, inputs, arrays, sigma):
             continue
         other = case_of(case.what, inputs, None, case.progress)
-        verdict, sigmas = _compared(arrays, other, dtype, required, _Unnamed())
+        verdict, sigmas = _compared(arrays, other, dtype, required)
         if verdict.verdict == NOT_ROUNDING:
             how = keeps(case, function, inputs, arrays, sigma)
             name = KEPT.format(how) if how else _named_there(case, other, arrays, verdict, sigmas)
@@ -171,9 +183,7 @@ def _of_other_inputs(
     return None
 
 
-def _named_there(
-    case: Case, other: Case, arrays: Mapping[str, Any], verdict: Verdict, sigma: Params
-) -> str:
+def _named_there(case: Case, other: Case, arrays: Results, verdict: Verdict, sigma: Params) -> str:
     """The name of a mistake that explains the results of the other case, and shows in no result of
     the first one."""
     first, there = readings_of(case), readings_of(other)
@@ -210,35 +220,6 @@ LONG, LARGE = 10_000, 1_000_000
 not called with other inputs."""
 
 
-class _Unnamed(Readings):
-    """No explanations, for now."""
-
-    def __init__(self) -> None:
-        pass
-
-    def explain(self, *_: Any, **more: Any) -> str:
-        """None."""
-        return ""
-
-
-class _Called(Readings):
-    """Readings, and a function that may be asked again."""
-
-    def __init__(self, readings: Readings, rerolled: Callable[[float], bool]) -> None:
-        self.readings, self.rerolled = readings, rerolled
-
-    def explain(
-        self,
-        given: Params,
-        wrong: Iterable[str],
-        sigma: Params,
-        u: float,
-        rerolled: Callable[[float], bool] | None = None,
-    ) -> str:
-        """As the readings do."""
-        return self.readings.explain(given, wrong, sigma, u, rerolled or self.rerolled)
-
-
 def _long(case: Case) -> bool:
     return _size(case) > LONG
 
@@ -252,9 +233,7 @@ def _size(case: Case) -> int:
     )
 
 
-def _named_early(
-    case: Case, theirs: Callable[..., Any], dtype: Kind | None, wrong: set[str]
-) -> str:
+def _named_early(case: Case, theirs: Theirs, dtype: Kind | None, wrong: set[str]) -> str:
     """The mistake's name from the first steps of some sequences, or "" if it does not show there
     in the quantities that are ``wrong`` and no others, or has none: a search there takes a second,
     and half a minute over hundreds of steps."""
@@ -275,8 +254,8 @@ def _named_early(
 
 
 def assert_gradients(
-    what: Net | Callable[..., Any],
-    theirs: Mapping[str, Any] | Callable[..., Any],
+    what: Net | Callable[..., Foreign],
+    theirs: Results | Theirs,
     *inputs: Any,
     allow_suspicious: bool = False,
     shrink: bool = True,

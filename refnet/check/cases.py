@@ -1,14 +1,14 @@
 """Random nets and batches to judge others on: exact inputs that any framework can hold."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import Arithmetic, rounded_to, stored
 from refnet.check.naive import PEEPHOLES
-from refnet.maths.activations import ACTIVATIONS
-from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
@@ -16,17 +16,15 @@ from refnet.nets.recurrent import RecurrentNet
 __all__ = [
     "NORMS",
     "bounded",
+    "drawn",
     "held",
     "random_batch",
-    "random_case",
     "random_form",
     "random_mask",
     "random_params",
     "reference_results",
 ]
 
-LENGTHS = (1, 2, 3, 5, 7, 10, 15, 20, 50, 100, 200, 784)
-MADE = ("orthogonal", "svd", "cayley", "householder")
 WIDE = 20
 """Columns from which on a matrix's entries are drawn smaller, for products of the same size: of
 wide nets that are long as well, rounding would decide the gradient, and nothing could be judged."""
@@ -49,13 +47,13 @@ def bounded(net: Net) -> set[str]:
 def random_params(
     net: Net,
     rng: np.random.Generator,
-    dtype: Any,
+    dtype: DTypeLike,
     peepholes: bool = False,
     norm: float | None = None,
     **options: Any,
 ) -> Params:
-    """Parameters that hide nothing: every bias and slope is drawn too, and a transition's parts
-    but for those that are orthogonal; no entry is zero. ``norm``: the 1-norm, within a tenth, by
+    """Parameters that hide no mistake: every bias, every slope and every part of a transition is
+    drawn, except orthogonal parts; no entry is zero. ``norm``: the 1-norm, within a tenth, by
     which the ``bounded`` parts differ from their start; ``options``: those of ``net.init``.
 
     Checked by:
@@ -68,7 +66,7 @@ def random_params(
     matrix = getattr(net, "transition", None)
     orthogonal, scaled = {"base", *(matrix.manifold if matrix else ())}, bounded(net)
 
-    def drawn(name: str, value: Array) -> Array:
+    def varied(name: str, value: Array) -> Array:
         part = name.partition(".")[2]
         if part in orthogonal:
             return value
@@ -80,11 +78,19 @@ def random_params(
             return np.asarray(value + size * signs * rng.uniform(0.9, 1.1, value.shape), dtype)
         return np.asarray(value + _room(value) * rng.uniform(-0.3, 0.3, value.shape), dtype)
 
-    return {name: drawn(name, value) for name, value in start.items()}
+    return {name: varied(name, value) for name, value in start.items()}
 
 
 def _room(value: Array) -> float:
     return min(1.0, (WIDE / value.shape[-1]) ** 0.5) if value.ndim == 2 else 1.0
+
+
+def drawn(
+    axes: Sequence[int | str], batch: int, rng: np.random.Generator, dtype: DTypeLike
+) -> Array:
+    """An array of a net's shape, in which B is ``batch``, from +-1/2."""
+    shape = [batch if size == "B" else int(size) for size in axes]
+    return rng.uniform(-0.5, 0.5, shape).astype(dtype)
 
 
 def with_drawn(
@@ -102,7 +108,9 @@ def with_drawn(
     }
 
 
-def random_batch(net: Net, rng: np.random.Generator, dtype: Any, steps: int, batch: int) -> Batch:
+def random_batch(
+    net: Net, rng: np.random.Generator, dtype: DTypeLike, steps: int, batch: int
+) -> Batch:
     """Inputs from N(0, 1), classes or real targets at random; T = ``steps``, B = ``batch``. The
     first and the last class, which some programs take for padding, are among several labels, and
     of three and more no class is that of the first or the last prediction alone."""
@@ -148,8 +156,8 @@ def held(kind: Arithmetic, params: Params, batch: Batch) -> tuple[Params, Batch]
 
 
 def random_mask(rng: np.random.Generator, steps: int, batch: int) -> Array:
-    """Sequences of random lengths, at least one step each; one of them has all steps, and of
-    several another only one, of three and more not the first or the last one alone."""
+    """Sequences of random lengths of at least one step. One has all steps; of several, another has
+    a single step; of three or more, neither is the first or the last alone."""
     lengths = rng.integers(1, steps + 1, batch) if batch > 1 else np.array([steps])
     _with_both(rng, lengths, steps, 1)
     return np.asarray(np.arange(steps)[:, None] < lengths)
@@ -158,7 +166,7 @@ def random_mask(rng: np.random.Generator, steps: int, batch: int) -> Array:
 def random_form(
     net: Net,
     rng: np.random.Generator,
-    dtype: Any,
+    dtype: DTypeLike,
     steps: int,
     batch: int,
     added: tuple[str, ...] = (),
@@ -169,50 +177,6 @@ def random_form(
     params, data = random_params(net, rng, dtype), random_batch(net, rng, dtype, steps, batch)
     params = with_drawn(net, params, added, rng, batch)
     return params, data._replace(mask=random_mask(rng, steps, batch)) if lengths else data
-
-
-def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net, Params, Batch]:
-    """A net of random kind, size and weight scale; long and wide ones are rare."""
-    T = int(rng.choice([length for length in LENGTHS if length <= longest]))
-    B = int(rng.integers(1, 9 if T <= 50 else 3))
-    loss = str(rng.choice(["cross_entropy", "cross_entropy", "squared_error"]))
-    kind = str(
-        rng.choice(["rnn", "rnn", "rnn", "lstm", "lstm", "gru", "gru", "gru_before", "feedforward"])
-    )
-    if kind == "feedforward":
-        H, act = int(rng.integers(2, 25)), str(rng.choice(["tanh", "relu"]))
-        widths = (int(rng.integers(1, 9)), *[H] * int(rng.integers(1, 6)), int(rng.integers(2, 8)))
-        flat = FeedforwardNet(widths, ACTIVATIONS[act], loss=loss, backend="reference")
-        return flat, random_params(flat, rng, dtype), random_batch(flat, rng, dtype, 0, B)
-    matrix = str(rng.choice(MADE)) if rng.random() < 0.1 else "dense"
-    H = (
-        int(rng.integers(1, 33 if T <= 50 else 13))
-        if matrix == "dense"
-        else int(rng.integers(2, 13))
-    )
-    if T <= 20 and rng.random() < 0.06 and matrix == "dense":
-        H = int(rng.choice([64, 128]))
-    act = str(rng.choice(["tanh", "tanh", "relu"])) if kind == "rnn" else "tanh"
-    net = RecurrentNet(
-        int(rng.integers(1, 5)),
-        H,
-        int(rng.integers(2, 8)),
-        cell=kind,
-        loss=loss,
-        activation=ACTIVATIONS[act],
-        readout=str(rng.choice(["last", "every"])),
-        transition=transition(matrix),
-        backend="reference",
-    )
-    peepholes = kind == "lstm" and rng.random() < 0.4
-    norm = float(rng.choice(NORMS)) if bounded(net) else None
-    params = random_params(net, rng, dtype, peepholes, norm)
-    if matrix == "dense":
-        # states of relu and of large scales overflow float32 after many steps: no rounding error
-        scale = rng.uniform(0.3, 1.5 if T <= 50 and act != "relu" else 1)
-        params["Whh"] = (params["Whh"] * scale).astype(dtype)
-    batch = random_batch(net, rng, dtype, T, B)
-    return net, params, batch._replace(mask=random_mask(rng, T, B)) if rng.random() < 0.3 else batch
 
 
 def reference_results(net: Net, params: Params, batch: Batch) -> Params:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from secrets import token_bytes
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refnet.arguments import short
-from refnet.batch import Batch, Params
+from refnet.batch import Array, Batch, Params
 from refnet.check import store
 from refnet.check.arithmetic import Kind, arithmetic
 from refnet.check.conventions import Readings
@@ -24,8 +25,12 @@ from refnet.exact.functions import CertifiedFunction, certify_function
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.nets.gradients import Net
 
-__all__ = ["Case", "case_of", "certificate", "readings_of", "sigma_of"]
+__all__ = ["Case", "Given", "Judged", "case_of", "certificate", "readings_of", "sigma_of"]
 
+Judged: TypeAlias = Any
+"""A net, or a function written in NumPy."""
+Given = tuple[Any, ...]
+"""A net's parameters and batch, or a function's arguments."""
 CASES = 8
 """How many cases memory holds, with two types each."""
 WORTH = 0.2
@@ -41,10 +46,10 @@ class Case:
     """
 
     digest: str
-    what: Any
+    what: Judged
     stored: bool
-    inputs: tuple[Any, ...] = field(compare=False)
-    cotangent: Any = field(compare=False)
+    inputs: Given = field(compare=False)
+    cotangent: Array | None = field(compare=False)
     progress: Progress | None = field(compare=False)
 
     def __hash__(self) -> int:
@@ -52,7 +57,9 @@ class Case:
         return hash(self.digest)
 
 
-def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progress | None) -> Case:
+def case_of(
+    what: Judged, inputs: Given, cotangent: ArrayLike | None, progress: Progress | None
+) -> Case:
     """The case; raises TypeError for what is neither a net nor a function."""
     if isinstance(what, Net):
         if len(inputs) != 2 or not isinstance(inputs[0], Mapping):
@@ -65,12 +72,18 @@ def case_of(what: Any, inputs: tuple[Any, ...], cotangent: Any, progress: Progre
                 "judge: a net is judged with its loss, and cotangent would have no "
                 "effect; give the cotangents as y of a net with loss='none'"
             )
-        if not isinstance(inputs[1], (tuple, list)) or len(inputs[1]) not in (2, 3):
+        if not isinstance(inputs[1], (tuple, list)) or len(inputs[1]) not in (2, 3, 4):
             raise TypeError(
                 f"judge: the batch is {short(inputs[1])}; need refnet.Batch(x, y), or "
                 "with a mask Batch(x, y, mask)"
             )
         inputs = dict(inputs[0]), Batch(*inputs[1])
+        odd = what.smoothing or what.noise is not None or getattr(what, "zoneout", 0)
+        if inputs[1].weights is not None or odd:
+            raise ValueError(
+                "judge: the batch has weights, or the net has smoothing, zoneout or noise; need "
+                "none of them, which frameworks have in their own ways"
+            )
         if 0 in (shape := np.shape(inputs[1].x)):
             raise ValueError(
                 f"judge: the batch's x has shape {shape}; need at least one step, "

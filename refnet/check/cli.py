@@ -6,13 +6,15 @@ Checked by: tests/robustness/test_cli.py, tests/check/test_function_command.py.
 import argparse
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeAlias
 
 from refnet.check import commands
 from refnet.check.tables import size, sizes, target
 from refnet.runs.files import named
 
 __all__ = ["add_commands"]
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[Any]"
 
 TORCH = """
   refnet check torch
@@ -114,7 +116,7 @@ VECTORS = """example:
 """
 
 
-def add_commands(subparsers: Any) -> None:
+def add_commands(subparsers: Subparsers) -> None:
     """Add ``check`` and ``vectors``; each sets ``run``, a function of the parsed arguments
     that returns the exit status: 0 if all is explained by rounding, 1 if not."""
     check = _parser(
@@ -124,32 +126,52 @@ def add_commands(subparsers: Any) -> None:
         f"examples:{TORCH}{OWN[1:]}{ONNX[1:]}{SIGMAS}",
     )
     judges = check.add_subparsers(dest="judge", metavar="WHAT", required=True)
-    for name, text, examples in (("torch", "PyTorch", TORCH), ("jax", "JAX", JAX)):
-        parser = _parser(
-            judges,
-            name,
-            f"judge {text}'s layers, or a function written for it",
-            f"examples:{examples}{SIGMAS}",
-        )
-        parser.add_argument(
-            "--function",
-            metavar="FILE.py:NAME",
-            help="judge this loss(p, x, y), or "
-            "loss(p, x, y, mask), instead of the framework's own layers",
-        )
-        parser.add_argument(
-            "--device",
-            metavar="NAME",
-            help="where the framework computes, such as "
-            "cuda (torch), gpu (jax) or cpu (default: the framework's own choice)",
-        )
-        _describing(
-            parser,
-            "of its cells 1,4,1 50,32,4 200,32,8, of its other layers 6,4,3; with "
-            f"--function {VARIED}",
-        )
-        _with_special_inputs(parser)
-        _common(parser, commands.judge_framework)
+    _add_framework(judges, "torch", "PyTorch", TORCH)
+    _add_framework(judges, "jax", "JAX", JAX)
+    _add_function(judges)
+    parser = _parser(
+        judges,
+        "tolerances",
+        "print the rtol and atol that rounding warrants for each quantity",
+        TOLERANCES,
+        PLAIN,
+    )
+    _describing(parser, "20,16,4")
+    _common(parser, commands.list_tolerances, verdicts=False)
+    _add_onnx(judges)
+    keras = _parser(judges, "keras", "judge Keras's recurrent layers, on JAX", SIGMAS)
+    _common(keras, commands.judge_keras)
+    _add_vectors(subparsers)
+
+
+def _add_framework(judges: Subparsers, name: str, text: str, examples: str) -> None:
+    parser = _parser(
+        judges,
+        name,
+        f"judge {text}'s layers, or a function written for it",
+        f"examples:{examples}{SIGMAS}",
+    )
+    parser.add_argument(
+        "--function",
+        metavar="FILE.py:NAME",
+        help="judge this loss(p, x, y), or "
+        "loss(p, x, y, mask), instead of the framework's own layers",
+    )
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        help="where the framework computes, such as "
+        "cuda (torch), gpu (jax) or cpu (default: the framework's own choice)",
+    )
+    _describing(
+        parser,
+        f"of its cells 1,4,1 50,32,4 200,32,8, of its other layers 6,4,3; with --function {VARIED}",
+    )
+    _with_special_inputs(parser)
+    _common(parser, commands.judge_framework)
+
+
+def _add_function(judges: Subparsers) -> None:
     parser = _parser(judges, "function", "judge gradients that your own code computes", FUNCTION)
     parser.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function to judge")
     parser.add_argument(
@@ -165,43 +187,37 @@ def add_commands(subparsers: Any) -> None:
     )
     _describing(parser, VARIED)
     _with_special_inputs(parser)
-    _common(parser, commands.judge_own)
+    _common(parser, commands.judge_function)
+
+
+def _add_onnx(judges: Subparsers) -> None:
     parser = _parser(
-        judges,
-        "tolerances",
-        "print the rtol and atol that rounding warrants for each quantity",
-        TOLERANCES,
-        PLAIN,
-    )
-    _describing(parser, "20,16,4")
-    _common(parser, commands.list_tolerances, verdicts=False)
-    onnx = _parser(
         judges,
         "onnx",
         "judge ONNX runtimes, or a model's recurrent layer",
         f"example:{ONNX}{SIGMAS}",
     )
-    onnx.add_argument(
+    parser.add_argument(
         "model",
         nargs="?",
         type=named,
         metavar="MODEL.onnx",
-        help="a model with one RNN, LSTM or GRU (default: models of every kind, made here)",
+        help="a model with one RNN, LSTM or GRU (default: models of every kind, written here)",
     )
-    onnx.add_argument(
+    parser.add_argument(
         "--steps",
         type=size,
         default=20,
         metavar="T",
         help="steps of the sequences that a model is run on (default: 20)",
     )
-    onnx.add_argument(
+    parser.add_argument(
         "--batch", type=size, default=4, metavar="B", help="how many sequences (default: 4)"
     )
-    _common(onnx, commands.judge_onnx)
-    keras = _parser(judges, "keras", "judge Keras's recurrent layers, on JAX", SIGMAS)
-    _common(keras, commands.judge_keras)
+    _common(parser, commands.judge_onnx)
 
+
+def _add_vectors(subparsers: Subparsers) -> None:
     vectors = _parser(
         subparsers, "vectors", "write and judge golden vectors for any language", VECTORS, READ
     )
@@ -233,7 +249,7 @@ def add_commands(subparsers: Any) -> None:
 
 
 def _parser(
-    subparsers: Any, name: str, text: str, examples: str, status: str = STATUS
+    subparsers: Subparsers, name: str, text: str, examples: str, status: str = STATUS
 ) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
@@ -309,24 +325,21 @@ def _describing(parser: argparse.ArgumentParser, default: str) -> None:
         flag, text = f"--{entry.name}", entry.metadata["help"]
         if entry.type is bool:
             net.add_argument(flag, action="store_true", help=text)
-        elif entry.type is int:
-            net.add_argument(
-                flag,
-                type=size,
-                default=entry.default,
-                metavar="N",
-                help=f"{text} (default: {entry.default})",
-            )
-        else:
-            choices = entry.metadata["choices"]
-            text += f": {', '.join(choices)}" if choices and entry.name != "h0" else ""
-            net.add_argument(
-                flag,
-                default=entry.default,
-                choices=choices or None,
-                metavar="NAME",
-                help=text + (f" (default: {entry.default})" if entry.default else ""),
-            )
+            continue
+        choices = entry.metadata["choices"]
+        if choices and entry.name != "h0":
+            text += f": {', '.join(choices)}"
+        if entry.default:
+            text += f" (default: {entry.default})"
+        number = entry.type is int
+        net.add_argument(
+            flag,
+            type=size if number else str,
+            default=entry.default,
+            choices=choices or None,
+            metavar="N" if number else "NAME",
+            help=text,
+        )
     net.add_argument(
         "--sizes",
         type=sizes,

@@ -10,11 +10,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from refnet.check.tables import cell, junit, save, show
+from refnet.check.tables import Row, cell, junit, save, show
 
 if TYPE_CHECKING:
     from refnet.batch import Batch, Params
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "judge_framework",
+    "judge_function",
     "judge_keras",
     "judge_onnx",
-    "judge_own",
     "judge_vectors",
     "list_tolerances",
     "write_vectors",
@@ -32,8 +33,8 @@ __all__ = [
 
 DEFAULT = ((20, 16, 4), (7, 6, 1), (1, 2, 1), (3, 1, 2), (5, 19, 9))
 """The sizes (T, H, B) that a function is judged at, with H made even where its net needs it, and at
-the first of them with large inputs, and with zeros if a derivative jumps there. In the last one
-vectors of 2, 4, 8 and 16 lanes are filled, and something is left over, of states and of gates."""
+the first of them with large inputs, and with zeros if a derivative jumps there. The last one fills
+vectors of 2, 4, 8 and 16 lanes and leaves a remainder, in the states and in the gates."""
 SMALL = ((3, 4, 2),)
 """Those at which a function of a transition is judged at several norms of the transition's parts.
 """
@@ -65,7 +66,7 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
-def _finish(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
+def _finish(rows: list[Row], args: argparse.Namespace) -> int:
     """Print how many are explained, write the files that are asked for; the exit status."""
     counts = Counter(row["verdict"] for row in rows)
     print(
@@ -122,9 +123,7 @@ def judge_framework(args: argparse.Namespace) -> int:
     from refnet.check.userfunction import loaded, loss_of
 
     loss = loaded(args.function, loss_of)
-    return _judge_described(
-        args, lambda params, batch: adapter.gradients(loss, params, batch), args.judge
-    )
+    return _judge_described(args, partial(adapter.gradients, loss), args.judge)
 
 
 def _of_layers(args: argparse.Namespace) -> "Sizes":
@@ -149,9 +148,7 @@ def _of_layers(args: argparse.Namespace) -> "Sizes":
     return tuple(args.sizes or ())
 
 
-def _layer_rows(
-    extra: str, seed: int, sizes: "Sizes" = (), dtypes: "Dtypes" = ()
-) -> Iterator[dict[str, Any]]:
+def _layer_rows(extra: str, seed: int, sizes: "Sizes" = (), dtypes: "Dtypes" = ()) -> Iterator[Row]:
     """The layers of every framework that the command judges; of those on JAX what is installed."""
     from refnet.check import layers, survey
 
@@ -174,7 +171,7 @@ def judge_keras(args: argparse.Namespace) -> int:
     return _finish(show(_layer_rows("keras", args.seed), _table()), args)
 
 
-def judge_own(args: argparse.Namespace) -> int:
+def judge_function(args: argparse.Namespace) -> int:
     """``check function``."""
     from refnet.check.userfunction import arrays_by_name, example, loaded
 
@@ -231,10 +228,10 @@ def _judge_described(
         for sizes, at in each
     )
     names = ["outputs", *(f"d{name}" for name in described.net(described.smallest).shapes)]
-    return _finish(
-        show(rows, _table(len(args.function) + max(map(len, SAID.values())), max(map(len, names)))),
-        args,
-    )
+    columns = _table(len(args.function) + max(map(len, SAID.values())), max(map(len, names)))
+    if framework == "own":
+        del columns["framework"], columns["version"]  # which say nothing
+    return _finish(show(rows, columns), args)
 
 
 def list_tolerances(args: argparse.Namespace) -> int:
@@ -307,6 +304,7 @@ def judge_vectors(args: argparse.Namespace) -> int:
             "note": verdict.note,
         }
         for name, verdict in verdicts.items()
+        if not verdict.passed
     ]
     show(
         rows,

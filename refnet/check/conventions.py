@@ -95,7 +95,7 @@ class Readings:
         wrong: Iterable[str],
         sigma: Params,
         u: float,
-        rerolled: Callable[[float], bool] = lambda u: False,
+        rerolled: Callable[[float], bool] | None = None,
     ) -> str:
         """The name of what explains the results ``given`` (finite float64 arrays), or "".
 
@@ -110,7 +110,7 @@ class Readings:
             search = _Search(self, given, wrong, sigma, u)
             return (
                 search.best(search.exact())
-                or search.best(search.fitted())
+                or search.best(search.estimated())
                 or search.stored()
                 or search.coarse(rerolled)
                 or search.best(search.two())
@@ -189,7 +189,7 @@ class _Search:
     def whole(self, reading: Params) -> float:
         """The largest ratio of all that was given; a wrong one has to be in the reading."""
         worst = 0.0
-        for name in sorted(self.given, key=lambda name: name not in self.wrong):
+        for name in sorted(self.given, key=self.wrong.__contains__, reverse=True):
             if name not in reading and name in self.wrong:
                 return np.inf
             if name in reading:
@@ -222,7 +222,7 @@ class _Search:
                 if "{}" in label and name in reading:
                     yield label.format(name), {**self.true, name: reading[name]}
 
-    def fitted(self) -> Iterator[tuple[str, Params]]:
+    def estimated(self) -> Iterator[tuple[str, Params]]:
         """Readings with one constant from the given arrays."""
         if len(self.wrong) == 1:
             (name,) = self.wrong
@@ -251,12 +251,12 @@ class _Search:
                     )
         return ""
 
-    def coarse(self, rerolled: Callable[[float], bool]) -> str:
+    def coarse(self, rerolled: Callable[[float], bool] | None) -> str:
         """Whether everything is wrong, each quantity by as much as the rounding of a coarser type
         makes it; or float32 results, those of the forward pass among the wrong ones, are off as
         products of factors rounded to TF32 are: no entry by more, and a wrong quantity by that
         size. A smooth mistake of this size is not ``rerolled``."""
-        if not self._shaped() or not self.wrong & set(FORWARD):
+        if not rerolled or not self._shaped() or not self.wrong & set(FORWARD):
             return ""
         for kind, u in COARSER:
             if (

@@ -4,7 +4,7 @@ Checked by: tests/check/test_compare.py.
 """
 
 from collections.abc import Container, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from refnet.check.arithmetic import NAMED, Kind, arithmetic
 from refnet.check.noise import unit
 
 __all__ = [
+    "Foreign",
     "NoneFits",
+    "Results",
     "asked",
     "by_name",
     "constant",
@@ -23,12 +25,16 @@ __all__ = [
     "unreadable",
 ]
 
+Foreign: TypeAlias = Any
+"""What another program gives for an array: of any kind, or something else by mistake."""
+Results = Mapping[str, Foreign]
+
 
 class NoneFits(ValueError):
     """Results under names that are none of a result's."""
 
 
-def by_name(theirs: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def by_name(theirs: Results, known: Results) -> dict[str, Foreign]:
     """``theirs`` by the names of ``known`` results: a gradient may have refnet's own name, "Whh"
     for "dWhh", and its count of clipped entries is no result. Raises NoneFits if no name fits,
     TypeError for a name that is no text and for what NumPy cannot read."""
@@ -54,7 +60,7 @@ def constant(name: str) -> bool:
     return name.rpartition(".")[2] in ("base", "D") and "." in name
 
 
-def numbers(theirs: Any) -> Array | None:
+def numbers(theirs: Foreign) -> Array | None:
     """``theirs`` as float64, or None if it is not an array of real numbers, none of them masked."""
     try:
         array = np.asarray(theirs)
@@ -71,7 +77,7 @@ def numbers(theirs: Any) -> Array | None:
         return array.astype(np.float64) if known else None
 
 
-def finite_numbers(theirs: Mapping[str, Any], names: Container[str]) -> Params:
+def finite_numbers(theirs: Results, names: Container[str]) -> Params:
     """The arrays of ``theirs`` by one of the ``names`` that can be compared with anything."""
     known = {name: numbers(theirs[name]) for name in theirs if name in names}
     return {
@@ -81,7 +87,7 @@ def finite_numbers(theirs: Mapping[str, Any], names: Container[str]) -> Params:
     }
 
 
-def unreadable(theirs: Any) -> str:
+def unreadable(theirs: Foreign) -> str:
     """What ``theirs``, which ``numbers`` does not read, is instead, and the repair."""
     if np.ma.is_masked(theirs):
         return "some of its entries are masked; give all of them"
@@ -100,7 +106,7 @@ def unreadable(theirs: Any) -> str:
     return f"{what}; {repair.get(kind.kind, 'need an array of floats')}"
 
 
-def judged_types(theirs: Mapping[str, Any], dtype: Kind | None) -> tuple[dict[str, Any], str]:
+def judged_types(theirs: Results, dtype: Kind | None) -> tuple[dict[str, Any], str]:
     """The type in which each quantity is taken to be computed, under "" that of those that do
     not say; and a sentence about it.
 
@@ -145,7 +151,7 @@ def asked(dtype: Kind) -> Any:
     return kind if kind.name in NAMED else np.dtype(kind.name)
 
 
-def _admit(theirs: Mapping[str, Any]) -> None:
+def _admit(theirs: Results) -> None:
     for name, value in theirs.items():
         if not isinstance(name, str):
             raise TypeError(

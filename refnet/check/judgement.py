@@ -9,12 +9,11 @@ Checked by: tests/check/test_compare.py.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array
-from refnet.check.given import constant, numbers, unreadable
+from refnet.check.given import Foreign, constant, numbers, unreadable
 
 __all__ = [
     "EXPLAINED",
@@ -93,7 +92,7 @@ def unjudged(name: str, note: str, index: tuple[int, ...] | None = None) -> Judg
 
 
 def judgement(
-    name: str, theirs: Any, certified: Array, sigma: Array, form: Array | None = None
+    name: str, theirs: Foreign, certified: Array, sigma: Array, form: Array | None = None
 ) -> Judgement:
     """One quantity, entry by entry; ``certified`` and ``sigma`` are float64 of one shape.
 
@@ -118,7 +117,7 @@ def judgement(
 
 
 def _can_it_be_judged(
-    name: str, theirs: Any, values: Array | None, certified: Array, sigma: Array
+    name: str, theirs: Foreign, values: Array | None, certified: Array, sigma: Array
 ) -> tuple[str, tuple[int, ...] | None]:
     """Why a quantity cannot be judged, or "", and the first entry that is not finite."""
     if values is None:
@@ -185,7 +184,7 @@ SWAPPED = (
 )
 
 
-def _swapped(theirs: Any, certified: Array, sigma: Array) -> bool:
+def _swapped(theirs: Foreign, certified: Array, sigma: Array) -> bool:
     values = numbers(np.asarray(theirs).byteswap())
     with np.errstate(over="ignore", invalid="ignore"):
         room = LIMITS[0] * sigma

@@ -1,8 +1,8 @@
 """Recurrent layers as frameworks ship them, judged: stacked, in both directions, in every form that
 they are used in.
 
-Checked by: tests/check/test_torch_layers.py, tests/check/test_jax_nets.py,
-tests/check/test_onnx_nets.py.
+Checked by: tests/check/test_torch.py, tests/check/test_jax.py,
+tests/check/test_onnx.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,11 +13,12 @@ from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refnet.batch import Batch, Params
 from refnet.check import operators
 from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
-from refnet.check.arithmetic import arithmetic, stored
+from refnet.check.arithmetic import Kind, arithmetic, stored
 from refnet.check.cases import held, random_form
 from refnet.check.noise import spread
 from refnet.check.survey import DTYPES, Dtypes, Rows, by_runtimes, judged
@@ -28,6 +29,7 @@ from refnet.nets.stacked import StackedNet
 __all__ = ["TABLES", "Case", "Table", "cases", "onnx_rows", "rows"]
 
 SIZES = ((6, 4, 3),)
+Options = dict[str, Any]
 READOUTS = ("last", "every", "none")
 ADDED = {"two biases and h0": ("bhh", "h0"), "h0": ("h0",)}
 """What a variant has beyond the parameters of its net."""
@@ -42,7 +44,7 @@ class Case:
     net: StackedNet
     params: Params
     batch: Batch
-    dtype: Any
+    dtype: Kind
     variant: str
     absent: tuple[str, ...]
 
@@ -55,7 +57,7 @@ class Table:
 
     framework: str
     package: str
-    layers: dict[str, dict[str, Any]]
+    layers: dict[str, Options]
     variants: tuple[str, ...]
     results: Callable[[Case], Params]
     directions: int = 2
@@ -63,22 +65,26 @@ class Table:
     absent: tuple[str, ...] = ()
 
 
-RELU = {"cell": "rnn", "activation": "relu"}
+RNN: Options = {"cell": "rnn"}
+RELU: Options = {"cell": "rnn", "activation": "relu"}
+LSTM: Options = {"cell": "lstm"}
+GRU: Options = {"cell": "gru"}
 
 
 def _torch(case: Case) -> Params:
-    return torch_nets.results(
-        case.net,
-        case.params,
-        case.batch,
-        case.dtype,
-        batch_first=case.variant == "batch_first",
-        bias=case.variant != "no bias",
-    )
+    how = {"batch_first": case.variant == "batch_first", "bias": case.variant != "no bias"}
+    return torch_nets.results(case.net, case.params, case.batch, case.dtype, **how)
 
 
-def _on_jax(framework: str, case: Case) -> Params:
-    return jax_nets.layer_results(framework, case.net, case.params, case.batch, case.variant)
+def _on_jax(
+    framework: str, layers: dict[str, Options], variants: tuple[str, ...], **more: Any
+) -> Table:
+    """A framework whose layers run on JAX."""
+
+    def results(case: Case) -> Params:
+        return jax_nets.layer_results(framework, case.net, case.params, case.batch, case.variant)
+
+    return Table(framework, framework.lower(), layers, variants, results, **more)
 
 
 TABLES = (
@@ -86,58 +92,43 @@ TABLES = (
         "PyTorch",
         "torch",
         {
-            "nn.RNN tanh": {"cell": "rnn"},
+            "nn.RNN tanh": RNN,
             "nn.RNN relu": RELU,
-            "nn.LSTM": {"cell": "lstm"},
-            "nn.LSTM proj_size": {"cell": "lstm", "projection": 2},
-            "nn.GRU": {"cell": "gru"},
+            "nn.LSTM": LSTM,
+            "nn.LSTM proj_size": {**LSTM, "projection": 2},
+            "nn.GRU": GRU,
         },
         ("", "batch_first", "no bias", "two biases and h0", "learned h0", "lengths"),
         _torch,
     ),
-    Table(
+    _on_jax(
         "Flax",
-        "flax",
         {
-            "nnx.SimpleCell tanh": {"cell": "rnn"},
+            "nnx.SimpleCell tanh": RNN,
             "nnx.SimpleCell relu": RELU,
-            "nnx.OptimizedLSTMCell": {"cell": "lstm"},
-            "nnx.GRUCell": {"cell": "gru"},
+            "nnx.OptimizedLSTMCell": LSTM,
+            "nnx.GRUCell": GRU,
         },
         ("", "batch_first", "h0", "learned h0", "lengths"),
-        partial(_on_jax, "Flax"),
         absent=("bhn",),
     ),
-    Table(
-        "Flax", "flax", {"nnx.LSTMCell": {"cell": "lstm"}}, ("LSTMCell",), partial(_on_jax, "Flax")
-    ),
-    Table(
-        "Equinox",
-        "equinox",
-        {"nn.LSTMCell": {"cell": "lstm"}, "nn.GRUCell": {"cell": "gru"}},
-        ("", "h0"),
-        partial(_on_jax, "Equinox"),
-        directions=1,
-    ),
-    Table(
+    _on_jax("Flax", {"nnx.LSTMCell": LSTM}, ("LSTMCell",)),
+    _on_jax("Equinox", {"nn.LSTMCell": LSTM, "nn.GRUCell": GRU}, ("", "h0"), directions=1),
+    _on_jax(
         "Keras",
-        "keras",
         {
-            "SimpleRNN tanh": {"cell": "rnn"},
+            "SimpleRNN tanh": RNN,
             "SimpleRNN relu": RELU,
-            "LSTM": {"cell": "lstm"},
-            "GRU reset_after": {"cell": "gru"},
+            "LSTM": LSTM,
+            "GRU reset_after": GRU,
             "GRU reset before": {"cell": "gru_before"},
         },
         ("", "no bias", "h0", "learned h0", "lengths"),
-        partial(_on_jax, "Keras"),
     ),
-    Table(
+    _on_jax(
         "Keras",
-        "keras",
-        {"LSTM": {"cell": "lstm"}, "GRU reset_after": {"cell": "gru"}},
+        {"LSTM": LSTM, "GRU reset_after": GRU},
         ("go_backwards",),
-        partial(_on_jax, "Keras"),
         directions=1,
         depths=(1,),
     ),
@@ -156,22 +147,17 @@ def cases(
         if options.get("projection", 0) >= H:  # it makes the state smaller
             continue
         readout = READOUTS[turn // len(dtypes) % 3]
-        alone: dict[str, Any] = {"loss": "none", "reduction": "sum"} if readout == "none" else {}
-        width = (1 + both) * options.get("projection", H)
-        net = StackedNet(
-            3,
-            H,
-            width if readout == "none" else 5,
-            **{
-                **options,
-                **alone,
-                "readout": readout,
-                "layers": depth,
-                "bidirectional": bool(both),
-                "learn_h0": variant == "learned h0",
-                "backend": "reference",
-            },
-        )
+        form: Options = {
+            "layers": depth,
+            "bidirectional": bool(both),
+            "learn_h0": variant == "learned h0",
+            "backend": "reference",
+        }
+        outputs = 5
+        if readout == "none":
+            outputs = (1 + both) * options.get("projection", H)
+            form |= {"loss": "none", "reduction": "sum"}
+        net = StackedNet(3, H, outputs, **{**options, **form, "readout": readout})
         absent = (*table.absent, *["bh"] * (variant == "no bias"))
         params, batch = _drawn(net, variant, absent, dtype, T, B, [seed, turn])
         many = f"{depth} layer{'s' * (depth > 1)}"
@@ -183,13 +169,13 @@ def _drawn(
     net: StackedNet,
     variant: str,
     absent: tuple[str, ...],
-    dtype: Any,
+    dtype: Kind,
     T: int,
     B: int,
     entropy: list[int],
 ) -> tuple[Params, Batch]:
-    """Parameters and a batch; others where all outputs are 0, as of small layers of relu, whose
-    gradients would show nothing."""
+    """Parameters and a batch, drawn again where all outputs are 0, as those of small layers of relu
+    may be: their gradients would show nothing."""
     rng, added = np.random.default_rng(entropy), ADDED.get(variant, ())
     params, batch = random_form(net, rng, stored(dtype), T, B, added, variant == "lengths")
     params = {
@@ -207,7 +193,7 @@ def rows(
 ) -> Rows:
     """A row for every case of a framework."""
     for case in cases(table, sizes, dtypes, seed):
-        x = case.batch.x
+        T, B, _ = case.batch.x.shape
         yield judged(
             partial(_quietly, table.results, case),
             partial(_verdict, case),
@@ -215,9 +201,9 @@ def rows(
             table.package,
             case.what,
             case.dtype,
-            T=len(x),
+            T=T,
             H=case.net.hidden,
-            B=x.shape[1],
+            B=B,
         )
 
 
@@ -230,17 +216,16 @@ def _quietly(results: Callable[[Case], Params], case: Case) -> Params:
 
 def _verdict(case: Case, theirs: Params) -> Verdict:
     lacks = tuple(f"d{name}" for name in case.absent)
-    names = [f"d{name}" for name in case.params]
     return compare(
         {name: value for name, value in theirs.items() if not name.startswith(lacks)},
         certify(case.net, case.params, case.batch),
         dtype=case.dtype,
-        required=tuple(name for name in names if not name.startswith(lacks)),
+        required=tuple(f"d{name}" for name in case.params if not f"d{name}".startswith(lacks)),
     )
 
 
 def onnx_rows(
-    dtype: Any = np.float32, sizes: tuple[int, int, int] = SIZES[0], seed: int = 0
+    dtype: DTypeLike = np.float32, sizes: tuple[int, int, int] = SIZES[0], seed: int = 0
 ) -> Rows:
     """ONNX's operators with every input and attribute, forward, by both runtimes."""
     for case in operators.cases(dtype, sizes, seed):

@@ -6,6 +6,7 @@ Checked by: tests/check/test_noise.py, tests/check/test_compare.py.
 
 from __future__ import annotations
 
+from functools import partial
 from math import log2
 
 import numpy as np
@@ -70,17 +71,18 @@ def _passes(
 def _all_passes(
     certified: Certified | CertifiedFunction, dtype: Kind, runs: int, seed: int, clock: Clock
 ) -> Params:
-    """Every quantity in every run, (R, *shape). Long computations are done in two halves, side by
-    side on two cores: the same bits with one."""
-    every = np.arange(runs)
+    """Every quantity in every run, (R, *shape). A long computation runs in two halves, side by side
+    on two cores; its bits are those of one core."""
+    passes = partial(_passes, certified, dtype, seed, runs=runs, clock=clock)
+    every, half = np.arange(runs), runs // 2
     if sum(enclosure.value.size for enclosure in certified.named().values()) < LARGE:
-        return _passes(certified, dtype, seed, every, runs, clock)
+        return passes(every)
     first, second = side_by_side(
-        lambda: _passes(certified, dtype, seed, every[: runs // 2], runs, clock),
-        lambda: _passes(certified, dtype, seed, every[runs // 2 :], runs, clock),
+        partial(passes, every[:half]),
+        partial(passes, every[half:]),
         packed_floats,
         unpacked_floats,
-        lambda: clock.tick(0),
+        partial(clock.tick, 0),
     )
     return {name: np.concatenate([first[name], second[name]]) for name in first}
 

@@ -221,6 +221,8 @@ class Noisy(np.ndarray[Any, Any]):
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Operand, out: Operand = None, **options: Any
     ) -> Operand:
+        if ufunc is np.add and method == "reduce":
+            return inputs[0].sum(options.get("axis", 0))
         if method != "__call__" or ufunc not in _OPERATIONS:
             raise TypeError(f"noisy numbers have no {ufunc.__name__}.{method}")
         result = _OPERATIONS[ufunc](*inputs)

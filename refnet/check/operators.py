@@ -1,6 +1,6 @@
 """ONNX's operators RNN, LSTM and GRU with every input and attribute, judged forward.
 
-Source: ONNX operators RNN-22, LSTM-22, GRU-22. Checked by: tests/check/test_onnx_layers.py.
+Source: ONNX operators RNN-22, LSTM-22, GRU-22. Checked by: tests/check/test_onnx.py.
 """
 
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refnet.batch import Array, Params
 from refnet.check.adapters.onnx_nets import ACTIVATIONS, CONSTANTS, LayerCase
@@ -67,7 +68,7 @@ VARIANTS = ("", "layout 1", "clip", "sequence_lens", "initial states", "two bias
 
 
 def cases(
-    dtype: Any, sizes: tuple[int, int, int] = (6, 4, 3), seed: int = 0
+    dtype: DTypeLike, sizes: tuple[int, int, int] = (6, 4, 3), seed: int = 0
 ) -> Iterator[LayerCase]:
     """Every operator in every direction and form, then every activation. ``sizes``: T, H, B."""
     turn = 0
@@ -108,7 +109,7 @@ def cases(
 
 
 def _case(
-    dtype: Any,
+    dtype: DTypeLike,
     sizes: tuple[int, int, int],
     seed: list[int],
     name: str,

@@ -6,25 +6,24 @@ Checked by: tests/check/test_repeats.py, tests/check/test_judge_limits.py.
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.cases import reference_results
-from refnet.check.certificates import Case, certificate
-from refnet.check.given import by_name, numbers
+from refnet.check.certificates import Case, Given, certificate
+from refnet.check.given import Foreign, Results, by_name, numbers
 from refnet.nets.gradients import Net
 
 __all__ = ["Theirs", "keeps", "other_inputs", "rerolled", "results", "strays", "tried"]
 
-Theirs = Callable[..., Any]
+Theirs = Callable[..., Foreign]
 Inputs = tuple[Params, Batch]
 NEAR = 0.01
 """How far off a result may be, of its norm, that is called right without a certificate."""
 
 
-def results(function: Theirs, inputs: tuple[Any, ...]) -> Any:
+def results(function: Theirs, inputs: Given) -> Foreign:
     """What a function returns, of copies of the inputs, copied: it may use its arrays again."""
     returned = function(*deepcopy(inputs))
     return (
@@ -34,14 +33,14 @@ def results(function: Theirs, inputs: tuple[Any, ...]) -> Any:
     )
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: Foreign) -> Foreign:
     try:
         return deepcopy(value) if isinstance(value, (list, tuple)) else np.array(value, subok=True)
     except Exception:  # what NumPy cannot read: the comparison says so
         return value
 
 
-def tried(function: Theirs, inputs: Inputs, true: Params) -> dict[str, Any]:
+def tried(function: Theirs, inputs: Inputs, true: Params) -> dict[str, Foreign]:
     """Its results by the names of ``true``; {} if it fails there."""
     try:
         return by_name(results(function, inputs), true)
@@ -49,7 +48,7 @@ def tried(function: Theirs, inputs: Inputs, true: Params) -> dict[str, Any]:
         return {}
 
 
-def _read(arrays: Mapping[str, Any], true: Params) -> Params:
+def _read(arrays: Results, true: Params) -> Params:
     """Results as float64, those that can be compared with ``true``."""
     return {
         name: value
@@ -100,7 +99,7 @@ def _other_targets(batch: Batch, classes: int) -> Batch:
     return batch._replace(y=y, mask=mask)
 
 
-def _half(value: Any) -> Array:
+def _half(value: Foreign) -> Array:
     """Half of floats; integers, which name symbols or classes, as they are."""
     array = np.asarray(value)
     return array if array.dtype.kind in "iu" else np.asarray(array / 2, array.dtype)
@@ -114,13 +113,13 @@ def _true(net: Net, params: Params, batch: Batch) -> Params:
     )
 
 
-def _wide(value: Any) -> Array:
+def _wide(value: Foreign) -> Array:
     """Floats as float64; integers as they are."""
     array = np.asarray(value)
     return array if array.dtype.kind in "iu" else array.astype(float)
 
 
-def strays(case: Case, inputs: Inputs, arrays: Mapping[str, Any], sigma: Params) -> bool:
+def strays(case: Case, inputs: Inputs, arrays: Results, sigma: Params) -> bool:
     """Whether one of the results ``arrays`` at other inputs is off by more than a twentieth of the
     way to the first one, in the norm."""
     former = _certified(case)
@@ -151,16 +150,14 @@ def _right(arrays: Params, true: Params) -> bool:
     )
 
 
-def keeps(
-    case: Case, function: Theirs, inputs: Inputs, arrays: Mapping[str, Any], sigma: Params
-) -> str:
+def keeps(case: Case, function: Theirs, inputs: Inputs, arrays: Results, sigma: Params) -> str:
     """What proves that a function keeps something, which was right at the inputs of the case, and
     then gave ``arrays`` at others, where it was wrong; "" if nothing does.
 
-    Of a function without any state the results are the same whatever was called before, wrong at
-    those inputs with one more step, too, and follow every input that decides them: one that does
-    not has its value from elsewhere. Lengths that are all of the steps are no such value: they may
-    be ignored.
+    A function without state gives the same results whatever was called before, stays wrong with one
+    more step, and follows every input that its results depend on: a result that does not follow an
+    input took its value from an earlier call. Lengths equal to the number of steps prove nothing,
+    because a program may ignore them.
     """
     net, (params, batch) = case.what, inputs
     former = _certified(case)
@@ -240,9 +237,9 @@ def _unmoved(
 
 
 def rerolled(case: Case, function: Theirs, u: float, draws: int = 3) -> bool:
-    """Whether a function's errors are others where its inputs differ by some unit roundoffs ``u``,
-    by less than a tenth in what is right, and the same at the same inputs. Those of rounding are;
-    what is computed otherwise is off there as it was here."""
+    """Whether a function's errors are the same at the same inputs, and change where the inputs
+    differ by some unit roundoffs ``u``, so little that the right result moves by less than a tenth.
+    Rounding errors change; those of another formula stay as they were."""
     if not isinstance(case.what, Net):
         return False
     rng, (params, batch) = np.random.default_rng(0), case.inputs

@@ -4,13 +4,13 @@ smallest sizes at which it still shows.
 Checked by: tests/check/test_judge_calls.py.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from operator import attrgetter
 
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.check.given import numbers
+from refnet.check.given import Results, numbers
 from refnet.check.judgement import LIMITS, NOT_ROUNDING, SUSPICIOUS, TAILS, UNJUDGED, Judgement
 from refnet.check.shrink import Shrunk
 from refnet.check.verdict import AS_WRITTEN, Verdict
@@ -23,7 +23,7 @@ __all__ = ["report"]
 
 def report(
     verdict: Verdict,
-    theirs: Mapping[str, Any],
+    theirs: Results,
     certified: Certified | CertifiedFunction,
     sigma: Params,
     smallest: Shrunk | None,
@@ -53,7 +53,7 @@ def report(
 
 
 def _quantities(verdict: Verdict) -> Iterator[str]:
-    parts = sorted(verdict.parts, key=lambda part: -part.z)
+    parts = sorted(verdict.parts, key=attrgetter("z"), reverse=True)
     width = max(len(part.name) for part in parts)
     for part in parts:
         yield f"  {part.name:{width}}  z = {part.z:<9.3g} {part.verdict}{_entry(part)}"
@@ -71,10 +71,7 @@ def _entry(part: Judgement) -> str:
 
 
 def _parting(
-    verdict: Verdict,
-    theirs: Mapping[str, Any],
-    certified: Certified | CertifiedFunction,
-    sigma: Params,
+    verdict: Verdict, theirs: Results, certified: Certified | CertifiedFunction, sigma: Params
 ) -> list[str]:
     """The first step, forward in time for states and outputs and backward for dx, at which a
     recurrent net's part from what is certified."""

@@ -9,9 +9,10 @@ together, except those of the cotangent, which the judged function does not rece
 Checked by: tests/check/test_judge_calls.py.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from time import process_time
 from typing import Any
 
@@ -19,9 +20,9 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import Kind
-from refnet.check.cases import random_batch, random_params
-from refnet.check.certificates import Case
-from refnet.check.given import by_name, judged_types
+from refnet.check.cases import drawn, random_batch, random_params
+from refnet.check.certificates import Case, Given
+from refnet.check.given import Results, by_name, judged_types
 from refnet.check.noise import spread
 from refnet.check.verdict import Verdict, by_type, compare_values
 from refnet.exact.enclose import Certified, certify
@@ -38,7 +39,7 @@ RUNS = 12
 """Runs of the spread: they give sigma to a fifth, and a mistake that shows is far beyond that."""
 
 Sizes = dict[Any, int]
-Theirs = Callable[..., Mapping[str, Any]]
+Theirs = Callable[..., Results]
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _rising(end: int) -> Iterator[int]:
 
 def _verdict(
     certified: Certified | CertifiedFunction,
-    inputs: tuple[Any, ...],
+    inputs: Given,
     theirs: Theirs,
     dtype: Kind | None,
     required: tuple[str, ...] | None,
@@ -129,7 +130,7 @@ def _verdict(
     named = certified.named()
     arrays = by_name(theirs(*deepcopy(inputs)), named)
     types, _ = judged_types(arrays, dtype)
-    sigma = by_type(lambda kind: spread(certified, kind, RUNS), certified, types)
+    sigma = by_type(partial(spread, certified, runs=RUNS), certified, types)
     return compare_values(
         arrays,
         {name: enclosure.value for name, enclosure in named.items()},
@@ -164,7 +165,7 @@ class NetCut:
             if not net.depth:  # a linear net
                 del self.sizes["H"], self.sizes["layers"]
 
-    def at(self, sizes: Sizes, seconds: float) -> tuple[Certified, tuple[Any, ...]]:
+    def at(self, sizes: Sizes, seconds: float) -> tuple[Certified, Given]:
         """What is certified at these sizes, and the parameters and batch."""
         net, params, batch = self.net, self.params, self.batch
         widths = {name: size for name, size in sizes.items() if name not in ("T", "B")}
@@ -201,8 +202,7 @@ class NetCut:
         for name, shapes in net.shapes.items():
             if name in self.params and name not in params:
                 axes = next(axes for axes in shapes if len(axes) == self.params[name].ndim)
-                shape = tuple(B if size == "B" else int(size) for size in axes)
-                params[name] = rng.uniform(-0.5, 0.5, shape).astype(kind)
+                params[name] = drawn(axes, B, rng, kind)
         return params, random_batch(net, rng, kind, T, B)._replace(mask=self.batch.mask)
 
     @staticmethod
@@ -222,7 +222,7 @@ class _FunctionCut:
         self.case = case
         arrays = [value for value in case.inputs if isinstance(value, np.ndarray)]
         lengths = {n for value in arrays for n in value.shape if n > 1} - {
-            *np.shape(case.cotangent)
+            *getattr(case.cotangent, "shape", ())
         }
         self.sizes: Sizes = {n: n for n in sorted(lengths, reverse=True)}
 
@@ -231,7 +231,7 @@ class _FunctionCut:
             return value
         return value[tuple(slice(sizes.get(n, n)) for n in value.shape)]
 
-    def at(self, sizes: Sizes, seconds: float) -> tuple[CertifiedFunction, tuple[Any, ...]]:
+    def at(self, sizes: Sizes, seconds: float) -> tuple[CertifiedFunction, Given]:
         inputs = tuple(self._cut(value, sizes) for value in self.case.inputs)
         return certify_function(
             self.case.what, *inputs, cotangent=self.case.cotangent, check=False, max_seconds=seconds

@@ -1,6 +1,6 @@
 """Today's frameworks, judged: one row for every layer, type and size.
 
-Checked by: tests/check/test_adapters.py::test_torch_is_judged and its like.
+Checked by: tests/check/test_torch.py::test_cells_are_judged and its like.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from refnet.batch import Batch, Params
-from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
-from refnet.check.arithmetic import arithmetic, stored
+from refnet.check.adapters import Refused, jax_nets, onnx_nets, torch_nets
+from refnet.check.arithmetic import Kind, arithmetic, stored
 from refnet.check.cases import NORMS, held, random_batch, random_params
 from refnet.check.noise import spread
+from refnet.check.tables import Row
 from refnet.check.verdict import Verdict, compare
 from refnet.exact.enclose import Progress, certify
 from refnet.maths.activations import ACTIVATIONS
@@ -43,13 +44,13 @@ Sizes = tuple[tuple[int, int, int], ...]
 SIZES: Sizes = ((1, 4, 1), (50, 32, 4), (200, 32, 8))
 """T, H, B of the cases; D = 3 inputs and C = 5 outputs."""
 
-Rows = Iterator[dict[str, Any]]
-Dtypes = tuple[Any, ...]
+Rows = Iterator[Row]
+Dtypes = tuple[Kind, ...]
 Results = TypeVar("Results")
 DTYPES: Dtypes = (np.float32, np.float64)
 
 
-def row(framework: str, package: str, what: str, verdict: Verdict, **facts: Any) -> dict[str, Any]:
+def row(framework: str, package: str, what: str, verdict: Verdict, **facts: object) -> Row:
     """One line of the table: the worst quantity with both numbers; and every quantity.
     ``package``: what is installed, or "" for a user's function."""
     worst = verdict.worst
@@ -79,14 +80,14 @@ def judged(
     framework: str,
     package: str,
     what: str,
-    dtype: Any,
-    **facts: Any,
-) -> dict[str, Any]:
-    """One line of the table: the verdict on what a framework computes; or, because a layer that
-    refuses what it has an argument for is a result of the survey too, what it says instead."""
+    dtype: Kind,
+    **facts: object,
+) -> Row:
+    """A row of the table: the verdict on what a framework computes, or its refusal. A layer that
+    refuses an option it offers is a result of the survey, too."""
     try:
         theirs = results()
-    except Exception as error:  # frameworks have no common one
+    except Refused as error:
         return {
             "framework": framework,
             "version": version(package),
@@ -94,23 +95,23 @@ def judged(
             "dtype": str(arithmetic(dtype)),
             **facts,
             "verdict": "refused",
-            "note": f"{type(error).__name__}: {error}".splitlines()[0][:200],
+            "note": str(error),
         }
     return row(framework, package, what, verdict(theirs), **facts)
 
 
-def _case(net: Net, dtype: Any, T: int, B: int, seed: int) -> tuple[Params, Batch]:
+def _case(net: Net, dtype: Kind, T: int, B: int, seed: int) -> tuple[Params, Batch]:
     rng, kind = np.random.default_rng(seed), stored(dtype)
     return held(
         arithmetic(dtype), random_params(net, rng, kind), random_batch(net, rng, kind, T, B)
     )
 
 
-def _certified(
-    net: Net, params: Params, batch: Batch, dtype: Any, progress: Progress | None
+def _compared(
+    net: Net, case: tuple[Params, Batch], dtype: Kind, progress: Progress | None
 ) -> Callable[..., Verdict]:
     """``compare`` with the certificate and the sigmas of a case."""
-    certified = certify(net, params, batch, progress=progress)
+    certified = certify(net, *case, progress=progress)
     return partial(compare, certified=certified, dtype=dtype, sigma=spread(certified, dtype))
 
 
@@ -131,13 +132,12 @@ def torch_rows(
         }
         outcome = partial(judged, framework="PyTorch", package="torch", dtype=dtype, T=T, H=H, B=B)
         for what, net in nets.items():
-            params, batch = _case(net, dtype, T, B, seed)
-            compared = _certified(net, params, batch, dtype, progress)
+            case = _case(net, dtype, T, B, seed)
+            compared = _compared(net, case, dtype, progress)
             if not isinstance(net, RecurrentNet):
-                results = partial(torch_nets.results, net, params, batch, dtype)
-                yield outcome(results, compared, what=what)
+                yield outcome(partial(torch_nets.results, net, *case, dtype), compared, what=what)
                 continue
-            both = cache(partial(_with_second_bias, net, params, batch, dtype))
+            both = cache(partial(_with_second_bias, net, *case, dtype))
             first = outcome(lambda: both()[0], compared, what=what)
             yield first
             if first["verdict"] != "refused":
@@ -145,19 +145,12 @@ def torch_rows(
                     lambda: both()[1], partial(compared, required=()), what=f"{what}, bias_hh"
                 )
         if arithmetic(dtype).u <= 2.0**-24:  # torch has no factorisations in 16 bits
-            yield from _orthogonal_rows(
-                RecurrentNet(3, H, 5),
-                dtype,
-                max(T, 2),
-                B,
-                seed,
-                NORMS if (T, H, B) == sizes[0] else (),
-                progress,
-            )
+            norms = NORMS if (T, H, B) == sizes[0] else ()
+            yield from _orthogonal_rows((max(T, 2), H, B), dtype, seed, norms, progress)
 
 
 def _with_second_bias(
-    net: RecurrentNet, params: Params, batch: Batch, dtype: Any
+    net: RecurrentNet, params: Params, batch: Batch, dtype: Kind
 ) -> tuple[Params, Params]:
     """torch's results, and the gradient of its second bias, which is zero, in place of dbh."""
     gated = 2 * net.hidden if net.cell == "gru" else len(params["bh"])
@@ -168,16 +161,16 @@ def _with_second_bias(
 
 
 def _orthogonal_rows(
-    net: RecurrentNet,
-    dtype: Any,
-    T: int,
-    B: int,
+    sizes: tuple[int, int, int],
+    dtype: Kind,
     seed: int,
     norms: tuple[float, ...],
     progress: Progress | None,
 ) -> Rows:
     """torch's orthogonal parametrisations of Whh, T >= 2: in one step, from h0 = 0, nothing
     depends on it; and the exponential of matrices of the 1-norms ``norms``."""
+    T, H, B = sizes
+    net = RecurrentNet(3, H, 5)
 
     def verdict(results: tuple[RecurrentNet, Params, Params]) -> Verdict:
         net, params, theirs = results
@@ -189,18 +182,17 @@ def _orthogonal_rows(
         params, batch = _case(net, dtype, T, B, seed)
         what = f"orthogonal, {map_name}"
         if norm is not None:
-            turned = replace(net, transition=transition("expm"))
-            params["Whh"] = random_params(
-                turned,
+            rng, exponential = (
                 np.random.default_rng(seed),
-                stored(dtype),
-                norm=norm,
-                recurrent="orthogonal",
-            )["Whh.A"]
+                replace(net, transition=transition("expm")),
+            )
+            drawn = random_params(
+                exponential, rng, stored(dtype), norm=norm, recurrent="orthogonal"
+            )
+            params["Whh"] = drawn["Whh.A"]
             what += f" at 1-norm {norm:g}"
         results = partial(torch_nets.orthogonal_results, net, params, batch, map_name)
-        facts = {"T": T, "H": net.hidden, "B": B}
-        yield judged(results, verdict, "PyTorch", "torch", what, dtype, **facts)
+        yield judged(results, verdict, "PyTorch", "torch", what, dtype, T=T, H=H, B=B)
 
 
 def jax_rows(
@@ -209,9 +201,9 @@ def jax_rows(
     """Jitted scans of the three cells."""
     for (T, H, B), dtype, cell in product(sizes, dtypes, ("rnn", "lstm", "gru")):
         net = RecurrentNet(3, H, 5, cell=cell)
-        params, batch = _case(net, dtype, T, B, seed)
-        compared = _certified(net, params, batch, dtype, progress)
-        results = partial(jax_nets.results, net, params, batch)
+        case = _case(net, dtype, T, B, seed)
+        compared = _compared(net, case, dtype, progress)
+        results = partial(jax_nets.results, net, *case)
         yield judged(results, compared, "JAX", "jax", f"lax.scan {cell}", dtype, T=T, H=H, B=B)
 
 
@@ -226,7 +218,7 @@ def onnx_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = N
 
 
 def _model_rows(
-    model: Any,
+    model: onnx_nets.Proto,
     what: str,
     net: RecurrentNet,
     params: Params,
@@ -234,7 +226,7 @@ def _model_rows(
     progress: Progress | None,
 ) -> Rows:
     x = batch.x
-    compared = _certified(net, params, batch, x.dtype.type, progress)
+    compared = _compared(net, (params, batch), x.dtype.type, progress)
     yield from by_runtimes(
         partial(onnx_nets.results, model, x),
         partial(compared, required=("h",)),

@@ -5,17 +5,21 @@ import json
 import os
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
+from operator import methodcaller
 from pathlib import Path
 from platform import node
-from typing import Any
+from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
 from refnet.runs.files import is_special, named, printable, temporary, write_named
 
-__all__ = ["cell", "junit", "save", "show", "size", "sizes", "target"]
+__all__ = ["Row", "cell", "junit", "save", "show", "size", "sizes", "target"]
+
+Row: TypeAlias = dict[str, Any]
+"""What a table says in a line, by column, and more that goes into files."""
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """One entry of a table."""
     if isinstance(value, float):
         return f"{value:.3g}"
@@ -24,10 +28,10 @@ def cell(value: Any) -> str:
     return printable(value)
 
 
-def show(rows: Iterable[dict[str, Any]], columns: dict[str, int]) -> list[dict[str, Any]]:
+def show(rows: Iterable[Row], columns: dict[str, int]) -> list[Row]:
     """Print each row as it comes, under a header, and return them all. ``columns``: names and
     widths. What fails before the first row fails before the header."""
-    printed: list[dict[str, Any]] = []
+    printed: list[Row] = []
     for row in rows:
         if not printed:
             print("  ".join(name.ljust(width) for name, width in columns.items()).rstrip())
@@ -74,17 +78,17 @@ def target(name: str) -> Path:
     return path if is_special(path) else path.absolute()  # what runs in between may change folders
 
 
-def save(path: Path | None, rows: list[dict[str, Any]], **facts: Any) -> None:
+def save(path: Path | None, rows: list[Row], **facts: Any) -> None:
     """Write the rows as JSON, with the environment and ``facts``, if there is a path."""
     if path is not None:
         from refnet.runs.rows import environment, plain
 
         content = {"environment": environment(), **facts, "rows": rows}
         text = json.dumps(plain(content), indent=1, allow_nan=False) + "\n"
-        write_named(path, lambda file: file.write(text.encode(errors="backslashreplace")))
+        write_named(path, methodcaller("write", text.encode(errors="backslashreplace")))
 
 
-def junit(path: Path | None, rows: list[dict[str, Any]], fine: Collection[str]) -> None:
+def junit(path: Path | None, rows: list[Row], fine: Collection[str]) -> None:
     """Write the rows as JUnit XML, if there is a path: a test case each, which fails unless its
     verdict is one of ``fine``; what a framework refuses is skipped."""
     if path is None:
@@ -142,7 +146,7 @@ def junit(path: Path | None, rows: list[dict[str, Any]], fine: Collection[str]) 
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
     document = f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
-    write_named(path, lambda file: file.write(document.encode()))
+    write_named(path, methodcaller("write", document.encode()))
 
 
 def _clean(text: str) -> str:

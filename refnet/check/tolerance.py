@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
 from refnet.batch import Array
 from refnet.check.arithmetic import Kind, arithmetic
-from refnet.check.certificates import case_of, certificate, sigma_of
+from refnet.check.certificates import Given, case_of, certificate, sigma_of
 from refnet.check.judgement import LIMITS
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
@@ -29,10 +30,10 @@ class Tolerance(NamedTuple):
 
 @serial_blas
 def tolerances(
-    what: Net | Callable[..., Any],
+    what: Net | Callable[..., Array],
     *inputs: Any,
     dtype: Kind | None = None,
-    cotangent: Any = None,
+    cotangent: ArrayLike | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Tolerance]:
     """Of each quantity the rtol and atol that rounding in ``dtype`` warrants at these inputs.
@@ -53,8 +54,8 @@ def tolerances(
     >>> import numpy as np
     >>> def energy(x):
     ...     return (x * x).sum()
-    >>> found = tolerances(energy, np.linspace(1, 2, 100, dtype=np.float32))
-    >>> found["dx"].rtol < 1e-6 and found["dx"].atol < 1e-6
+    >>> allowed = tolerances(energy, np.linspace(1, 2, 100, dtype=np.float32))
+    >>> allowed["dx"].rtol < 1e-6 and allowed["dx"].atol < 1e-6
     True
 
     Checked by: tests/check/test_tolerance.py.
@@ -71,7 +72,7 @@ def tolerances(
     }
 
 
-def _kind(inputs: tuple[Any, ...]) -> np.dtype[Any]:
+def _kind(inputs: Given) -> np.dtype[Any]:
     """The widest float type among the inputs."""
     arrays = [
         value

@@ -6,7 +6,7 @@ Checked by: tests/check/test_function_command.py, tests/robustness/test_cli.py.
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -18,10 +18,11 @@ import numpy as np
 
 from refnet.batch import Batch, Params
 from refnet.cells import CELLS
-from refnet.check.arithmetic import arithmetic, stored
+from refnet.check.arithmetic import Kind, arithmetic, stored
 from refnet.check.calls import judge
-from refnet.check.cases import NORMS, held, random_batch, random_mask, random_params
-from refnet.check.survey import Sizes, row
+from refnet.check.cases import NORMS, drawn, held, random_batch, random_mask, random_params
+from refnet.check.given import Foreign
+from refnet.check.survey import Dtypes, Rows, Sizes, row
 from refnet.check.tolerance import tolerances
 from refnet.exact.enclose import Progress
 from refnet.maths.activations import ACTIVATIONS
@@ -154,7 +155,7 @@ class Described:
         return StackedNet(**options, layers=self.layers, bidirectional=self.bidirectional)
 
     def arrays(
-        self, net: RecurrentNet, judged: Any, T: int, B: int, seed: int, at: str | float = ""
+        self, net: RecurrentNet, judged: Kind, T: int, B: int, seed: int, at: str | float = ""
     ) -> tuple[Params, Batch]:
         """Parameters and a batch that hide nothing: no bias is zero. What is judged as an
         arithmetic that NumPy has no type for gets its numbers in float32. ``at``: "large", inputs
@@ -173,8 +174,7 @@ class Described:
         wanted |= {*CELLS[self.cell].OPTIONAL} if self.peepholes else set()
         for name, shapes in net.shapes.items():
             if name.split("_l")[0] in wanted:
-                shape = tuple(B if size == "B" else int(size) for size in shapes[-1])
-                params[name] = rng.uniform(-0.5, 0.5, shape).astype(dtype)
+                params[name] = drawn(shapes[-1], B, rng, dtype)
         if at == "large":
             factors = np.minimum(8.0 ** (1 + (np.arange(B) + B // 2) % B), LARGEST)
             batch = batch._replace(x=np.asarray(batch.x * factors[:, None], dtype))
@@ -193,12 +193,12 @@ def function_rows(
     function: Callable[[Params, Batch], Params],
     described: Described,
     sizes: Sizes,
-    dtypes: tuple[Any, ...],
+    dtypes: Dtypes,
     seed: int = 0,
     at: str | float = "",
     labels: tuple[str, str] = ("own", "function"),
     **options: Any,
-) -> Iterator[dict[str, Any]]:
+) -> Rows:
     """One row for every size (T, H, B) and type; ``function`` returns arrays by name. ``at``: as
     in ``Described.arrays``; ``labels``: the framework, and what is judged; ``options``: of
     ``judge``."""
@@ -217,10 +217,10 @@ def function_rows(
 def tolerance_rows(
     described: Described,
     sizes: Sizes,
-    dtypes: tuple[Any, ...],
+    dtypes: Dtypes,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Rows:
     """The rtol and atol of every quantity, for every size (T, H, B) and type."""
     for T, H, B in sizes:
         net = described.net(H)
@@ -231,10 +231,11 @@ def tolerance_rows(
                 yield {**facts, "quantity": name, **tolerance._asdict()}
 
 
-def loaded(place: str, checked: Callable[[Any], Any]) -> Callable[..., Any]:
+def loaded(place: str, checked: Callable[[Foreign], Foreign]) -> Callable[..., Foreign]:
     """The function NAME of FILE.py, which runs as a script would: beside its own modules.
 
-    ``checked`` takes what it returns, and raises ValueError for what is of no use. Raises
+    ``checked`` converts what the function returns, and raises ValueError for a result that it
+    cannot use. Raises
     ValueError for a place that holds no function, and for an error inside the file or the
     function, with its type, file and line.
     """
@@ -266,7 +267,7 @@ def loaded(place: str, checked: Callable[[Any], Any]) -> Callable[..., Any]:
             f"{place}: {path} has no function {name}; it has {', '.join(functions) or 'none'}"
         )
 
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Foreign) -> Foreign:
         try:
             result = function(*arguments)
         except (Exception, SystemExit) as error:
@@ -279,7 +280,7 @@ def loaded(place: str, checked: Callable[[Any], Any]) -> Callable[..., Any]:
     return call
 
 
-def loss_of(result: Any) -> Any:
+def loss_of(result: Foreign) -> Foreign:
     """A framework's loss: a tensor of shape ()."""
     shape = getattr(result, "shape", None)
     if shape is None or len(shape):
@@ -288,7 +289,7 @@ def loss_of(result: Any) -> Any:
     return result
 
 
-def arrays_by_name(result: Any) -> dict[str, Any]:
+def arrays_by_name(result: Foreign) -> dict[str, Foreign]:
     """A dict of arrays, or of what NumPy makes arrays of: tensors come from their device."""
     if not isinstance(result, Mapping):
         raise ValueError(
@@ -298,7 +299,7 @@ def arrays_by_name(result: Any) -> dict[str, Any]:
     return {str(name): _array(str(name), value) for name, value in result.items()}
 
 
-def _array(name: str, value: Any) -> Any:
+def _array(name: str, value: Foreign) -> Foreign:
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu()
@@ -310,7 +311,7 @@ def _array(name: str, value: Any) -> Any:
         ) from None
 
 
-def _explained(place: str, path: str, error: BaseException, params: Any = None) -> ValueError:
+def _explained(place: str, path: str, error: BaseException, params: object = None) -> ValueError:
     """The error, in one line, at the last line of the user's file that it came through; of a name
     that ``params``, its first argument, does not have, with those that it has."""
     if isinstance(error, SyntaxError):

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +110,11 @@ def catalogue() -> Iterator[Case]:
     """Cells, activations, losses, transitions, sizes, edge cases: name, net, parameters, batch."""
     for cell in ("rnn", "lstm", "gru", "gru_before"):
         base = RecurrentNet(2, 4, 3, cell=cell)
+        every = replace(base, readout="every")
         yield _case(f"{cell}-last", base)
-        yield _case(f"{cell}-every", replace(base, readout="every"))
+        yield _case(f"{cell}-every", every)
         yield _case(f"{cell}-one-step", base, T=1, B=1)
-        yield _case(f"{cell}-masked", replace(base, readout="every"), "mask")
+        yield _case(f"{cell}-masked", every, "mask")
         yield _case(f"{cell}-ragged", base, "mask")
         yield _case(f"{cell}-h0", base, "h0")
         yield _case(f"{cell}-squared", replace(base, loss="squared_error"))
@@ -222,30 +224,16 @@ def _describe(net: Net) -> dict[str, Any]:
         }
         if hasattr(net.transition, "margin"):
             matrix["margin"] = net.transition.margin
-    common = {
-        "transition": matrix,
-        "activation": net.activation.name,
-        "alpha": net.activation.alpha,
-        "loss": net.loss,
-        "reduction": net.reduction,
-    }
+    names = ["loss", "reduction"]
     if isinstance(net, FeedforwardNet):
-        return {"kind": "feedforward", "widths": list(net.widths), **common}
-    if isinstance(net, StackedNet):
-        common |= {"layers": net.layers, "bidirectional": net.bidirectional}
-    if net.projection:
-        common["projection"] = net.projection
-    kind = "stacked" if isinstance(net, StackedNet) else "recurrent"
-    return {
-        "kind": kind,
-        "cell": net.cell,
-        "inputs": net.inputs,
-        "hidden": net.hidden,
-        "outputs": net.outputs,
-        "readout": net.readout,
-        "gain": net.gain,
-        **common,
-    }
+        about: dict[str, Any] = {"kind": "feedforward", "widths": list(net.widths)}
+    else:
+        about = {"kind": "stacked" if isinstance(net, StackedNet) else "recurrent"}
+        names += "cell inputs hidden outputs readout gain".split()
+        names += ["layers", "bidirectional"] * isinstance(net, StackedNet)
+        names += ["projection"] * bool(net.projection)
+    act = {"activation": net.activation.name, "alpha": net.activation.alpha}
+    return {**about, "transition": matrix, **act, **{name: getattr(net, name) for name in names}}
 
 
 def _net(about: dict[str, Any]) -> Net:
@@ -305,7 +293,7 @@ def write(
         for encoding in ENCODINGS:
             data = encode(arrays, encoding, about)
             hashes[f"{name}.{encoding}"] = hashlib.sha256(data).hexdigest()
-            write_atomically(folder / f"{name}.{encoding}", lambda file: file.write(data))
+            write_atomically(folder / f"{name}.{encoding}", methodcaller("write", data))
         entries[name] = {
             "net": about["net"],
             "sha256": hashes,
@@ -320,7 +308,7 @@ def write(
         "cases": entries,
     }
     text = json.dumps(manifest, sort_keys=True, indent=1) + "\n"
-    write_atomically(folder / "manifest.json", lambda file: file.write(text.encode()))
+    write_atomically(folder / "manifest.json", methodcaller("write", text.encode()))
 
 
 def load(folder: Path | str) -> dict[str, Certified]:
@@ -403,9 +391,9 @@ def judge(folder: Path | str, theirs: Path | str) -> dict[str, Verdict]:
 
     ``theirs`` holds NAME.json, NAME.npz or NAME.safetensors for every case it ran, with
     arrays named loss, outputs, h, dWhh, ...; JSON may say "dtype": "float32" beside "arrays".
-    A case without a file or with two, or with a golden or own file that cannot be read or judged,
-    is *not rounding* with a note, and one with names of which none is a result's *cannot be
-    judged*; it does not keep the others from being judged.
+    A case without a file or with two, or whose golden file or result cannot be read or judged, is
+    *not rounding* with a note. A case whose names are all unknown *cannot be judged*. The other
+    cases are judged all the same.
     Raises ValueError if ``folder`` has no manifest or ``theirs`` is not a folder with results.
     """
     folder, theirs = Path(folder), Path(theirs)

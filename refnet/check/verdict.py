@@ -13,7 +13,9 @@ Checked by: tests/check/test_compare.py; error rates: ``benchmarks.judge.rates``
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
+from html import escape
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,16 @@ from refnet.batch import Array, Params
 from refnet.check.arithmetic import Kind
 from refnet.check.conventions import Readings
 from refnet.check.forms import Form, combined, deviation, forms, once
-from refnet.check.given import asked, by_name, constant, finite_numbers, judged_types, numbers
+from refnet.check.given import (
+    Foreign,
+    Results,
+    asked,
+    by_name,
+    constant,
+    finite_numbers,
+    judged_types,
+    numbers,
+)
 from refnet.check.judgement import (
     EXPLAINED,
     LIMITS,
@@ -54,9 +65,15 @@ __all__ = [
     "Verdict",
     "compare",
     "compare_values",
+    "judged",
     "judgement",
 ]
 
+Types = Mapping[str, Any]
+"""A type of NumPy's or an arithmetic by a quantity's name, that of all others under ""."""
+Explain = Callable[[Params, list[str], Params, float], str]
+"""The name of what explains results, from those that are wrong, the sigmas and the unit roundoff:
+``Readings.explain``."""
 HIDDEN = 0.1
 """The share of a quantity's entries that show nothing from which the note names it: less than a
 gate's block of a stacked gradient, more than the few entries that cancel by chance."""
@@ -72,7 +89,7 @@ AS_WRITTEN = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """The verdict on every quantity; ``verdict`` is the worst of them, and *cannot be judged* if
     no gradient is wrong, but none shows anything, or the reference's own runs overflow in one.
@@ -92,6 +109,20 @@ class Verdict:
     dtype: str
     rule: str = RULE
     assumed: str = ""
+
+    def __repr__(self) -> str:
+        worst = self.worst
+        said = self.convention or self.note
+        numbers = f"worst {worst.name} with z = {worst.z:.3g}, of {len(self.parts)} in {self.dtype}"
+        return f"<{self.verdict}{': ' * bool(said)}{said}; {numbers}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a row for each quantity."""
+        rows = [("quantity", "z", "verdict", "note")]
+        rows += [(part.name, f"{part.z:.3g}", part.verdict, part.note) for part in self.parts]
+        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+        table = "".join(f"<tr>{row}</tr>" for row in cells)
+        return f"<p>{escape(repr(self)[1:-1])}</p><table>{table}</table>"
 
     @property
     def passed(self) -> bool:
@@ -157,7 +188,7 @@ NAMES = Rule(_names, (None, 1.5, object(), (1,), ([],)))
     seed=count(0, SEED),
 )
 def compare(
-    theirs: Mapping[str, Any],
+    theirs: Results,
     certified: Certified | CertifiedFunction,
     *,
     dtype: Kind | None = None,
@@ -205,7 +236,24 @@ def compare(
     theirs = by_name(theirs, certified.named())
     types, assumed = judged_types(theirs, dtype)
     if sigma is None:
-        sigma = by_type(lambda kind: spread(certified, kind, runs, seed), certified, types)
+        sigma = by_type(partial(spread, certified, runs=runs, seed=seed), certified, types)
+    if readings is None and isinstance(certified, Certified):
+        readings = Readings(certified)
+    explain = readings.explain if readings else None
+    return judged(theirs, certified, types, sigma, assumed, required, explain)
+
+
+def judged(
+    theirs: Results,
+    certified: Certified | CertifiedFunction,
+    types: Types,
+    sigma: Params,
+    assumed: str,
+    required: tuple[str, ...] | None,
+    explain: Explain | None,
+) -> Verdict:
+    """``compare``, of arrays by the names of results, the type of each and what was ``assumed`` of
+    it; ``explain`` names the mistake, if one is to be named."""
     comparison = _Comparison(theirs, certified, sigma, types)
     measured = comparison.is_it_rounding(required)
     parts, explanation = measured.parts, ""
@@ -213,18 +261,16 @@ def compare(
     if measured.verdict in (SUSPICIOUS, NOT_ROUNDING) and in_numpy:
         parts, explanation = comparison.is_it_another_formula(parts)
     verdict = _worst(parts)
-    if verdict == NOT_ROUNDING and not explanation and isinstance(certified, Certified):
-        explanation = comparison.which_mistake_is_it(measured.parts, readings)
+    if verdict == NOT_ROUNDING and not explanation and explain:
+        explanation = comparison.which_mistake_is_it(measured.parts, explain)
     parts = tuple(replace(part, dtype=str(comparison.kind(part.name))) for part in parts)
-    judged = {str(types[name]) for name in theirs if name in types} or {str(types[""])}
+    kinds = {str(types[name]) for name in theirs if name in types} or {str(types[""])}
     rule = RULE if isinstance(certified, Certified) else RULE + AS_WRITTEN
-    return Verdict(verdict, parts, explanation, ", ".join(sorted(judged)), rule, assumed)
+    return Verdict(verdict, parts, explanation, ", ".join(sorted(kinds)), rule, assumed)
 
 
 def by_type(
-    spread_of: Callable[[Any], Params],
-    certified: Certified | CertifiedFunction,
-    types: Mapping[str, Any],
+    spread_of: Callable[[Any], Params], certified: Certified | CertifiedFunction, types: Types
 ) -> Params:
     """The spread of each quantity for the type by which it is judged."""
     spreads = {kind: spread_of(kind) for kind in set(types.values())}
@@ -232,7 +278,7 @@ def by_type(
 
 
 def compare_values(
-    theirs: Mapping[str, Any], true: Params, sigma: Params, dtype: Kind, required: tuple[str, ...]
+    theirs: Results, true: Params, sigma: Params, dtype: Kind, required: tuple[str, ...]
 ) -> Verdict:
     """The verdict alone, from certified values and their sigma."""
     missing = [name for name in required if name not in theirs]
@@ -273,10 +319,10 @@ Parts = tuple[Judgement, ...]
 class _Comparison:
     """The questions about results: arrays by name, the type of each, and its sigma."""
 
-    theirs: Mapping[str, Any]
+    theirs: Results
     certified: Certified | CertifiedFunction
     sigma: Params
-    types: Mapping[str, Any]
+    types: Types
 
     def kind(self, name: str) -> Any:
         """The type by which a quantity is judged."""
@@ -319,7 +365,7 @@ class _Comparison:
         for form in combined(possible):
             again = self._with_form(self.certified, parts, form)
             if _worst(again) in (EXPLAINED, UNJUDGED):
-                worst = max(wrong, key=lambda part: part.z)
+                worst = max(wrong, key=attrgetter("z"))
                 size = np.abs(np.asarray(worst.certified, self.kind(worst.name)))
                 lost = abs(worst.theirs - worst.certified) / float(np.spacing(size))
                 return again, (
@@ -329,7 +375,7 @@ class _Comparison:
         return parts, ""
 
     def _with_form(self, certified: Certified, parts: Parts, form: Form) -> Parts:
-        spreads = by_type(lambda kind: deviation(certified, form, kind), certified, self.types)
+        spreads = by_type(partial(deviation, certified, form), certified, self.types)
         return tuple(
             judgement(
                 part.name,
@@ -370,24 +416,21 @@ class _Comparison:
                 possible.append(form)
         return tuple(possible), ""
 
-    def which_mistake_is_it(self, parts: Parts, readings: Readings | None) -> str:
+    def which_mistake_is_it(self, parts: Parts, explain: Explain) -> str:
         """The name of the mistake that explains ``theirs``, or ""; nothing explains what is no
         number."""
         finite = finite_numbers(self.theirs, self.sigma)
         if finite.keys() != self.theirs.keys() & self.sigma.keys():
             return ""
         wrong = [part.name for part in parts if part.verdict == NOT_ROUNDING]
-        assert isinstance(self.certified, Certified)
-        return (readings or Readings(self.certified)).explain(
-            finite, wrong, self.sigma, min(unit(self.kind(name)) for name in wrong)
-        )
+        return explain(finite, wrong, self.sigma, min(unit(self.kind(name)) for name in wrong))
 
 
 def _overflowing(results: Params) -> set[str]:
     return {name for name, value in results.items() if not np.isfinite(value).all()}
 
 
-def _overflow_of(plain: Array, theirs: Any) -> bool:
+def _overflow_of(plain: Array, theirs: Foreign) -> bool:
     """Whether theirs is finite wherever the reference's own run is."""
     values = numbers(theirs)
     return values is not None and bool((np.isfinite(values) | ~np.isfinite(plain)).all())

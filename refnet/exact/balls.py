@@ -210,7 +210,8 @@ _all_ends = np.frompyfunc(_ends, 1, 4)
 def decided(balls: Array) -> tuple[Array, Array, Array]:
     """The correctly rounded float64 of every ball; whether it is known, bool; and an upper bound,
     float64, on the ball's radius, 0 for an exact one."""
-    low, middle, high, radius = (np.asarray(part, float) for part in _all_ends(balls))
+    with np.errstate(invalid="ignore"):  # of a ball that is no number, whose ends are NaN
+        low, middle, high, radius = (np.asarray(part, float) for part in _all_ends(balls))
     return (*settled(low, middle, high, radius), radius)
 
 

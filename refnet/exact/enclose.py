@@ -26,15 +26,16 @@ from refnet.exact.parts import (
     unpacked_floats,
 )
 from refnet.maths.kinds import fix, kind as kind_of
-from refnet.maths.losses import counted_predictions, score
+from refnet.maths.losses import counted_predictions
 from refnet.nets.base import NetTape
-from refnet.nets.gradients import BATCH, NET, Net
+from refnet.nets.gradients import BATCH, NET, Net, scored
 from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
 
 __all__ = [
     "Certified",
     "Enclosure",
+    "Enclosures",
     "Lift",
     "Progress",
     "certified_of",
@@ -65,6 +66,10 @@ class Enclosure:
     radius: Array
 
 
+Enclosures = dict[str, Enclosure]
+"""Quantities by their names."""
+
+
 @dataclass(frozen=True, eq=False)
 class Certified:
     """What ``certify`` proved about one net on one batch, and that net and batch.
@@ -82,8 +87,8 @@ class Certified:
     batch: Batch
     loss: Enclosure
     outputs: Enclosure
-    states: dict[str, Enclosure]
-    gradients: dict[str, Enclosure]
+    states: Enclosures
+    gradients: Enclosures
     kind: str
     bits: int
     seconds: float
@@ -92,7 +97,7 @@ class Certified:
         """Every quantity, by its name, computed on the numbers that ``lifted`` makes."""
         return run_on(self.net, self.params, self.batch, lifted)
 
-    def named(self) -> dict[str, Enclosure]:
+    def named(self) -> Enclosures:
         """Every quantity by one name: loss, outputs, h, c, and each gradient as d + name."""
         return {
             "loss": self.loss,
@@ -194,7 +199,7 @@ def _as_reference(net: Net, batch: Batch) -> tuple[Net, Batch]:
     return net, batch
 
 
-def exactly(results: Params) -> dict[str, Enclosure]:
+def exactly(results: Params) -> Enclosures:
     """Enclosures of rationals."""
     return {
         name: Enclosure(value, rounded(value), np.zeros(value.shape))
@@ -211,7 +216,7 @@ def search(
     max_bits: int,
     max_seconds: float,
     progress: Progress | None,
-) -> tuple[dict[str, Enclosure], int]:
+) -> tuple[Enclosures, int]:
     """What ``run`` gives on balls, at ``growth`` times the precision until all of it is decided,
     and the bits that it took; the options and errors are those of ``certify``, or of ``name``.
     """
@@ -247,7 +252,7 @@ def search(
         bits, sums = min(growth * bits, max_bits), growth * sums
 
 
-def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: int | None = None) -> Params:
+def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: Any = None) -> Params:
     def lifted(array: Array, name: str) -> Array:
         return fix(lift(array, kind, name))
 
@@ -306,8 +311,9 @@ def _lost(net: RecurrentNet, params: Params, batch: Batch, steps: int) -> Params
     y = np.zeros(1, int) if net.readout == "last" else np.zeros((steps, 1), int)
     if net.loss != "cross_entropy":
         y = np.zeros((*y.shape, net.outputs))
+    quiet = replace(net, noise=None)
     with balls.precision(512):
-        results = _run(net, single, Batch(batch.x[:steps, :1], y), "ball")
+        results = _run(quiet, single, Batch(batch.x[:steps, :1], y), "ball")
     lost = [0.0]
     for value in results.values():
         entries = [ball for ball in map(balls.arb, value.ravel().tolist()) if not ball.is_exact()]
@@ -320,6 +326,7 @@ def _balls(net: Net, params: Params, batch: Batch) -> Params:
     """Every quantity as balls."""
     if (
         not isinstance(net, RecurrentNet)
+        or net.noise is not None
         or batch.x.shape[1] < 2
         or (batch.x[..., 0].size * len(net.gates) * net.hidden**2 < WORK)
     ):
@@ -327,7 +334,8 @@ def _balls(net: Net, params: Params, batch: Batch) -> Params:
     from refnet.exact.balls import shortened, waiting
 
     lead = batch.x.shape[1:2] if net.readout == "last" else batch.x.shape[:2]
-    _, divisor = counted_predictions(batch.mask, lead, net.reduction)
+    weights = None if batch.weights is None else lift(batch.weights, "ball", "weights")
+    _, divisor = counted_predictions(batch.mask, lead, net.reduction, weights)
     first, second = halves(net, params, batch)
     # what travels is no longer than what decides it takes
     return joined(
@@ -352,9 +360,7 @@ def _is_rational(net: Net) -> bool:
     )
 
 
-def run_on(
-    net: Net, params: Params, batch: Batch, lifted: Lift, divisor: int | None = None
-) -> Params:
+def run_on(net: Net, params: Params, batch: Batch, lifted: Lift, divisor: Any = None) -> Params:
     """The reference on numbers of any type: every quantity, by the names of
     ``Certified.named``; ``lifted(array, name)`` turns floats into those numbers. ``divisor``: of
     the sum over predictions, if it is another than the batch's own.
@@ -362,8 +368,8 @@ def run_on(
     y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
     numbers = {name: lifted(value, name) for name, value in params.items()}
     outputs, tape = net.forward(numbers, lifted(batch.x, "x"), batch.mask)
-    counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
-    loss, doutputs = score(net.loss, outputs, y, counted, divisor or natural)
+    weights = None if batch.weights is None else lifted(batch.weights, "weights")
+    loss, doutputs = scored(net, outputs, batch._replace(y=y, weights=weights), divisor)
     gradients = net.backward(numbers, tape, doutputs)
     gradients.pop("clipped", None)  # how many entries were clipped
     return {
@@ -382,7 +388,7 @@ def states(net: Net, tape: NetTape) -> Params:
             f"{name}{suffix}": getattr(cell, name)
             for suffix, cell in cells.items()
             for name in ("h", "c")
-            if hasattr(cell, name)
+            if getattr(cell, name, None) is not None
         }
     inputs = [h for h, _ in tape.cell] + [tape.rows]
     return {f"h{layer}": inputs[layer] for layer in range(1, len(inputs))}
@@ -394,7 +400,7 @@ def _decided(every: Array) -> Params:
     return {"all": np.stack(balls.decided(every))}
 
 
-def _enclosures(results: Params, radius: float | None) -> tuple[dict[str, Enclosure], str | None]:
+def _enclosures(results: Params, radius: float | None) -> tuple[Enclosures, str | None]:
     """The enclosures, and what is wrong with the first entry that is not decided."""
     every = np.concatenate([value.ravel() for value in results.values()])
     parts = (
@@ -434,13 +440,7 @@ def _undecided(name: str, value: Array, place: int, radius: float | None) -> str
 
 
 def certified_of(
-    net: Net,
-    params: Params,
-    batch: Batch,
-    named: dict[str, Enclosure],
-    kind: str,
-    bits: int,
-    seconds: float,
+    net: Net, params: Params, batch: Batch, named: Enclosures, kind: str, bits: int, seconds: float
 ) -> Certified:
     """What is certified, from every quantity by its name."""
     net, batch = _as_reference(net, batch)

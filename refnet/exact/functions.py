@@ -17,8 +17,8 @@ import numpy as np
 from refnet.arguments import array, choice, number, whole
 from refnet.batch import Array, Params
 from refnet.exact.convert import lift
-from refnet.exact.enclose import Enclosure, Lift, Progress, exactly, search
-from refnet.exact.running import Function, arguments_of, copied, differentiated, run_on
+from refnet.exact.enclose import Enclosure, Enclosures, Lift, Progress, exactly, search
+from refnet.exact.running import Arguments, Function, arguments_of, copied, differentiated, run_on
 from refnet.exact.selfcheck import check_differences, check_plain
 from refnet.maths.kinds import kind as kind_of
 from refnet.process import serial_blas
@@ -40,10 +40,10 @@ class CertifiedFunction:
     """
 
     function: Function
-    arguments: dict[str, Any]
+    arguments: Arguments
     cotangent: Array | None
     value: Enclosure
-    gradients: dict[str, Enclosure]
+    gradients: Enclosures
     constants: tuple[float, ...]
     kind: str
     bits: int
@@ -54,7 +54,7 @@ class CertifiedFunction:
         """The arguments that have a gradient."""
         return {name: self.arguments[name] for name in self.gradients}
 
-    def named(self) -> dict[str, Enclosure]:
+    def named(self) -> Enclosures:
         """Value and gradients by one name: value, and each gradient as d + name."""
         return {"value": self.value, **{f"d{name}": g for name, g in self.gradients.items()}}
 
@@ -141,7 +141,7 @@ def certify_function(
     )
 
 
-def _admitted(arguments: dict[str, Any], kind: str | None) -> str:
+def _admitted(arguments: Arguments, kind: str | None) -> str:
     """The kind of number, by default that of the arguments; TypeError if none is an array of
     floats, ValueError for entries that are not finite."""
     differentiable = {name: value for name, value in arguments.items() if differentiated(value)}
@@ -156,7 +156,7 @@ def _admitted(arguments: dict[str, Any], kind: str | None) -> str:
     return kind or ("rational" if rational else "ball")
 
 
-def _run(f: Function, arguments: dict[str, Any], cotangent: Array | None, lifted: Lift) -> Params:
+def _run(f: Function, arguments: Arguments, cotangent: Array | None, lifted: Lift) -> Params:
     results = run_on(f, arguments, cotangent, lifted)
     kind_of(*results.values())  # refuses a float, which no proof would cover
     return results

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from refnet.batch import Array, Batch, Params
+from refnet.batch import Array, Batch, Params, examples
 from refnet.exact.library import flint
 from refnet.nets.recurrent import RecurrentNet
 from refnet.process import Forked, may_fork
@@ -99,17 +99,7 @@ def halves(net: RecurrentNet, params: Params, batch: Batch) -> list[tuple[Params
             name: value[..., part, :] if for_each(net, name, value) else value
             for name, value in params.items()
         }
-        every = net.readout != "last"
-        results.append(
-            (
-                half_params,
-                Batch(
-                    batch.x[:, part],
-                    batch.y[:, part] if every else batch.y[part],
-                    None if batch.mask is None else batch.mask[:, part],
-                ),
-            )
-        )
+        results.append((half_params, examples(batch, part, net.readout != "last")))
     return results
 
 

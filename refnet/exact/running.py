@@ -15,10 +15,21 @@ from refnet.batch import Array, Params
 from refnet.exact.enclose import Lift
 from refnet.exact.recorder import Node, Recorded, gradients, laid_out, outermost
 
-__all__ = ["Function", "arguments_of", "called", "copied", "differentiated", "run_on", "recorded"]
+__all__ = [
+    "Arguments",
+    "Function",
+    "arguments_of",
+    "called",
+    "copied",
+    "differentiated",
+    "run_on",
+    "recorded",
+]
 
 Function = Callable[..., Any]
 """A user's function, written in NumPy."""
+Arguments = dict[str, Any]
+"""What it is called with, by the names that it has for them."""
 
 
 def differentiated(value: Any) -> bool:
@@ -27,7 +38,7 @@ def differentiated(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "fO"
 
 
-def arguments_of(f: Function, arrays: tuple[Any, ...]) -> dict[str, Any]:
+def arguments_of(f: Function, arrays: tuple[Any, ...]) -> Arguments:
     """The arguments by the names that ``f`` has for them, else x0, x1, ..."""
     try:
         names = [
@@ -59,7 +70,7 @@ def called(f: Function, arguments: list[Any]) -> Recorded:
     return y
 
 
-def recorded(arguments: dict[str, Any], lifted: Lift) -> dict[str, Any]:
+def recorded(arguments: Arguments, lifted: Lift) -> Arguments:
     """The arguments for one run of f on the numbers that ``lifted`` makes."""
     copies = {name: copied(value) for name, value in arguments.items()}
     for name, value in arguments.items():
@@ -82,7 +93,7 @@ def copied(value: Any) -> Any:
     return value.copy() if isinstance(value, set) else value
 
 
-def run_on(f: Function, arguments: dict[str, Any], cotangent: Array | None, lifted: Lift) -> Params:
+def run_on(f: Function, arguments: Arguments, cotangent: Array | None, lifted: Lift) -> Params:
     """Value and gradients."""
     inputs = recorded(arguments, lifted)
     nodes = {name: value.node for name, value in inputs.items() if isinstance(value, Recorded)}

@@ -16,9 +16,9 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.exact.convert import lift
-from refnet.exact.enclose import Enclosure
+from refnet.exact.enclose import Enclosures
 from refnet.exact.recorder import Node, Operation, gradients, same, tape
-from refnet.exact.running import Function, called, copied, differentiated, recorded
+from refnet.exact.running import Arguments, Function, called, copied, differentiated, recorded
 
 __all__ = ["check_differences", "check_plain"]
 
@@ -45,11 +45,7 @@ REMEDY = (
 
 
 def check_differences(
-    f: Function,
-    arguments: dict[str, Any],
-    cotangent: Array | None,
-    named: dict[str, Enclosure],
-    bits: int,
+    f: Function, arguments: Arguments, cotangent: Array | None, named: Enclosures, bits: int
 ) -> None:
     """ArithmeticError where the gradients are not what differences give along a direction."""
     from refnet.exact import balls
@@ -98,7 +94,7 @@ def check_differences(
             )
 
 
-def check_plain(f: Function, arguments: dict[str, Any], named: dict[str, Enclosure]) -> None:
+def check_plain(f: Function, arguments: Arguments, named: Enclosures) -> None:
     """ArithmeticError where the value is not NumPy's own, at the arguments or near them. Where
     rounding leaves no digits, or f does not know the arguments near, nothing is decided."""
     rng = np.random.default_rng(1)

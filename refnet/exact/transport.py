@@ -337,6 +337,8 @@ def followed(net: RecurrentNet) -> RecurrentNet:
         or net.projection
         or net.clip_step is not None
         or net.clip_forward is not None
+        or net.zoneout
+        or net.noise is not None
         or not {net.activation, net.gate} <= {*smooth}
     ):
         return net

@@ -15,7 +15,7 @@ import numpy as np
 from refnet.batch import Array
 from refnet.matrices.initializers import initialize
 from refnet.runs.files import printable, write_named
-from refnet.runs.read import DAMAGE, contents
+from refnet.runs.read import DAMAGE, Record, contents
 from refnet.runs.rows import table
 from refnet.runs.unpack import npy_of
 from refnet.specs import read
@@ -49,15 +49,10 @@ LINES = [
     ("tab:purple", "-", "x"),
     ("dimgrey", "--", "+"),
 ]
-LEGEND: dict[str, Any] = {
-    "fontsize": 6,
-    "edgecolor": "none",
-    "framealpha": 0.9,
-    "handlelength": 1.6,
-}
-THEORY: dict[str, Any] = {"color": "lightgrey", "linewidth": 3, "zorder": 0}
+LEGEND: Record = {"fontsize": 6, "edgecolor": "none", "framealpha": 0.9, "handlelength": 1.6}
+THEORY: Record = {"color": "lightgrey", "linewidth": 3, "zorder": 0}
 """A line that theory predicts, behind what is measured."""
-POINTS: dict[str, Any] = {
+POINTS: Record = {
     "color": "black",
     "linestyle": "none",
     "marker": "o",
@@ -144,7 +139,7 @@ def label_of(name: str) -> str:
     return " " * name.startswith("_") + printable(name).replace("$", r"\$")
 
 
-def style(i: int, points: int = 0) -> dict[str, Any]:
+def style(i: int, points: int = 0) -> Record:
     """Colour, dash and, for at most 30 points, marker of the i-th line of a figure."""
     color, dash, marker = LINES[i % len(LINES)]
     return {

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator, default_rng
 
 from refnet.analysis.flow import jacobian_spectra, lyapunov_exponents, step_bounds
 from refnet.analysis.spectra import (
@@ -41,7 +42,7 @@ def explain_gradient_flow(
     size: int = 32, seed: int = 0, matrix: str | None = None, length: int = 40, updates: int = 100
 ) -> Explanation:
     """Gradient norms over time and updates by margin; exponents of every cell; eq. 5's bound."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     x = rng.normal(size=(50, 1, 2))
     maps, margins = _margins(size, seed, length, updates)
     spectra, exponents = _exponents(size, x, rng)
@@ -103,7 +104,7 @@ def _margins(size: int, seed: int, length: int, updates: int) -> tuple[Pairs, Ta
     )
 
 
-def _exponents(size: int, x: Array, rng: np.random.Generator) -> tuple[Pairs, Table]:
+def _exponents(size: int, x: Array, rng: Generator) -> tuple[Pairs, Table]:
     """The Lyapunov exponents and log(s) / T of each cell."""
     spectra, rows = {}, []
     for cell in CELLS:
@@ -122,7 +123,7 @@ def _exponents(size: int, x: Array, rng: np.random.Generator) -> tuple[Pairs, Ta
     )
 
 
-def _bounds(size: int, x: Array, rng: np.random.Generator) -> tuple[Pairs, Table]:
+def _bounds(size: int, x: Array, rng: Generator) -> tuple[Pairs, Table]:
     """The bound of eq. 5 and the gain of each step, by the gain of the recurrent matrix."""
     gains, rows = {}, []
     for gain in (0.5, 1.0, 1.5):
@@ -221,7 +222,7 @@ PREDICTED: dict[str, Callable[[int], Array]] = {
 
 def explain_spectra(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explanation:
     """Eigenvalues, numerical range and pseudospectra of matrices."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     matrices = {spec: named_matrix(spec, size, rng) for spec in ([matrix] if matrix else PREDICTED)}
     boundaries = {name: numerical_range(W, 120) for name, W in matrices.items()}
     rows = []

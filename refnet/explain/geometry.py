@@ -1,6 +1,7 @@
 """Steps on the Stiefel manifold: order, descent, drift, and the margin."""
 
 import numpy as np
+from numpy.random import Generator, default_rng
 
 from refnet.analysis.geometry import defect_over_steps, descents, margin_steps, retraction_errors
 from refnet.batch import Array
@@ -20,7 +21,7 @@ def explain(
     size: int = 8, seed: int = 0, matrix: str | None = None, steps: int = 100_000
 ) -> Explanation:
     """Cayley steps against geodesics, the two descent directions, drift, and the margin's map."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     square, orders = _orders(size, seed)
     descent = _descent(size, rng)
     drift, defects = _drift(size, steps, rng)
@@ -78,9 +79,7 @@ def _orders(size: int, seed: int) -> tuple[dict[str, Array], Table]:
     for shape, metrics in (((size, size), METRICS[:1]), ((size, (size + 1) // 2), METRICS)):
         for metric in metrics:
             for name in ("cayley", "polar", "qr"):
-                errors = retraction_errors(
-                    shape, RATES, np.random.default_rng([seed, 1]), name, metric
-                )
+                errors = retraction_errors(shape, RATES, default_rng([seed, 1]), name, metric)
                 words = [name, "{} x {}".format(*shape), metric]
                 if shape == (size, size):
                     square[name], words[-1] = errors, "both"
@@ -93,7 +92,7 @@ def _orders(size: int, seed: int) -> tuple[dict[str, Array], Table]:
     )
 
 
-def _descent(size: int, rng: np.random.Generator) -> Table:
+def _descent(size: int, rng: Generator) -> Table:
     derivatives = descents(size, 500, rng)
     return Table(
         "Derivative of a loss along the step, 500 random points and gradients (erratum 31)",
@@ -112,7 +111,7 @@ Drift = dict[tuple[str, bool], tuple[Array, Array]]
 """Steps and the defect after them, by dtype and guard."""
 
 
-def _drift(size: int, steps: int, rng: np.random.Generator) -> tuple[Drift, Table]:
+def _drift(size: int, steps: int, rng: Generator) -> tuple[Drift, Table]:
     drift = {
         (dtype, guarded): defect_over_steps(size, steps, 13, rng, dtype, guarded=guarded)
         for dtype, guarded in (("float32", False), ("float32", True), ("float64", False))

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,8 +26,10 @@ from refnet.matrices.orthogonality import defect
 from refnet.names import short
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
+from refnet.runs.read import Record
 from refnet.runs.rows import finite
-from refnet.training.load import Loaded, load_run
+from refnet.training.fit import Loaded
+from refnet.training.load import load_run
 
 __all__ = ["analyse", "compare"]
 
@@ -218,7 +219,7 @@ def _draw_norms(flow: Array, bound: Array | None, ax: Canvas) -> None:
     ax.set(title="||dL/dh_t||, last step's loss", xlabel="time step t")
 
 
-def _draw_flow(rows: list[dict[str, Any]], ax: Canvas) -> None:
+def _draw_flow(rows: list[Record], ax: Canvas) -> None:
     """||dL/dh_t|| over time steps and iterations, as Vorontsov et al. draw it (Figure 2)."""
     norms = np.array([row["watch"]["flow"] for row in rows]).T
     logs = np.log10(np.maximum(norms, 1e-30) / np.maximum(norms[-1], 1e-30))
@@ -343,16 +344,17 @@ def _draw_values(run: Loaded, ax: Canvas) -> None:
 def compare(folders: Sequence[Path | str], trust: bool = False) -> Explanation:
     """Runs side by side: where their settings differ, their best results, their curves overlaid;
     ``trust`` as for ``load``."""
-    runs = [load_run(Path(folder), trust) for folder in folders]
+    paths = [Path(folder) for folder in folders]
+    runs = [load_run(path, trust) for path in paths]
     tasks = {run.task.name for run in runs}
     if len(tasks) > 1:
         raise ValueError(f"the runs are of {' and '.join(sorted(tasks))}; name runs of one task")
     metric = runs[0].task.metric
     settings = [asdict(run.config) for run in runs]
     differ = [name for name in settings[0] if len({str(run[name]) for run in settings}) > 1]
-    names = [run.folder.name or run.folder.resolve().name for run in runs]
+    names = [path.name or path.resolve().name for path in paths]
     if len({*names}) < len(names):
-        names = [str(run.folder) for run in runs]
+        names = [str(path) for path in paths]
     rows = [
         [name, *(getattr(run.config, key) for key in differ), run.iteration]
         + [run.best.get("iteration"), run.best.get(metric)]

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator, default_rng
 
 from refnet.analysis.orthogonalization import (
     DefectMoments,
@@ -47,7 +48,7 @@ def explain_variance(
     runs: int = 40,
 ) -> Explanation:
     """Variances of activations and gradients by layer: predicted and simulated."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     widths, act = (size,) * (depth + 2), ACTIVATIONS[activation]
     nets = {}
     for name in [matrix] if matrix else ["glorot_uniform", "orthogonal", "gaussian:sd=0.07"]:
@@ -104,7 +105,7 @@ def explain_orthogonalization(
     size: int = 100, seed: int = 0, matrix: str | None = None, runs: int = 500
 ) -> Explanation:
     """The defect of a random matrix: printed, derived, simulated; the map of singular values."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     samples, moments = _defects(size, runs, rng)
     sd = min(0.1, size**-0.5)  # the largest singular value, about 2 sd sqrt(size), converges
     start = initialize("gaussian", (size, size), rng, sd=sd)
@@ -161,7 +162,7 @@ Samples = dict[str, tuple[Array, DefectMoments, float]]
 """Drawn defects, their derived moments, and the printed mean, by the kind of entries."""
 
 
-def _defects(m: int, runs: int, rng: np.random.Generator) -> tuple[Samples, Table]:
+def _defects(m: int, runs: int, rng: Generator) -> tuple[Samples, Table]:
     samples, rows = {}, []
     for name, moments, printed_mean, printed_variance in (
         ("gaussian", gaussian_moments(0.1), m * m * 0.01 + m, 2 * m * m * 1e-4 + 2 * m * 0.01),
@@ -188,7 +189,7 @@ def _defects(m: int, runs: int, rng: np.random.Generator) -> tuple[Samples, Tabl
     )
 
 
-def _haar(rng: np.random.Generator) -> Table:
+def _haar(rng: Generator) -> Table:
     signs: dict[str, list[tuple[float, float]]] = {"by descent": [], LAPACK: []}
     for _ in range(200):
         G = initialize("gaussian", (8, 8), rng, sd=0.2)

@@ -168,7 +168,7 @@ def _permute_pairs(values: Array, a: Array) -> Array:
 
 def _modrelu(a: Array, p: Params, alpha: float) -> Array:
     grown = _magnitude(a) + p["b_mod"]
-    signed = np.where(nonpositive(a), np.where(nonpositive(-a), 0, -grown), grown)
+    signed = np.where(nonpositive(a), np.where(nonpositive(-a), a + 0, -grown), grown)
     return np.where(nonpositive(grown), 0, signed)
 
 

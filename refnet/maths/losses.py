@@ -5,14 +5,14 @@ Checked by: tests/maths/test_losses.py, tests/cells/test_exact_transpose.py::tes
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from refnet.arguments import choice
 from refnet.batch import Array
 from refnet.maths.kinds import join
-from refnet.maths.numeric import divided, exp, log
+from refnet.maths.numeric import Number, divided, exp, log, times
 
 __all__ = [
     "LOSSES",
@@ -25,6 +25,7 @@ __all__ = [
     "largest",
     "none",
     "score",
+    "smoothed",
     "squared_error",
 ]
 
@@ -36,6 +37,9 @@ class Scored(NamedTuple):
 
     loss: Array
     gradient: Array
+
+
+Loss = Callable[[Array, Array], Scored]
 
 
 def admit_labels(logits: Array, labels: Array) -> None:
@@ -133,7 +137,6 @@ def none(outputs: Array, cotangent: Array) -> Scored:
     return Scored((outputs * gradient).sum(axis=1), gradient)
 
 
-Loss = Callable[[Array, Array], Scored]
 LOSSES: Mapping[str, Loss] = {
     "cross_entropy": cross_entropy,
     "squared_error": squared_error,
@@ -141,15 +144,41 @@ LOSSES: Mapping[str, Loss] = {
 }
 
 
+def smoothed(loss: Loss, smoothing: Number) -> Loss:
+    """The cross-entropy against ``(1 - s) onehot(label) + s / C``: of the loss of the labels
+    themselves, s (v_label - mean(v)) more.
+
+    Source: Szegedy et al. (2016), 7.
+
+    >>> scored = smoothed(cross_entropy, 0.5)(np.zeros((1, 2)), np.array([0]))
+    >>> scored.gradient.tolist()
+    [[-0.25, 0.25]]
+
+    Checked by: tests/nets/test_weights.py::test_push_equals_pull.
+    """
+
+    def scored(logits: Array, labels: Array) -> Scored:
+        each, gradient = loss(logits, labels)
+        rows, C = np.arange(len(labels)), logits.shape[1]
+        s = times(smoothing, logits[:, 0] * 0 + 1)
+        above = logits[rows, labels] - divided(logits.sum(axis=1), C)
+        gradient = gradient - divided(s, C)[:, None]
+        gradient[rows, labels] = gradient[rows, labels] + s
+        return Scored(each + s * above, gradient)
+
+    return scored
+
+
 def counted_predictions(
-    mask: Array | None, shape: tuple[int, ...], reduction: str
-) -> tuple[Array | None, int]:
+    mask: Array | None, shape: tuple[int, ...], reduction: str, weights: Array | None = None
+) -> tuple[Array | None, Any]:
     """Which predictions count, bool of ``shape`` or None for all, and what their summed loss is
     divided by.
 
-    ``shape``: (B,) for one prediction a sequence, (T, B) for one a step.
-    ``reduction``: "sum" divides by 1, "mean" by the number of predictions that count,
-    "batch_mean" by B (so a longer sequence weighs more).
+    ``shape``: (B,) for one prediction a sequence, (T, B) for one a step. ``weights``: of ``shape``
+    or (B,).
+    ``reduction``: "sum" divides by 1, "mean" by the number of predictions that count, or the sum
+    of their weights, "batch_mean" by B (so a longer sequence weighs more).
 
     >>> counted, divisor = counted_predictions(np.array([[1, 1], [1, 0]]), (2, 2), "mean")
     >>> divisor
@@ -157,6 +186,11 @@ def counted_predictions(
     """
     choice("reduction", reduction, REDUCTIONS)
     counted = np.asarray(mask, bool) if mask is not None and len(shape) == 2 else None
+    if weights is not None:
+        weights = np.broadcast_to(weights, shape)
+        counted = (weights != 0) & (True if counted is None else counted)
+    if reduction == "mean" and weights is not None:
+        return counted, weights[counted].sum() or 1
     if reduction == "mean":
         number = prod(shape) if counted is None else int(np.count_nonzero(counted))
     else:
@@ -169,11 +203,13 @@ def score(
     outputs: Array,
     targets: Array,
     counted: Array | None,
-    divisor: int,
+    divisor: Any,
     losses: Mapping[str, Loss] = LOSSES,
+    weights: Array | None = None,
 ) -> tuple[Array, Array]:
     """The reduced loss, (), and its gradient in ``outputs`` (..., C), zero where masked: there
-    outputs and targets are not read, and may hold anything.
+    outputs and targets are not read, and may hold anything. ``weights``: of the predictions that
+    count.
 
     ``losses``: the functions that give the loss and gradient of every prediction, by name.
 
@@ -200,6 +236,8 @@ def score(
         scores = counted.reshape(-1)
         loss, gradient = np.zeros_like(flat[:, 0]), np.zeros_like(flat)
         scored = losses[name](flat[scores], rows[scores])
+        if weights is not None:
+            scored = Scored(scored.loss * weights, scored.gradient * weights[:, None])
         loss[scores], gradient[scores] = (divided(part, divisor) for part in scored)
     total = np.asanyarray(np.add.reduce(loss), outputs.dtype)
     return total, gradient.reshape(outputs.shape)

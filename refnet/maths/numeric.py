@@ -21,6 +21,7 @@ from refnet.maths.threads import LARGE, split_product
 __all__ = [
     "MATMUL",
     "Number",
+    "alike",
     "clamp",
     "constant",
     "cos",
@@ -119,6 +120,24 @@ def constant(c: Number, a: Array) -> Any:
     [Fraction(1, 2)]
     """
     return float(c) if a.dtype != object else times(c, a * 0 + 1)
+
+
+def alike(c: Array, a: Array) -> Array:
+    """Constants c in a's kind: of its dtype, or their binary values among exact numbers.
+
+    >>> alike(np.array([0.5, 3]), np.array([Fraction(1, 3)], object)).tolist()
+    [Fraction(1, 2), Fraction(3, 1)]
+    """
+    if a.dtype != object:
+        return c.astype(a.dtype)
+    if c.dtype == object:
+        return c
+    one = _one(a)
+    out = np.empty(c.size, object)
+    out[:] = [
+        one * over / under for over, under in (v.as_integer_ratio() for v in c.ravel().tolist())
+    ]
+    return out.reshape(c.shape)
 
 
 def product(a: Number, b: Number) -> Number:

@@ -16,25 +16,28 @@ from refnet.batch import Array, Params
 from refnet.cells import CELLS
 from refnet.cells.common import CellTape
 from refnet.maths.activations import Activation
-from refnet.maths.losses import LOSSES, Loss
-from refnet.maths.numeric import matmul
+from refnet.maths.losses import LOSSES, Loss, smoothed
+from refnet.maths.numeric import Number, matmul
 
 __all__ = ["BACKENDS", "Backed", "changed", "losses_of", "matmul_of", "passes_of"]
 
 BACKENDS = ("auto", "compiled", "reference")
 
 
-def losses_of(backend: str) -> Mapping[str, Loss]:
+def losses_of(backend: str, smoothing: Number = 0) -> Mapping[str, Loss]:
     """The losses, example by example, on a backend.
 
     >>> sorted(losses_of("reference"))
     ['cross_entropy', 'none', 'squared_error']
     """
-    if backend == "reference":
-        return LOSSES
-    from refnet.compiled import losses  # Numba is slow to import
+    known: Mapping[str, Loss] = LOSSES
+    if backend == "compiled":
+        from refnet.compiled import losses  # Numba is slow to import
 
-    return losses.LOSSES
+        known = losses.LOSSES
+    if not smoothing:
+        return known
+    return {**known, "cross_entropy": smoothed(known["cross_entropy"], smoothing)}
 
 
 def matmul_of(backend: str) -> Callable[[Array, Array], Array]:

@@ -8,16 +8,17 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from refnet.arguments import Shape, admit, array, choice, kind, short
+from refnet.arguments import Shape, admit, array, choice, kind, number, short
 from refnet.batch import Array, Params
 from refnet.cells.common import CellTape
 from refnet.maths.activations import SPEC, Activation, activation
 from refnet.maths.kinds import same_kind
 from refnet.maths.losses import LOSSES, REDUCTIONS
+from refnet.maths.numeric import Number
 from refnet.matrices.initializers import initialize
 from refnet.matrices.slots import Residuals, Transition, pull_back
 from refnet.matrices.transitions import transition
-from refnet.nets.padding import finite_input
+from refnet.nets.padding import finite_input, known_symbols
 from refnet.specs import read
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "draw_matrix",
     "float_type",
     "named",
+    "of_one_kind",
     "parameter_shapes",
     "pull_to_parts",
     "to_activation",
@@ -54,7 +56,11 @@ class Net(Protocol):
     @property
     def __dataclass_fields__(self) -> dict[str, Field[Any]]: ...
     def admit(self, where: str, params: Params, x: Array, mask: Array | None = None) -> None: ...
-    def matrices(self, params: Params) -> tuple[Params, Residuals]: ...
+    @property
+    def embedding(self) -> int: ...
+    @property
+    def inputs(self) -> int: ...
+    def matrices(self, params: Params, embedded: bool = False) -> tuple[Params, Residuals]: ...
 
 
 class NetTape(NamedTuple):
@@ -67,7 +73,8 @@ class NetTape(NamedTuple):
     pre-activations. ``rows``: the states read out, as rows (of a net with checkpoints: at the last
     step only). ``steps``: for a read-out at the last step, the index of each sequence's last state
     in h[0] .. h[T], one number if it is T for all; None for a read-out at every step. (A
-    StackedNet has it for every read-out.) ``shape``: that of the outputs.
+    StackedNet has it for every read-out.) ``shape``: that of the outputs. ``symbols``: x if it was
+    symbols (T, B), 0 in the padding; the cells' tapes have their rows of the embedding.
     """
 
     net: Net
@@ -78,6 +85,7 @@ class NetTape(NamedTuple):
     rows: Array = np.empty((0, 0))
     steps: Array | int | None = None
     shape: tuple[int, ...] = ()
+    symbols: Array | None = None
 
     @property
     def cells(self) -> dict[str, CellTape]:
@@ -103,8 +111,8 @@ class Named(Generic[T]):
         net.__dict__[self.name] = self.convert(value)
 
 
-def check_loss(loss: str, reduction: str) -> None:
-    """Raise ValueError unless the loss and the reduction are known and go together.
+def check_loss(loss: str, reduction: str, smoothing: Number = 0) -> None:
+    """Raise ValueError unless the loss, the reduction and the smoothing are known and go together.
 
     >>> check_loss("none", "mean")
     Traceback (most recent call last):
@@ -118,6 +126,9 @@ it is given
             f"reduction is {reduction!r}; need 'sum' with the loss 'none': the "
             "cotangent is taken as it is given"
         )
+    number("smoothing", smoothing, "[0, 1)")
+    if smoothing and loss != "cross_entropy":
+        raise ValueError(f"smoothing is {smoothing}; need 0 with the loss {loss!r}")
 
 
 def to_activation(value: Activation | str, what: str = "activation") -> Activation:
@@ -161,11 +172,20 @@ def parameter_shapes(act: Activation, units: int, suffix: str = "") -> dict[str,
     }
 
 
+def of_one_kind(params: Params) -> Params:
+    """The parameters in their kind, beside inputs that have none.
+
+    >>> of_one_kind({"W": np.array([1, 2])})["W"].dtype
+    dtype('float64')
+    """
+    return same_kind(params, np.empty(0, next(iter(params.values())).dtype))[0]
+
+
 def begin(
     net: Net, params: Params, x: Array, mask: Array | None, copy: bool
 ) -> tuple[NetTape, Array]:
     """Check the arguments of a forward pass; the tape that it completes, and x, finite and of the
-    parameters' kind. ``copy``: the tape holds copies, which no change in place reaches.
+    parameters' kind, or symbols. ``copy``: the tape holds copies, which no change in place reaches.
 
     >>> from refnet.nets.recurrent import RecurrentNet
     >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1)
@@ -179,6 +199,9 @@ def begin(
     net.admit(f"{type(net).__name__}.forward", params, x, mask)
     if copy:
         params, x = {name: value.copy("K") for name, value in params.items()}, x.copy("K")
+    if net.embedding and x.ndim == 2:
+        x = known_symbols(x, mask, net.inputs)
+        return NetTape(net, params, *net.matrices(of_one_kind(params), True), symbols=x), x
     lifted, x = same_kind(params, x)
     return NetTape(net, params, *net.matrices(lifted)), finite_input(x, mask)
 

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from refnet.arguments import Shapes, admit, choice, generator, short, whole
+from refnet.arguments import Shapes, admit, choice, generator, kind, short, whole
 from refnet.batch import Array, Params
 from refnet.maths.activations import ACTIVATIONS, Activation
-from refnet.maths.numeric import matmul
+from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Residuals, Transition, assemble
 from refnet.nets.backends import BACKENDS, Backed
@@ -27,6 +28,7 @@ from refnet.nets.base import (
     to_activation,
     to_transition,
 )
+from refnet.nets.noise import Noise
 from refnet.process import serial_blas
 
 __all__ = ["FeedforwardNet"]
@@ -60,10 +62,19 @@ class FeedforwardNet(Backed):
     loss: str = "cross_entropy"
     reduction: str = "mean"
     backend: str = "auto"
+    smoothing: Number = 0
+    noise: Noise | None = None
 
     def __post_init__(self) -> None:
         choice("backend", self.backend, BACKENDS)
-        check_loss(self.loss, self.reduction)
+        check_loss(self.loss, self.reduction, self.smoothing)
+        if self.noise is not None:
+            kind("noise", self.noise, Noise, "refnet.nets.noise.Noise, or None")
+            if self.backend == "compiled":
+                raise ValueError(
+                    "dropout in a feedforward net has no compiled kernel; use backend 'reference' "
+                    "(--backend reference)"
+                )
         if not isinstance(self.widths, (tuple, list)) or len(self.widths) < 2:
             raise ValueError(
                 f"widths are {short(self.widths)}; need at least inputs and outputs, "
@@ -79,10 +90,10 @@ class FeedforwardNet(Backed):
 
     @cached_property
     def has_kernels(self) -> bool:
-        """Whether the compiled core has a kernel for the activation."""
+        """Whether the compiled core has a kernel for the net."""
         from refnet.compiled.activations import known  # Numba is slow to import
 
-        return known(self.activation)
+        return known(self.activation) and self.noise is None
 
     @property
     def depth(self) -> int:
@@ -135,6 +146,16 @@ class FeedforwardNet(Backed):
         if mask is not None:
             raise ValueError(f"{where}: a mask is for sequences; pass None")
         admit(where, params, self.shapes, sizes, self.reason, self.required)
+        if self.noise is not None:
+            shapes: dict[str, tuple[int, ...]] = {
+                f"outputs[{layer}]": (len(x), width)
+                for layer, width in enumerate(self.widths[1:-1])
+            }
+            self.noise.admit(where, shapes, self.reason)
+
+    def _thinned(self, h: Array, layer: int) -> Array:
+        """The input of a layer, or its gradient, with the dropout that ``noise`` has for it."""
+        return h if self.noise is None else self.noise.thinned(h, layer - 2)
 
     @serial_blas
     def init(
@@ -177,8 +198,15 @@ class FeedforwardNet(Backed):
         """The parameters of a layer's activation."""
         return {name: p[f"{name}{layer}"] for name, *_ in self.activation.start}
 
+    embedding: ClassVar[int] = 0
+
+    @property
+    def inputs(self) -> int:
+        """The width of x."""
+        return self.widths[0]
+
     @serial_blas
-    def matrices(self, params: Params) -> tuple[Params, Residuals]:
+    def matrices(self, params: Params, embedded: bool = False) -> tuple[Params, Residuals]:
         """The parameters with every matrix made by the transition, and its residuals."""
         if self.transition is None:
             return params, {}
@@ -210,10 +238,11 @@ class FeedforwardNet(Backed):
             return outputs, NetTape(*tape[:4], layers, rows, None, outputs.shape)
         h, pairs = x, []
         for layer in range(1, self.depth + 1):
-            v = matmul(h, p[f"W{layer}"].T) + p[f"b{layer}"]
+            v = matmul(self._thinned(h, layer), p[f"W{layer}"].T) + p[f"b{layer}"]
             pairs.append((h, v))
             h = self.activation.forward(v, self._learned(p, layer))
-        outputs = matmul(h, p[f"W{self.depth + 1}"].T) + p[f"b{self.depth + 1}"]
+        last = self.depth + 1
+        outputs = matmul(self._thinned(h, last), p[f"W{last}"].T) + p[f"b{last}"]
         return outputs, NetTape(*tape[:4], pairs, h, None, outputs.shape)
 
     @serial_blas
@@ -243,11 +272,11 @@ class FeedforwardNet(Backed):
         grads, dv = {}, doutputs
         for layer in range(self.depth + 1, 0, -1):
             below = layers[layer - 2] if layer > 1 else None
-            grads[f"W{layer}"] = matmul(dv.T, h)
+            grads[f"W{layer}"] = matmul(dv.T, self._thinned(h, layer))
             grads[f"b{layer}"] = dv.sum(axis=0)
             if below is None:
                 break
-            dh = matmul(dv, p[f"W{layer}"])
+            dh = self._thinned(matmul(dv, p[f"W{layer}"]), layer)
             dv, slopes = self.activation.backward(below[1], h, dh, self._learned(p, layer - 1))
             grads |= {f"{name}{layer - 1}": value for name, value in slopes.items()}
             h = below[0]

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import FUNCTION, NUMBERS, admit, count, instance, optional, takes, turned
-from refnet.batch import Array, Batch, Params
+from refnet.arguments import FUNCTION, NUMBERS, admit, instance, optional, real, takes, turned
+from refnet.batch import Array, Batch, Params, examples
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.kinds import join, same_kind
 from refnet.maths.losses import counted_predictions, score
+from refnet.maths.numeric import Number
 from refnet.nets.backends import losses_of
+from refnet.nets.base import of_one_kind
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.padding import finite_input
 from refnet.nets.recurrent import RecurrentNet
@@ -47,9 +49,7 @@ NET = instance((RecurrentNet, FeedforwardNet), "a RecurrentNet, a StackedNet or 
 BATCH = instance(Batch, "refnet.Batch(x, y, mask)")
 
 
-def scored(
-    net: Net, outputs: Array, batch: Batch, divisor: int | None = None
-) -> tuple[Array, Array]:
+def scored(net: Net, outputs: Array, batch: Batch, divisor: Any = None) -> tuple[Array, Array]:
     """The loss and its gradient in the outputs.
 
     >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1, loss="squared_error", reduction="sum")
@@ -59,9 +59,25 @@ def scored(
     """
     _admit_targets(net, batch, outputs.shape)
     _admit_complex(batch.y, outputs)
-    counted, natural = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
-    losses = losses_of(net.backend_for(outputs.dtype))
-    return score(net.loss, outputs, batch.y, counted, divisor or natural, losses)
+    lead, weights = outputs.shape[:-1], batch.weights
+    if weights is not None:
+        weights = _admit_weights(weights, outputs)
+    counted, natural = counted_predictions(batch.mask, lead, net.reduction, weights)
+    if weights is not None:
+        weights = np.broadcast_to(weights, lead)[counted]
+    losses = losses_of(net.backend_for(outputs.dtype), net.smoothing)
+    return score(net.loss, outputs, batch.y, counted, divisor or natural, losses, weights)
+
+
+def _admit_weights(weights: Array, outputs: Array) -> Array:
+    """The weights in the kind of the outputs. Raises ValueError or TypeError for a shape or numbers
+    that do not fit."""
+    lead = outputs.shape[:-1]
+    admit("batch", {"weights": weights}, {"weights": (lead, lead[-1:])}, {}, "one a prediction")
+    weights = join("the weights", weights, "the outputs", outputs)
+    if weights.dtype.kind == "f" and not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError("batch: weights are not all finite and at least 0; need such numbers")
+    return weights
 
 
 def _admit_complex(y: Array, computed: Array) -> None:
@@ -93,16 +109,16 @@ class Result(NamedTuple):
     outputs: Array
 
 
-@takes(net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(count()))
+@takes(net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(real("(0, inf)")))
 def loss_and_gradients(
     net: Net,
     params: Params,
     batch: Batch,
     inputs: bool = True,
     penalty: Penalty | None = None,
-    divisor: int | None = None,
+    divisor: Number | None = None,
 ) -> Result:
-    """The loss and its exact gradient in every parameter, in h0 and in x.
+    """The loss and its exact gradient in every parameter, in h0 and in an x that is no symbols.
 
     ``inputs``: whether the gradient in x is wanted. ``penalty``: takes the parameters with
     every matrix made (and the transitions' parts under their own names) and gives a value to
@@ -213,6 +229,8 @@ def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params, Batch]
     """The net, what ``tangent`` moves, and the batch with its targets as ``tangent`` needs them."""
     net.admit("tangent", params, batch.x, batch.mask)
     net = replace(net, backend="reference")
+    if batch.x.ndim == 2 and net.embedding:  # symbols have no tangent
+        return net, of_one_kind(params), batch
     params, x = same_kind(params, finite_input(batch.x, batch.mask))
     if isinstance(batch.y, np.ndarray):
         _admit_complex(batch.y, x)
@@ -243,7 +261,7 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
     net, at, batch = _joined(net, params, batch)
 
     def run(p: Params) -> Params:
-        x = p.pop("x")
+        x = p.pop("x", batch.x)
         outputs, _ = net.forward(p, x, batch.mask, copy=False)
         return {"outputs": outputs, "loss": scored(net, outputs, batch)[0]}
 
@@ -271,7 +289,7 @@ def hvp(net: Net, params: Params, batch: Batch, direction: Params) -> Params:
     net, at, batch = _joined(net, params, batch)
 
     def run(p: Params) -> Params:
-        x = p.pop("x")
+        x = p.pop("x", batch.x)
         return loss_and_gradients(net, p, batch._replace(x=x)).gradients
 
     return tangent(run, at, direction)
@@ -299,7 +317,7 @@ def per_example_gradients(
     Checked by: tests/nets/test_gradients.py::test_per_example_gradients_add_up.
     """
     net.admit("per_example_gradients", params, batch.x, batch.mask)
-    axis = batch.x.ndim - 2
+    axis = int(isinstance(net, RecurrentNet))
     size = batch.x.shape[axis]
     # the prediction axes: (T, B) with a read-out at every step, else (B,)
     every = isinstance(net, RecurrentNet) and net.readout != "last"
@@ -307,15 +325,11 @@ def per_example_gradients(
     _admit_targets(
         net, batch, (*shape, net.outputs if isinstance(net, RecurrentNet) else net.widths[-1])
     )
-    _, divisor = counted_predictions(batch.mask, shape, net.reduction)
+    _, divisor = counted_predictions(batch.mask, shape, net.reduction, batch.weights)
     results = []
     for b in range(size):
         alone = slice(b, b + 1)
-        example = Batch(
-            batch.x[:, alone] if axis else batch.x[alone],
-            batch.y[:, alone] if every else batch.y[alone],
-            None if batch.mask is None else batch.mask[:, alone],
-        )
+        example = examples(batch, alone, every, axis == 1)
         starts = {}
         if isinstance(net, RecurrentNet):
             starts = {
@@ -323,7 +337,8 @@ def per_example_gradients(
                 for name in params
                 if name.startswith("h0")
             }
+        single = net if net.noise is None else replace(net, noise=net.noise.examples(alone))
         results.append(
-            loss_and_gradients(net, {**params, **starts}, example, inputs, divisor=divisor)
+            loss_and_gradients(single, {**params, **starts}, example, inputs, divisor=divisor)
         )
     return results

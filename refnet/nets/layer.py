@@ -19,7 +19,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.cells.common import CellTape, widened
 from refnet.maths.activations import Activation
-from refnet.maths.numeric import Number, times
+from refnet.maths.numeric import Number, alike, times
 from refnet.nets.padding import emptied
 
 __all__ = ["Checkpoints", "Layer", "segments"]
@@ -78,7 +78,8 @@ class Layer:
     multiplies the pre-activation (Vorontsov et al., 3.1.3). ``clip``, if given, bounds the entries
     of its gradient inside the recursion. ``checkpoints``: gradient checkpointing. ``gate``: the
     activation of the gates, for a cell that has any. ``keeps``: whether the tape is for a backward
-    pass (where it is not, a cell of refnet.compiled writes less).
+    pass (where it is not, a cell of refnet.compiled writes less). ``drop``: factors (B, H)
+    of the state in its products with Whh.
     """
 
     passes: Any
@@ -88,11 +89,16 @@ class Layer:
     checkpoints: bool = False
     gate: Activation | None = None
     keeps: bool = True
+    drop: Array | None = None
+
+    def _options(self, p: Params) -> dict[str, Any]:
+        options: dict[str, Any] = {} if self.gate is None else {"gate": self.gate}
+        return options if self.drop is None else {**options, "drop": alike(self.drop, p["Whh"])}
 
     def run(self, p: Params, x: Array, state: Array, last: bool = False) -> CellTape:
         """The cell's tape; ``p`` is what ``scaled`` gives. ``last``: of its states, only the last
         one is wanted."""
-        options: dict[str, Any] = {} if self.gate is None else {"gate": self.gate}
+        options = self._options(p)
         options |= {} if self.keeps else {"keeps": "last" if last else "states"}
         tape: CellTape = self.passes.forward(p, x, state, self.activation, **options)
         return tape
@@ -101,7 +107,7 @@ class Layer:
         self, p: Params, tape: CellTape, dh: Array, inputs: bool = True, **options: Any
     ) -> Params:
         """What the cell's backward pass gives for that tape."""
-        options |= {} if self.gate is None else {"gate": self.gate}
+        options |= self._options(p)
         grads: Params = self.passes.backward(p, tape, dh, self.activation, inputs, **options)
         return grads
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 
-__all__ = ["emptied", "ends", "finite_input", "has_nan", "settled"]
+__all__ = ["emptied", "ends", "finite_input", "has_nan", "known_symbols", "settled"]
 
 Tape = TypeVar("Tape", bound=Any)
 
@@ -40,6 +40,23 @@ def finite_input(x: Array, mask: Array | None) -> Array:
     return np.where(bad, 0, x) if bad.any() else x
 
 
+def known_symbols(x: Array, mask: Array | None, symbols: int) -> Array:
+    """``x`` (T, B) with 0 in the padding, which may hold any integer. Raises ValueError unless all
+    else is from 0 to ``symbols`` - 1.
+
+    >>> known_symbols(np.array([[3], [-1]]), np.array([[True], [False]]), 4).tolist()
+    [[3], [0]]
+    """
+    if mask is not None:
+        x = np.where(np.arange(len(x))[:, None] < last_steps(mask), x, 0)
+    if x.size and not 0 <= x.min() <= x.max() < symbols:
+        raise ValueError(
+            f"x has symbols from {x.min()} to {x.max()}; need 0 to {symbols - 1}, because the net "
+            f"has D = {symbols} inputs"
+        )
+    return x
+
+
 def settled(batch: Batch, net: Any) -> Batch:
     """The batch of a recurrent net with values that exact numbers can hold: x as ``finite_input``
     gives it, and 0 for the targets of masked steps that are not finite, or not one of the classes.
@@ -50,7 +67,7 @@ def settled(batch: Batch, net: Any) -> Batch:
     >>> settled(Batch(x, np.array([[1], [-1]]), mask), net).y.ravel().tolist()
     [1, 0]
     """
-    x, y, mask = batch
+    x, y, mask = batch[:3]
     if (
         mask is not None
         and net.readout != "last"
@@ -58,7 +75,7 @@ def settled(batch: Batch, net: Any) -> Batch:
     ):
         valid = (0 <= y) & (y < net.outputs) if net.loss == "cross_entropy" else np.isfinite(y)
         y = np.where(valid | mask.astype(bool).reshape(*mask.shape, *(1,) * (y.ndim - 2)), y, 0)
-    return Batch(finite_input(x, mask), y, mask)
+    return batch._replace(x=finite_input(x, mask), y=y)
 
 
 def ends(doutputs: Array, steps: Array | int | None) -> Array | None:
@@ -90,9 +107,11 @@ def emptied(tape: Tape, ends: Array) -> Tape:
     """
     T = len(tape.x)
 
-    def cleared(values: Array | None) -> Array | None:
+    def cleared(values: Any) -> Any:
         if values is None:
             return None
+        if isinstance(values, list):  # tapes of single steps
+            return [emptied(part, ends - t) for t, part in enumerate(values)]
         padding = np.arange(T - len(values), T)[:, None] >= ends
         return np.where(padding.reshape(*padding.shape, *(1,) * (values.ndim - 2)), 0, values)
 

@@ -51,10 +51,11 @@ from refnet.nets.base import (
     to_transition,
 )
 from refnet.nets.layer import Layer
+from refnet.nets.noise import Noise, Zoned
 from refnet.nets.padding import ends, has_nan
 from refnet.process import serial_blas
 
-__all__ = ["RecurrentNet"]
+__all__ = ["RecurrentNet", "columns"]
 
 _INPUTS: Shapes = {"x": (("T", "B", "D"),)}
 
@@ -77,7 +78,8 @@ class RecurrentNet(Backed):
     - ``transition``: what Whh is made of, or its name; None: the parameter is Whh itself (dense).
     - ``embedding``: if above 0, the rows of a matrix Wxh.E that the inputs go through first,
       ``Wxh = Wxh.W Wxh.E``, as characters do in the released code of Vorontsov et al.; it starts
-      from N(0, .01^2), as there.
+      from N(0, .01^2), as there. x may then be symbols, integers (T, B) from 0 to D - 1, which
+      name columns of Wxh.E: the same as one-hot vectors (T, B, D), without a product with them.
     - ``projection``: if above 0, the units P < H of an LSTM's state h: the cell's output is
       multiplied by Whr (P, H), as by torch's proj_size (reference backend). Whh is (4H, P) and
       Why (C, P); h0 stays (2, H) or (2, B, H), and of its h the first P entries count.
@@ -89,6 +91,7 @@ class RecurrentNet(Backed):
     - ``readout``: the "last" or "every" step.
     - ``loss``: cross_entropy, squared_error or none (the cotangent is taken as it is given).
     - ``reduction``: what the summed loss is divided by, see ``refnet.maths.losses``.
+    - ``smoothing``: s of the labels ``(1 - s) onehot + s / C`` of a cross-entropy.
 
     What is clipped:
 
@@ -101,6 +104,9 @@ class RecurrentNet(Backed):
     - ``backend``: "auto": Numba's kernels where the numbers are float32 or float64 and there is a
       kernel for cell, activation and options, else NumPy (``backend_for`` says which);
       "reference": NumPy, any dtype; "compiled": the kernels, or an error.
+    - ``zoneout``: the share z of the old state in every new one, ``z h[t] + (1 - z) h~[t+1]``
+      (Krueger et al. 2017, at test time); in training ``noise.kept`` takes its place.
+    - ``noise``: the random numbers of a batch in training (``refnet.nets.noise``), or None.
     - ``checkpoint``: "none"; "sqrt": hold the tape of about 10 sqrt(T) steps instead of T, and run
       the others forward twice (``refnet.nets.layer``); "forward": keep what forward alone needs,
       for a net whose ``backward`` is never called, and refuses.
@@ -137,12 +143,15 @@ class RecurrentNet(Backed):
     gate: Named[Activation] = Named(partial(to_activation, what="gate"), ACTIVATIONS["sigmoid"])
     clip_forward: Number | None = None
     projection: int = 0
+    smoothing: Number = 0
+    zoneout: Number = 0
+    noise: Noise | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cell", absolute(self.cell))
         choice("cell", self.cell, CELLS)
         choice("readout", self.readout, self.READOUTS)
-        check_loss(self.loss, self.reduction)
+        check_loss(self.loss, self.reduction, self.smoothing)
         choice("backend", self.backend, BACKENDS)
         choice("checkpoint", self.checkpoint, ("none", "sqrt", "forward"))
         sizes = {"inputs": 1, "hidden": 1, "outputs": 1, "embedding": 0, "projection": 0}
@@ -162,9 +171,26 @@ class RecurrentNet(Backed):
             raise ValueError(
                 f"gate is {self.gate.name}; need sigmoid for the cell cifg, whose 1 - s(a) is s(-a)"
             )
+        number("zoneout", self.zoneout, "[0, 1)")
+        if self.noise is not None:
+            self._check_noise()
         kind("learn_h0", self.learn_h0, bool, "True or False")
         for used in (self.activation, self.gate):
             used.admit(self.hidden)
+
+    def _check_noise(self) -> None:
+        kind("noise", self.noise, Noise, "refnet.nets.noise.Noise, or None")
+        assert self.noise is not None
+        if self.noise.products and self.backend == "compiled":
+            raise ValueError(
+                "dropout of the state has no compiled kernel; use backend 'reference' "
+                "(--backend reference)"
+            )
+        if self.checkpoint == "sqrt" and (self.noise.kept or self.noise.added):
+            raise ValueError(
+                "checkpoint is 'sqrt'; need 'none' with zoneout or noise on the state, which "
+                "differ from step to step"
+            )
 
     def _check_projection(self) -> None:
         if (
@@ -193,14 +219,18 @@ class RecurrentNet(Backed):
         Raises ValueError for a cell without a compiled kernel: there is no silent fallback.
         """
         auto = self.backend == "auto"
-        passes = ByNumbers(self, self.cell) if auto else passes_of(self.cell, self.backend)
+        passes: Any = ByNumbers(self, self.cell) if auto else passes_of(self.cell, self.backend)
         act, gate = self.activation, None if len(self.gates) == 1 else self.gate
         if self.clip_forward is not None:
             act = clipped(act, self.clip_forward)
             gate = gate and clipped(gate, self.clip_forward)
         keeps = self.checkpoint != "forward" or self.backend == "reference"
-        sqrt = self.checkpoint == "sqrt"
-        return Layer(passes, act, self.gain, self.clip_step, sqrt, gate, keeps)
+        noise = self.noise or Noise()
+        kept = noise.kept.get("", np.asarray(self.zoneout) if self.zoneout else None)
+        if kept is not None or noise.added:
+            passes = Zoned(passes, kept, noise.added.get(""))
+        sqrt, drop = self.checkpoint == "sqrt", noise.products.get("")
+        return Layer(passes, act, self.gain, self.clip_step, sqrt, gate, keeps, drop)
 
     @cached_property
     def has_kernels(self) -> bool:
@@ -214,6 +244,7 @@ class RecurrentNet(Backed):
             and known(self.gate)
             and self.clip_forward is None
             and not self.projection
+            and not (self.noise and self.noise.products)
         )
 
     def with_layers(self, change: Callable[[Layer], Layer]) -> "RecurrentNet":
@@ -311,17 +342,36 @@ class RecurrentNet(Backed):
     def admit(self, where: str, params: Params, x: Array, mask: Array | None = None) -> None:
         """Raise ValueError or TypeError, in one line, unless these arrays fit the net."""
         sizes = {"D": self.inputs}
-        if (
+        if self.embedding and type(x) is np.ndarray and x.ndim == 2 and x.dtype.kind in "iu":
+            sizes["T"], sizes["B"] = x.shape
+        elif (
             type(x) is not np.ndarray
             or x.ndim != 3
             or x.shape[2] != self.inputs
             or x.dtype.kind not in NUMBERS
         ):
-            admit(where, {"x": x}, _INPUTS, sizes, self.reason)
-        sizes["T"], sizes["B"], _ = x.shape
+            symbols = np.ndim(x) == 2 and not self.embedding
+            wanted = ", or a net with an embedding for symbols (T, B)" if symbols else ""
+            admit(where, {"x": x}, _INPUTS, sizes, self.reason + wanted)
+        sizes["T"], sizes["B"] = x.shape[:2]
         admit(where, params, self.shapes, sizes, self.reason, self.required)
         if mask is not None:
             admit_mask(where, mask, x.shape[:2])
+        if self.noise is not None:
+            T, B, P = *x.shape[:2], self.projection or self.hidden
+            lead = () if CELLS[self.cell].STATES == 1 else (2,)
+            shapes: dict[str, tuple[int, ...]] = {
+                f"outputs[{layer}]": (B, self.width) for layer in range(len(self.cells))
+            }
+            for suffix in self.every_cell:
+                shapes[f"products[{suffix!r}]"] = (B, P)
+                shapes[f"kept[{suffix!r}]"] = (T, *lead, B, self.hidden)
+                shapes[f"added[{suffix!r}]"] = (T, B, P)
+            self.noise.admit(where, shapes, self.reason)
+
+    def _thinned(self, rows: Array, layer: int) -> Array:
+        """A layer's output or its gradient, with the dropout that ``noise`` has for it."""
+        return rows if self.noise is None else self.noise.thinned(rows, layer)
 
     @serial_blas
     def init(
@@ -381,10 +431,12 @@ class RecurrentNet(Backed):
         return {name: value.astype(dtype) for name, value in params.items()}
 
     @serial_blas
-    def matrices(self, params: Params) -> tuple[Params, Residuals]:
-        """The parameters with Wxh, Whh and each of its slots made; the transition's residuals."""
+    def matrices(self, params: Params, embedded: bool = False) -> tuple[Params, Residuals]:
+        """The parameters with Wxh, Whh and each of its slots made; the transition's residuals.
+        ``embedded``: Wxh is for inputs that are columns of the embedding already."""
         if self.embedding:
-            params = {**params, "Wxh": matmul(params["Wxh.W"], params["Wxh.E"])}
+            W = params["Wxh.W"]
+            params = {**params, "Wxh": W if embedded else matmul(W, params["Wxh.E"])}
         if self.transition is None:
             if self.slots == ("Whh",):
                 return {**params}, {}
@@ -401,6 +453,10 @@ class RecurrentNet(Backed):
             for suffix, cell in self.every_cell.items()
         }
         return {**{name: p[name] for name in params}, **whole}
+
+    def embedded(self, p: Params, x: Array) -> Array:
+        """The inputs (T, B, D), or for symbols (T, B) the columns of the embedding, (T, B, W)."""
+        return x if x.ndim == 3 else p["Wxh.E"].T.take(x, axis=0)
 
     def initial_state(self, params: Params, x: Array, name: str = "h0") -> Array:
         """h0 for every sequence of the batch: (B, H), or (2, B, H) for the LSTM's [h0, c0];
@@ -421,9 +477,10 @@ class RecurrentNet(Backed):
         """Outputs (B, C) of the last step, or (T, B, C) of every step, and the tape; of a
         StackedNet without a read-out (T, B, H) or (T, B, 2 H).
 
-        Shapes: x (T, B, D), mask (T, B) bool or None. Any dtype; x must fit the
-        parameters' (``refnet.maths.kinds``). ``copy``: whether the tape gets its own copies of
-        the parameters and x, as it must unless they stay as they are until ``backward``. Raises
+        Shapes: x (T, B, D), or symbols (T, B) of a net with an embedding; mask (T, B) bool or
+        None. Any dtype; x must fit the parameters' (``refnet.maths.kinds``). ``copy``: whether
+        the tape gets its own copies of the parameters and x, as it must unless they stay as they
+        are until ``backward``. Raises
         ValueError or TypeError on arrays that do not fit.
         """
         tape, x = begin(self, params, x, mask, copy and self.checkpoint != "forward")
@@ -432,6 +489,7 @@ class RecurrentNet(Backed):
     def _run_cells(self, tape: NetTape, x: Array, mask: Array | None) -> tuple[Array, NetTape]:
         """The outputs, and the complete tape."""
         p = tape.p
+        x = self.embedded(p, x)
         h0, (T, B), H = self.initial_state(p, x), x.shape[:2], self.width
         steps: Array | int | None = None
         if self.readout == "last":
@@ -460,7 +518,7 @@ class RecurrentNet(Backed):
             if steps is None
             else self._read_out(p, rows)
         )
-        return result, NetTape(*tape[:4], cell, rows, steps, result.shape)
+        return result, NetTape(*tape[:4], cell, rows, steps, result.shape, tape.symbols)
 
     @serial_blas
     def backward(
@@ -471,7 +529,8 @@ class RecurrentNet(Backed):
         inputs: bool = True,
         extra: Params | None = None,
     ) -> Params:
-        """Gradients in every parameter, in every h0 and, if ``inputs``, in x (the VJP).
+        """Gradients in every parameter, in every h0 and, if ``inputs``, in an x that is no symbols
+        (the VJP).
 
         ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add, such as a
         penalty's: to the matrices before a transition pulls them back, or to its parts.
@@ -495,7 +554,8 @@ class RecurrentNet(Backed):
     ) -> Params:
         """The gradients of ``params`` from those of what every cell sees; ``p`` and ``residuals``
         as ``matrices`` gives them, ``extra`` as for ``backward``. With ``Wxh = W E``:
-        ``dW = dWxh E'``, ``dE = W' dWxh``."""
+        ``dW = dWxh E'``, ``dE = W' dWxh``; of symbols ``grads`` has dE already, and dWxh is dW."""
+        embedded = bool(grads.keys() & {named("Wxh.E", suffix) for suffix in self.every_cell})
         grads, extra = dict(grads), dict(extra or {})
         by_slot = self.transition is not None or bool(extra)
         for suffix, cell in self.every_cell.items():
@@ -516,7 +576,10 @@ class RecurrentNet(Backed):
             if cell.embedding:
                 W, E = (named(f"Wxh.{factor}", suffix) for factor in "WE")
                 dWxh = grads.pop(f"Wxh{suffix}")
-                grads = add_gradients(grads, {W: matmul(dWxh, p[E].T), E: matmul(p[W].T, dWxh)})
+                grads = add_gradients(
+                    grads,
+                    {W: dWxh} if embedded else {W: matmul(dWxh, p[E].T), E: matmul(p[W].T, dWxh)},
+                )
         return grads
 
     def _pull_cells(
@@ -528,15 +591,17 @@ class RecurrentNet(Backed):
         T, B = tape.cell.x.shape[:2]
         flat = doutputs.reshape(T * B if steps is None else B, self.outputs)
         sums: list[Array] = []
-        drows = flat if steps is None else self.product(flat, p["Why"])
+        drows = flat if steps is None else self._thinned(self.product(flat, p["Why"]), 0)
 
         def pull(first: int, part: CellTape) -> Array:
             end = first + len(part.h) - 1
             if steps is None:
                 dpart = flat[first * B : end * B]
                 if self.checkpoint != "none" or ended is not None:
-                    sums.append(self.product(dpart.T, part.h[1:].reshape(-1, H)))
-                return self.product(dpart, p["Why"]).reshape(end - first, B, H)
+                    states = self._thinned(part.h[1:].reshape(-1, H), 0)
+                    sums.append(self.product(dpart.T, states))
+                dh = self._thinned(self.product(dpart, p["Why"]), 0)
+                return dh.reshape(end - first, B, H)
             if isinstance(steps, int):
                 return drows[None] if end == steps else np.zeros_like(drows)[None]
             here = _read_within(steps, first, part)
@@ -545,8 +610,12 @@ class RecurrentNet(Backed):
             dh[steps[here] - earliest, here] = drows[here]
             return dh
 
-        grads = self.layer.backward(p, tape.cell, pull, inputs, ended)
-        grads["Why"] = sum(sums[1:], sums[0]) if sums else self.product(flat.T, tape.rows)
+        symbols = tape.symbols
+        grads = self.layer.backward(p, tape.cell, pull, inputs or symbols is not None, ended)
+        if symbols is not None:
+            grads["Wxh.E"] = columns(symbols, grads.pop("x"), self.inputs)
+        rows = self._thinned(tape.rows, 0)
+        grads["Why"] = sum(sums[1:], sums[0]) if sums else self.product(flat.T, rows)
         by_sequence = np.add.reduce(doutputs) if steps is None else doutputs
         grads["by"] = np.asanyarray(np.add.reduce(by_sequence))
         if steps is not None and not isinstance(steps, int):
@@ -556,7 +625,30 @@ class RecurrentNet(Backed):
         return grads
 
     def _read_out(self, p: Params, rows: Array) -> Array:
+        rows = self._thinned(rows, len(self.cells) - 1)
         return self.product(rows, p["Why"].T) + p["by"]
+
+
+def columns(symbols: Array, dx: Array, inputs: int) -> Array:
+    """The gradient of an embedding (W, D) from those of its columns, dx (T, B, W), by symbol: the
+    pullback of ``embedded``.
+
+    >>> columns(np.array([[1], [1]]), np.array([[[2.0]], [[3.0]]]), 2).tolist()
+    [[0.0, 5.0]]
+
+    Checked by: tests/nets/test_symbols.py.
+    """
+    flat, dx = symbols.ravel(), dx.reshape(symbols.size, dx.shape[-1])
+    if dx.dtype.char in "fd":  # the same sums, in the same order, as below, but faster
+        from scipy.sparse import csr_array  # slow to import
+
+        ones = np.ones(len(flat), dx.dtype)
+        return np.asarray(
+            (csr_array((ones, flat, np.arange(len(flat) + 1)), (len(flat), inputs)).T @ dx).T
+        )
+    total = np.zeros_like(dx, shape=(inputs, dx.shape[1]))
+    np.add.at(total, flat, dx)
+    return total.T
 
 
 def _start(name: str, hidden: int, options: dict[str, Any]) -> Params:

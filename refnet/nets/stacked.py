@@ -26,7 +26,7 @@ from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Residuals
 from refnet.nets.base import Initializer, NetTape, draw_matrix, float_type, named
 from refnet.nets.layer import Checkpoints, Layer
-from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.recurrent import RecurrentNet, columns
 from refnet.process import serial_blas
 
 __all__ = ["StackedNet", "kept", "named", "plain", "turned"]
@@ -90,7 +90,7 @@ class StackedNet(RecurrentNet):
         shared = {
             each.name: getattr(self, each.name)
             for each in fields(RecurrentNet)
-            if each.name not in ("inputs", "outputs", "readout", "embedding")
+            if each.name not in ("inputs", "outputs", "readout", "embedding", "noise")
         }
         directions = ("", "_reverse")[: 1 + self.bidirectional]
         return tuple(
@@ -99,6 +99,7 @@ class StackedNet(RecurrentNet):
                     inputs=self.width if layer else self.inputs,
                     outputs=1,
                     embedding=0 if layer else self.embedding,
+                    noise=self.noise and self.noise.of(f"_l{layer}{direction}"),
                     **shared,
                 )
                 for direction in directions
@@ -197,12 +198,12 @@ class StackedNet(RecurrentNet):
         return {name: params[full[name]] for name in names if full[name] in params}
 
     @serial_blas
-    def matrices(self, params: Params) -> tuple[Params, Residuals]:
-        """The parameters with every cell's Whh, and each of its slots, made; the residuals."""
+    def matrices(self, params: Params, embedded: bool = False) -> tuple[Params, Residuals]:
+        """As of a RecurrentNet, of every cell; the residuals."""
         p = dict(params)
         residuals: Residuals = {}
         for suffix, cell in self.every_cell.items():
-            matrices, parts = cell.matrices(self.of(params, suffix))
+            matrices, parts = cell.matrices(self.of(params, suffix), embedded)
             p |= {named(name, suffix): value for name, value in matrices.items()}
             residuals |= {slot + suffix: value for slot, value in parts.items()}
         return p, residuals
@@ -212,15 +213,16 @@ class StackedNet(RecurrentNet):
         steps = np.full(B, T) if mask is None else last_steps(mask)
         tapes: dict[str, CellTape | Checkpoints] = {}
         ends: list[Array] = []
-        for layer in self.cells:
+        for number, layer in enumerate(self.cells):
             states, ends = [], []
             for suffix, cell in layer.items():
                 cell_p = self.of(p, suffix)
-                h0 = cell.initial_state(cell_p, x)
+                cell_x = cell.embedded(cell_p, turned(x, steps, suffix))
+                h0 = cell.initial_state(cell_p, cell_x)
                 parts: list[Array] = []
                 tapes[suffix] = cell.layer.forward(
                     cell_p,
-                    turned(x, steps, suffix),
+                    cell_x,
                     h0,
                     lambda first, tape: parts.append(
                         tape.h[1:] if self.checkpoint != "sqrt" else tape.h[1:].copy()
@@ -230,6 +232,7 @@ class StackedNet(RecurrentNet):
                 ends.append(_last(h, h0 if h0.ndim == 2 else h0[0][:, : cell.width], steps))
                 states.append(turned(h, steps, suffix))
             x = kept(np.concatenate(states, axis=2) if len(states) > 1 else states[0], steps)
+            x = self._thinned(x, number) if number + 1 < self.layers else x
         if self.readout == "none":
             rows, outputs = x[:0], x.copy()
         elif self.readout == "last":
@@ -239,7 +242,7 @@ class StackedNet(RecurrentNet):
             rows = x.reshape(T * B, self.width)
             outputs = self._read_out(p, rows).reshape(T, B, self.outputs)
         last = T if (steps == T).all() else steps
-        return outputs, NetTape(*tape[:4], tapes, rows, last, outputs.shape)
+        return outputs, NetTape(*tape[:4], tapes, rows, last, outputs.shape, tape.symbols)
 
     def _pull_cells(
         self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None
@@ -253,10 +256,10 @@ class StackedNet(RecurrentNet):
         if self.readout != "none":
             flat = doutputs.reshape(-1, self.outputs)
             grads |= {
-                "Why": self.product(flat.T, tape.rows),
+                "Why": self.product(flat.T, self._thinned(tape.rows, self.layers - 1)),
                 "by": doutputs.sum(axis=0).reshape(-1, self.outputs).sum(axis=0),
             }
-            d = self.product(flat, p["Why"])
+            d = self._thinned(self.product(flat, p["Why"]), self.layers - 1)
         last = d if self.readout == "last" else None  # (B, H or 2 H), in each cell's own time
         if last is None:
             d = kept(d.reshape(T, B, self.width), steps)
@@ -273,7 +276,7 @@ class StackedNet(RecurrentNet):
                     self.of(p, suffix),
                     tape.cell[suffix],
                     lambda first, segment: dh[first : first + len(segment.h) - 1].copy(),
-                    inputs or number > 0,
+                    inputs or number > 0 or tape.symbols is not None,
                     ended,
                 )
                 if last is not None:  # a sequence without steps is read at h0
@@ -282,6 +285,9 @@ class StackedNet(RecurrentNet):
                         (steps == 0)[:, None], last[:, part], 0
                     )
                     pulled["h0"] = h0
+                if tape.symbols is not None and not number:
+                    seen = turned(tape.symbols, steps, suffix)
+                    pulled["Wxh.E"] = columns(seen, pulled.pop("x"), self.inputs)
                 if "x" in pulled:
                     below.append(turned(pulled.pop("x"), steps, suffix))
                 if "clipped" in pulled:
@@ -289,8 +295,8 @@ class StackedNet(RecurrentNet):
                 grads |= {named(name, suffix): value for name, value in pulled.items()}
             last = None
             if below:
-                d = np.asanyarray(sum(below[1:], below[0]))
-        return {**grads, "x": d} if inputs else grads
+                d = self._thinned(np.asanyarray(sum(below[1:], below[0])), number - 1)
+        return {**grads, "x": d} if inputs and tape.symbols is None else grads
 
 
 def turned(values: Array, steps: Array, suffix: str) -> Array:

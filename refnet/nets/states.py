@@ -100,6 +100,8 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     Checked by: tests/analysis/test_analysis_theory.py::test_state_gradients,
     tests/nets/test_stacked.py::test_state_gradients.
     """
+    if net.zoneout or net.noise is not None:
+        raise ValueError("state_gradients: the net has zoneout or noise; need a net without")
     net = replace(net, checkpoint="none")
     outputs, tape = net.forward(params, batch.x, batch.mask)
     doutputs = scored(net, outputs, batch)[1]

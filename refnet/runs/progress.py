@@ -15,8 +15,9 @@ def _rich() -> Any:
     """The rich package and a console for it, or None where lines have to do."""
     try:
         import rich.console
+        import rich.live
         import rich.progress
-        import rich.table
+        import rich.text
     except ImportError:
         return None
     console = rich.console.Console(stderr=True)
@@ -67,24 +68,24 @@ def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, Record], None]]
         yield line
         return
     rich, console = drawn
-    columns, column = rich.progress, rich.table.Column
-    with columns.Progress(
-        columns.BarColumn(bar_width=10),
-        columns.MofNCompleteColumn(table_column=column(no_wrap=True)),
-        columns.TimeRemainingColumn(table_column=column(no_wrap=True)),
-        columns.TextColumn("{task.description}", table_column=column(ratio=1, no_wrap=True)),
+    columns, figures = rich.progress, rich.text.Text()
+    progress = columns.Progress(
+        columns.BarColumn(bar_width=20),
+        columns.MofNCompleteColumn(),
+        columns.TextColumn("iterations, at most"),  # a solved run ends before
+        columns.TimeRemainingColumn(),
         console=console,
-        refresh_per_second=4,
-        expand=True,
-    ) as progress:  # ratio: what is left
+    )
+    with rich.live.Live(rich.console.Group(progress, figures), console=console) as live:
         task = progress.add_task("", total=iterations)
 
         def observe(kind: str, facts: Record) -> None:
             if kind == "oinit":
-                progress.console.print(_pretraining(facts))
-            else:
-                text = _facts(facts) if kind == "row" else None
-                progress.update(task, completed=facts["iteration"], description=text)
+                live.console.print(_pretraining(facts))
+                return
+            progress.update(task, completed=facts["iteration"])
+            if kind == "row":
+                figures.plain = _facts(facts)
 
         yield observe
 

@@ -11,47 +11,18 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.read import Record
 from refnet.runs.rows import table
 from refnet.studies.comparison import stated
-from refnet.studies.controlled import CELLS, CODE, CURVE, SMALL
-from refnet.studies.findings import FINDINGS
-from refnet.studies.grid import Figure, accuracy, ended_of, grid, panel_before, solved_at
+from refnet.studies.declared import declared
+from refnet.studies.grid import ended_of
 from refnet.studies.jobs import Job
-from refnet.studies.quantities import best
-from refnet.studies.study import RowOf, rows_of, spread
+from refnet.studies.study import View, spread
 from refnet.training.experiment import build
 from refnet.training.protocols import preset
 
 __all__ = ["STUDY"]
 
 
-def _last_or_best(row: Record) -> Record:
-    """The figures at which the task was solved; those with the least error of a run that did not
-    solve it."""
-    columns: Record = row["final"] if row["state"] == "solved" else row["best"]
-    return columns
-
-
-FIGURES: list[Figure] = [
-    ("iterations until solved", solved_at, ".0f"),
-    ("best accuracy, %", accuracy, ".2f"),
-    *(
-        (
-            f"errors in 10,000, {label}",
-            lambda row, name=f"errors_{name}": _last_or_best(row).get(name),
-            ".0f",
-        )
-        for label, name in (("text", "text"), ("code", "code"), ("HS97", "hs97"))
-    ),
-    ("bits per character", best("test_bpc"), ".3f"),
-]
-
-_GRID = grid(
-    "causes",
-    "Where ours and the printed numbers differ: controlled runs",
-    CELLS,
-    FIGURES,
-    CURVE,
-    panel_before(":"),
-)
+_GRID = declared("causes")
+CODE = "manchev-spratling/code"
 
 HEAD = """(text) and (code) are the protocols of that name; what the first has where a text says
 nothing is told under Protocols. N(0, s) has the standard deviation s. An answer to adding is an
@@ -63,30 +34,24 @@ answer is always 0, are not counted; in Table 3 they are.
 """
 
 
-def _part(question: str, row_of: RowOf, seeds: int, quick: bool) -> str:
+def _part(question: str, view: View) -> str:
     """The table of one question's runs, with the columns in which they have something."""
-    cells = [
-        replace(cell, label=cell.label.removeprefix(f"{question}: "))
-        for cell in CELLS
-        if cell.label.startswith(f"{question}:") and (cell.quick or not quick)
-    ]
-    jobs = [cell.job(seed, quick, CURVE) for cell in cells for seed in range(seeds)]
-    rows = rows_of(row_of, jobs)
-    columns = [
-        FIGURES[0],
-        *(figure for figure in FIGURES[1:] if any(figure[1](row) is not None for row in rows)),
-    ]
+    cells = [cell for cell in _GRID.chosen(view.quick) if cell.label.startswith(f"{question}:")]
     if not cells:
         return ""
-    return f"\n### {question}\n\n" + grid("causes", question, cells, columns).table(
-        row_of, seeds, quick
-    )
+    short = [replace(cell, label=cell.label.removeprefix(f"{question}: ")) for cell in cells]
+    part = replace(_GRID, cells=short, notes=())
+    rows = [row for runs in part.rows(view).values() for row in runs]
+    first, *others = _GRID.figures
+    known = [figure for figure in others if any(figure[1](row) is not None for row in rows)]
+    text = replace(part, figures=[first, *known]).table(view)
+    return f"\n### {question}\n\n{text}"
 
 
 STARTS: dict[str, Record] = {
     "as in the code": {},
     "W_hh alone made orthogonal": {"orthogonal": "hidden"},
-    "W_xh from N(0, .01)": SMALL,
+    "W_xh from N(0, .01)": {"orthogonal": "hidden", "input_weights": "gaussian:sd=0.01"},
 }
 FADING = {"temporal-order": 120, "adding": 100}
 
@@ -115,24 +80,22 @@ def _gradients(seeds: int) -> list[Job]:
     ]
 
 
-def _jobs(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
-    return _gradients(seeds) + _GRID.jobs(row_of, seeds, quick)
+def _jobs(view: View) -> list[Job]:
+    return _gradients(view.seeds) + _GRID.jobs(view)
 
 
-def _table(row_of: RowOf, seeds: int, quick: bool) -> str:
-    ended = {
-        cell.label: ended_of(rows_of(row_of, [cell.job(n, quick, CURVE) for n in range(seeds)]))
-        for cell in CELLS
-    }
-    said = [] if quick else stated(FINDINGS["causes"], ended)
+def _table(view: View) -> str:
+    rows = _GRID.rows(view)
+    ended = {label: ended_of(runs) for label, runs in rows.items()}
+    said = [] if view.quick else stated(_GRID.notes, ended)
     ratios: dict[tuple[str, int, str], list[float]] = {}
-    for job in _gradients(seeds):
+    for job in _gradients(view.seeds):
         start = job.arguments["task"], job.arguments["length"], job.arguments["start"]
-        ratios.setdefault(start, []).extend(row["ratio"] for row in rows_of(row_of, [job]))
-    questions = dict.fromkeys(cell.label.partition(":")[0] for cell in CELLS)
+        ratios.setdefault(start, []).extend(row["ratio"] for row in view.rows([job]))
+    questions = dict.fromkeys(cell.label.partition(":")[0] for cell in _GRID.cells)
     return (
         HEAD
-        + "".join(_part(question, row_of, seeds, quick) for question in questions)
+        + "".join(_part(question, view) for question in questions)
         + "\n### What these runs show\n\n" * bool(said)
         + "".join(f"- {text}\n" for text in said)
         + "\n### How much of the last step's gradient arrives at the first step, "
@@ -145,4 +108,4 @@ def _table(row_of: RowOf, seeds: int, quick: bool) -> str:
 
 
 # the cells name their protocols themselves
-STUDY = replace(_GRID, jobs=_jobs, table=_table, switched=None)
+STUDY = replace(_GRID.study(), jobs=_jobs, table=_table, switched=None)

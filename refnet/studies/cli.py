@@ -233,16 +233,17 @@ def _check_name(study: "Study", store: "Store", args: argparse.Namespace) -> Non
 
 def _show(study: "Study", store: "Store", args: argparse.Namespace) -> None:
     """Print the study's table, and draw its figure in the folder if it has one."""
+    from refnet.studies.study import View
     from refnet.studies.work import shown
 
-    row_of = shown(store)
-    print(study.table(row_of, args.seeds, args.quick))
+    view = View(shown(store), args.seeds, args.quick)
+    print(study.table(view))
     if study.figure is None:
         return
     try:
         from refnet.runs.plots import save
 
-        figure = study.figure(row_of, args.seeds, args.quick)
+        figure = study.figure(view)
         if figure is not None:
             with store.held():
                 save(store.folder / "figure.png", figure)
@@ -289,11 +290,11 @@ def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
     """What each study is, with its measured cost on this machine."""
     from refnet.runs.rows import table
     from refnet.studies.costs import measure, remember, remembered
-    from refnet.studies.study import unknown
+    from refnet.studies.study import View
 
     if args.measure:
         remembered(_measured(args))  # a damaged file is an error before the minutes that this takes
-    jobs = {study.name: study.jobs(unknown, 1, args.quick) for study in studies}
+    jobs = {study.name: study.jobs(View(quick=args.quick)) for study in studies}
     for name, runs in jobs.items() if args.measure else ():
         _log(f"measuring {name}")
         remember(_measured(args), {name: measure(runs)})
@@ -327,7 +328,7 @@ CLUSTER_LOGGERS = ("distributed", "tornado", "asyncio")
 def silence(packages: Sequence[str]) -> None:
     """Let no logger of these packages print, whatever level their own configuration set.
 
-    Checked by: tests/studies/test_runs.py::test_no_logger_of_a_cluster_prints.
+    Checked by: tests/studies/test_clusters.py::test_no_logger_of_a_cluster_prints.
     """
     for name in [*packages, *logging.root.manager.loggerDict]:
         if name.partition(".")[0] in packages:

@@ -17,18 +17,15 @@ from refnet.runs.read import Record
 __all__ = [
     "ONE_RUN",
     "REPEATED",
+    "RULES",
     "Claim",
     "Finding",
     "Of",
     "Quantity",
     "Rows",
     "Verdict",
-    "above",
     "ahead",
-    "below",
-    "between",
     "compare",
-    "near",
     "slower",
     "solved",
     "stated",
@@ -198,3 +195,15 @@ def ahead(figure: Quantity, label: str, other: str, by: float) -> Claim:
 def near(figure: Quantity, label: str, other: str, by: float) -> tuple[Claim, Claim]:
     """The figures of two cells are less than ``by`` apart."""
     return ahead(figure, label, other, -by), ahead(figure, other, label, -by)
+
+
+def printed(
+    figure: Quantity, label: str, number: float, least: float, most: float
+) -> tuple[Claim, Claim]:
+    """The figure is above the printed number by between ``least`` and ``most``."""
+    return between(figure, label, number + least, number + most)
+
+
+RULES: dict[str, Callable[..., Claim | tuple[Claim, Claim]]] = {
+    rule.__name__: rule for rule in (above, below, between, ahead, near, printed, solved, slower)
+}

@@ -7,62 +7,19 @@ Checked by: tests/studies/test_pages.py.
 from dataclasses import replace
 from typing import Any
 
-from refnet.runs.read import Record
 from refnet.runs.rows import finite
-from refnet.studies.findings import FINDINGS
-from refnet.studies.grid import Cell, accuracy, drawn, grid, label_of, solved_at
-from refnet.studies.quantities import best
-from refnet.studies.study import RowOf, rows_of
+from refnet.studies.declared import declared
+from refnet.studies.grid import drawn, label_of
+from refnet.studies.study import View
 
-__all__ = ["CURVE", "LSTM", "METHODS", "STUDY"]
+__all__ = ["LSTM", "METHODS", "STUDY"]
 
-CURVE = ("accuracy", "spectral_radius", "gradient_norm", "mse")
-
-_SETTINGS: dict[str, Record] = {
-    "plain": {"iterations": 20_000},
-    "oinit": {"method": "oinit", "orthogonal": "hidden"},
-    "open": {"method": "open", "open_form": "squared"},
-}
-METHODS = {
-    method: Cell(
-        f"temporal order T = 60, {method}",
-        {"task": "temporal-order", "length": 60, "rate": 1e-4, **settings},
-        quick={"task": "temporal-order:samples=1000", "length": 20, "iterations": 1000},
-    )
-    for method, settings in _SETTINGS.items()
-}
-LSTM = Cell(
-    "adding T = 200, LSTM",
-    {
-        "task": "adding:protocol=vorontsov,samples=1000",
-        "length": 200,
-        "cell": "lstm",
-        "hidden": 64,
-        "batch": 50,
-        "optimizer": "adam",
-        "rate": 2e-3,
-        "clip": "norm",
-        "backend": "reference",
-        "iterations": 6000,
-    },
-    quick={"length": 20, "iterations": 300},
-)
-
-_TABLE = grid(
-    "examples",
-    "Runs that refnet/training/README.md shows: one rate for all methods, and an LSTM",
-    [*METHODS.values(), LSTM],
-    [
-        ("iterations until solved", solved_at, ".0f"),
-        ("best accuracy, %", accuracy, ".2f"),
-        ("best mean squared error", best("mse"), ".4f"),
-    ],
-    CURVE,
-    notes=FINDINGS["examples"],
-)
+_TABLE = declared("examples")
+*_METHODS, LSTM = _TABLE.cells
+METHODS = dict(zip(("plain", "oinit", "open"), _METHODS))
 
 
-def _figure(row_of: RowOf, seeds: int, quick: bool) -> Any:
+def _figure(view: View) -> Any:
     """Temporal order: accuracy, spectral radius and gradient norm of the methods."""
     from matplotlib.figure import Figure
 
@@ -70,11 +27,11 @@ def _figure(row_of: RowOf, seeds: int, quick: bool) -> Any:
 
     runs = {}
     for method, label in (("plain", "plain"), ("oinit", "OINIT"), ("open", "OPEN")):
-        jobs = [METHODS[method].job(seed, quick, CURVE) for seed in range(seeds)]
-        if rows := drawn(rows_of(row_of, jobs)):
+        jobs = [METHODS[method].job(seed, view.quick, _TABLE.curve) for seed in range(view.seeds)]
+        if rows := drawn(view.rows(jobs)):
             runs[label_of(label, rows)] = [row["curve"] for row in rows]
     if not runs:
-        return _TABLE.figure and _TABLE.figure(row_of, seeds, quick)
+        return _TABLE.figure(view)
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     for axes, (column, label, scale) in zip(
         figure.subplots(1, 3),
@@ -95,7 +52,7 @@ def _figure(row_of: RowOf, seeds: int, quick: bool) -> Any:
         axes.grid(alpha=0.3)
     figure.axes[1].legend(loc="upper left")
     figure.suptitle(
-        f"Temporal order, T = {20 if quick else 60}: 100 tanh units, dense recurrent "
+        f"Temporal order, T = {20 if view.quick else 60}: 100 tanh units, dense recurrent "
         f"matrix, RMSprop at 1e-4\n{of_seeds([*map(len, runs.values())])}"
         "; a run that has solved the task keeps its last value",
         fontsize="medium",
@@ -103,4 +60,4 @@ def _figure(row_of: RowOf, seeds: int, quick: bool) -> Any:
     return figure
 
 
-STUDY = replace(_TABLE, figure=_figure, switched=None)
+STUDY = replace(_TABLE.study(), figure=_figure, switched=None)

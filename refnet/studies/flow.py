@@ -1,6 +1,6 @@
 """Figure 2 of Vorontsov et al.: how the gradient flows back through time while a net learns.
 
-Checked by: tests/studies/test_pages.py.
+Checked by: tests/studies/test_figures.py.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.read import Record
 from refnet.runs.rows import table
 from refnet.studies.jobs import Job
-from refnet.studies.study import RowOf, Study, rows_of, spread
+from refnet.studies.study import Study, View, spread
 from refnet.training.config import Config
 from refnet.training.experiment import build
 from refnet.training.protocols import preset
@@ -78,18 +78,18 @@ def _job(margin: str, seed: int, quick: bool) -> Job:
     )
 
 
-def _jobs(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
-    return [_job(margin, seed, quick) for seed in range(seeds) for margin in MARGINS]
+def _jobs(view: View) -> list[Job]:
+    return [_job(margin, seed, view.quick) for seed in range(view.seeds) for margin in MARGINS]
 
 
-def _rows(row_of: RowOf, margin: str, seeds: int, quick: bool) -> list[Record]:
-    return rows_of(row_of, [_job(margin, seed, quick) for seed in range(seeds)])
+def _rows(view: View, margin: str) -> list[Record]:
+    return view.rows(_job(margin, seed, view.quick) for seed in range(view.seeds))
 
 
-def _table(row_of: RowOf, seeds: int, quick: bool) -> str:
-    lines, last = [], _sizes(quick)[1] - EVERY  # the last of the norms is taken after so many
+def _table(view: View) -> str:
+    lines, last = [], _sizes(view.quick)[1] - EVERY  # the last of the norms is taken after so many
     for margin in MARGINS:
-        rows = _rows(row_of, margin, seeds, quick)
+        rows = _rows(view, margin)
         ratios = [norms[:, 0] / norms[:, -1] for norms in (np.array(row["norms"]) for row in rows)]
         lines.append(
             [
@@ -116,12 +116,12 @@ def _table(row_of: RowOf, seeds: int, quick: bool) -> str:
     )
 
 
-def _figure(row_of: RowOf, seeds: int, quick: bool) -> Any:
+def _figure(view: View) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True, sharey=True)
-    rows = {margin: row for margin in MARGINS for row in _rows(row_of, margin, seeds, quick)[:1]}
+    rows = {margin: row for margin in MARGINS for row in _rows(view, margin)[:1]}
     if not rows:
         return None
     for margin, row in rows.items():

@@ -12,22 +12,11 @@ from refnet.runs.read import Record
 from refnet.runs.rows import finite, table
 from refnet.studies.comparison import Finding, Quantity, stated
 from refnet.studies.jobs import Job
-from refnet.studies.study import RowOf, Study, rows_of, spread
+from refnet.studies.quantities import solved_at
+from refnet.studies.study import Study, View, spread
 from refnet.training.protocols import configure
 
-__all__ = [
-    "STYLES",
-    "Cell",
-    "Figure",
-    "accuracy",
-    "drawn",
-    "ended_of",
-    "grid",
-    "label_of",
-    "last_accuracy",
-    "panel_before",
-    "solved_at",
-]
+__all__ = ["STYLES", "Cell", "Figure", "Grid", "drawn", "ended_of", "label_of"]
 
 Figure = tuple[str, Quantity, str]
 """A column: its name, the figure of a row (None if the run has none), and its format."""
@@ -46,23 +35,6 @@ class Cell:
         """The run of one seed."""
         settings = {**self.settings, **(self.quick if quick else {}), "seed": seed}
         return Job(f"{self.label}, seed {seed}", configure(settings), curve=curve)
-
-
-def accuracy(row: Record) -> float | None:
-    """The best accuracy in percent: the test set's at the weights that the protocol selects."""
-    best = row["best"]
-    share = best.get("test_accuracy", best.get("accuracy"))
-    return None if share is None else 100 * share
-
-
-def last_accuracy(row: Record) -> float | None:
-    """The accuracy at the end in percent; None before there is an evaluation."""
-    return 100 * row["final"]["accuracy"] if row["final"] else None
-
-
-def solved_at(row: Record) -> float | None:
-    """Iterations until the task was solved."""
-    return row["iterations"] if row["state"] == "solved" else None
 
 
 def ended_of(rows: list[Record]) -> list[Record]:
@@ -114,29 +86,23 @@ def label_of(label: str, rows: list[Record]) -> str:
     return label + ", not finished" * (ended_of(rows) != rows)
 
 
-Panels = Callable[[str], str]
-"""The name of a cell's panel, by the cell's label."""
-
-
-def one_panel(label: str) -> str:
-    """All cells are in a panel without a name."""
-    return ""
-
-
-def panel_before(mark: str) -> Panels:
-    """A cell's panel has the name that stands before the mark in the cell's label."""
-    return lambda label: label.partition(mark)[0]
+def _panel_of(label: str, mark: str) -> str:
+    """The name of a cell's panel, what stands before ``mark`` in its label; without a mark all
+    cells are in a panel without a name."""
+    return label.partition(mark)[0] if mark else ""
 
 
 def _places(
-    rows: dict[str, list[Record]], curve: tuple[str, ...], panels: Panels
+    rows: dict[str, list[Record]], curve: tuple[str, ...], mark: str
 ) -> list[tuple[str, str]]:
     """The panels, each with its column: of several panels the first in which it has values, of a
     single one all."""
-    names = list(dict.fromkeys(map(panels, rows)))
+    names = list(dict.fromkeys(_panel_of(label, mark) for label in rows))
     places = []
     for name in names:
-        curves = [row["curve"] for label in rows if panels(label) == name for row in rows[label]]
+        curves = [
+            row["curve"] for label in rows if _panel_of(label, mark) == name for row in rows[label]
+        ]
         columns = [
             column
             for column in curve
@@ -146,17 +112,17 @@ def _places(
     return places
 
 
-def _curves(rows: dict[str, list[Record]], curve: tuple[str, ...], panels: Panels) -> Any:
-    """A panel for each column, or for each value of ``panels``; seeds are a line and a band."""
+def _curves(rows: dict[str, list[Record]], curve: tuple[str, ...], mark: str) -> Any:
+    """A panel for each column, or for each name of a panel; seeds are a line and a band."""
     from matplotlib.figure import Figure as Canvas
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     from refnet.runs.plots import tidy
 
-    places = _places(rows, curve, panels)
+    places = _places(rows, curve, mark)
     columns = min(2, len(places))
     lines = -(-len(places) // columns)
-    most = max(Counter(map(panels, rows)).values())
+    most = max(Counter(_panel_of(label, mark) for label in rows).values())
     beneath = BENEATH if most > 4 else {}
     canvas = Canvas(
         figsize=(4.5 * columns, 0.5 + (3.2 + 0.18 * most * bool(beneath)) * lines),
@@ -164,7 +130,7 @@ def _curves(rows: dict[str, list[Record]], curve: tuple[str, ...], panels: Panel
     )  # legends have a frame
     axes = canvas.subplots(lines, columns, squeeze=False).ravel()
     for (name, column), panel in zip(places, axes):
-        shown = {label: rows[label] for label in rows if panels(label) == name}
+        shown = {label: rows[label] for label in rows if _panel_of(label, mark) == name}
         _draw_panel(panel, name, column, shown)
         tidy(panel, **beneath)
     for panel in axes[len(places) :]:
@@ -200,39 +166,46 @@ def _draw_panel(panel: Any, name: str, column: str, rows: dict[str, list[Record]
 
 
 @dataclass(frozen=True)
-class _Grid:
-    """The cells of a study, and what its table and its figure show of them, as in ``grid``."""
+class Grid:
+    """The cells of a study, and what its table and its figure show of them.
+
+    ``curve``: the columns that rows keep, for a figure with a panel each; with ``panels``, a text
+    that labels contain, with a panel for each text before it instead, in which the first column is
+    drawn; ``draw`` makes another figure, of the first seed's rows by label. There is none before a
+    run has been evaluated twice. ``notes``: what is said beneath the table; under another protocol
+    than the cells' only what is of settings.
+    """
 
     name: str
     title: str
     cells: list[Cell]
     figures: list[Figure]
-    curve: tuple[str, ...]
-    panels: Panels
-    draw: Callable[[dict[str, Record]], Any] | None
-    notes: Sequence[Finding]
+    curve: tuple[str, ...] = ()
+    panels: str = ""
+    draw: Callable[[dict[str, Record]], Any] | None = None
+    notes: Sequence[Finding] = ()
 
     def chosen(self, quick: bool) -> list[Cell]:
         return [cell for cell in self.cells if cell.quick or not quick]
 
-    def jobs(self, row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
-        chosen = self.chosen(quick)
-        return [cell.job(seed, quick, self.curve) for seed in range(seeds) for cell in chosen]
+    def jobs(self, view: View) -> list[Job]:
+        chosen, seeds = self.chosen(view.quick), range(view.seeds)
+        return [cell.job(seed, view.quick, self.curve) for seed in seeds for cell in chosen]
 
-    def rows(self, row_of: RowOf, seeds: int, quick: bool) -> dict[str, list[Record]]:
+    def rows(self, view: View) -> dict[str, list[Record]]:
         """By the label of their cell."""
         return {
-            cell.label: rows_of(row_of, [cell.job(n, quick, self.curve) for n in range(seeds)])
-            for cell in self.chosen(quick)
+            cell.label: view.rows(cell.job(n, view.quick, self.curve) for n in range(view.seeds))
+            for cell in self.chosen(view.quick)
         }
 
-    def table(self, row_of: RowOf, seeds: int, quick: bool) -> str:
-        rows = self.rows(row_of, seeds, quick)
+    def table(self, view: View) -> str:
+        rows = self.rows(view)
         printed = max(len(cell.printed) for cell in self.cells)
         header, lines = ["run"], []
         for place, (column, _, _) in enumerate(self.figures):
             header += [column] + ["printed"] * (place < printed)
-        for cell in self.chosen(quick):
+        for cell in self.chosen(view.quick):
             line = [cell.label]
             for place, (_, figure, form) in enumerate(self.figures):
                 line.append(_summary(rows[cell.label], figure, form))
@@ -242,13 +215,13 @@ class _Grid:
             line.append(", ".join(f"{count} {state}" for state, count in states.items()) or "-")
             lines.append(line)
         ended = {label: ended_of(rows[label]) for label in rows}
-        said = [] if quick else stated(self.notes, ended)
+        said = [] if view.quick else stated(self.notes, ended)
         return table([*header, "runs"], lines) + "".join(f"\n{text}\n" for text in said)
 
-    def figure(self, row_of: RowOf, seeds: int, quick: bool) -> Any:
+    def figure(self, view: View) -> Any:
         from refnet.runs.plots import of_seeds
 
-        all_rows = self.rows(row_of, seeds, quick)
+        all_rows = self.rows(view)
         rows = {label: shown for label in all_rows if (shown := drawn(all_rows[label]))}
         if not any(len(row["curve"]["iteration"]) > 1 for runs in rows.values() for row in runs):
             return None
@@ -282,21 +255,3 @@ class _Grid:
         name = f"{self.name}-{protocol.partition('/')[2]}"
         notes = [note for note in self.notes if not note.claims]
         return replace(self, name=name, cells=cells, notes=notes).study()
-
-
-def grid(
-    name: str,
-    title: str,
-    cells: list[Cell],
-    figures: list[Figure],
-    curve: tuple[str, ...] = (),
-    panels: Panels = one_panel,
-    draw: Callable[[dict[str, Record]], Any] | None = None,
-    notes: Sequence[Finding] = (),
-) -> Study:
-    """The study of these cells. ``curve``: the columns that rows keep, for a figure with a panel
-    each; but if ``panels`` gives the labels different values, with a panel for each of these
-    values, in which the first column is drawn; ``draw`` makes another figure, of the first seed's
-    rows by label. There is none before a run has been evaluated twice. ``notes``: what is said
-    beneath the table; under another protocol than the cells' only what is of settings."""
-    return _Grid(name, title, cells, figures, curve, panels, draw, notes).study()

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from refnet.runs.rows import table
 from refnet.studies.comparison import stated
-from refnet.studies.findings import FINDINGS, STEP
+from refnet.studies.declared import FINDINGS
 from refnet.studies.jobs import Job
-from refnet.studies.study import RowOf, Study, spread
+from refnet.studies.study import RowOf, Study, View, spread
 from refnet.training.protocols import SYNTHETIC, TABLE_I, configure
 
 __all__ = ["NETS", "TABLES", "Ladder"]
@@ -22,6 +22,8 @@ SGD = {**CODE, "optimizer": "sgd"}
 """The released code with its option for the optimiser that the text names."""
 NETS = {"SRNN": "plain", "SRNN+OPEN": "open", "SRNN+OINIT": "oinit"}
 
+STEP = 10
+"""From one length to the next."""
 PRINTED: dict[str, dict[str, int]] = {
     "temporal-order": {"plain": 50, "open": 80, "oinit": 120},
     "temporal-order-3bit": {"plain": 50, "open": 70, "oinit": 90},
@@ -82,21 +84,19 @@ def _wanted(row_of: RowOf, ladders: Iterable[Ladder]) -> list[Job]:
     return [job for ladder in ladders if (job := ladder.climb(row_of)[1]) is not None]
 
 
-def _rungs(row_of: RowOf, seeds: int, quick: bool, fixed: Mapping[str, str] = CODE) -> list[Job]:
-    places = product(range(seeds), _places(quick))
-    return _wanted(row_of, (Ladder(*place, seed, quick, fixed) for seed, place in places))
+def _rungs(view: View, fixed: Mapping[str, str] = CODE) -> list[Job]:
+    places = product(range(view.seeds), _places(view.quick))
+    return _wanted(view.row_of, (Ladder(*place, seed, view.quick, fixed) for seed, place in places))
 
 
-def _table(
-    row_of: RowOf, seeds: int, quick: bool, fixed: Mapping[str, str] = CODE, name: str = "table-i"
-) -> str:
+def _table(view: View, fixed: Mapping[str, str] = CODE, name: str = "table-i") -> str:
     lines: dict[str, list[Any]] = {}
     longest: dict[str, list[float]] = {}
-    for task, method in _places(quick):
+    for task, method in _places(view.quick):
         ended = longest[f"{task}, {method}"] = []
         reached_so_far = 0
-        for seed in range(seeds):
-            reached, job = Ladder(task, method, seed, quick, fixed).climb(row_of)
+        for seed in range(view.seeds):
+            reached, job = Ladder(task, method, seed, view.quick, fixed).climb(view.row_of)
             if job is None:
                 ended.append(reached)
             else:
@@ -108,10 +108,10 @@ def _table(
         )
     header = ["longest T solved", *(part for net in NETS for part in (net, "printed"))]
     text = table(header, list(lines.values()))
-    if quick:
+    if view.quick:
         return text
     said = stated(FINDINGS.get(name, ()), longest)
-    return text + "".join(f"\n{note}\n" for note in said) + _errors(row_of, seeds, fixed)
+    return text + "".join(f"\n{note}\n" for note in said) + _errors(view.row_of, view.seeds, fixed)
 
 
 CRITERIA = {"text": "errors_text", "code": "errors_code", "HS97": "errors_hs97"}
@@ -155,31 +155,31 @@ def _searched(quick: bool) -> list[tuple[str, str]]:
     return [place for place in _places(quick) if not quick or place[1] != "open"]
 
 
-def _search(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
+def _search(view: View) -> list[Job]:
     """The next rung of every candidate that has failed at none, the shortest first: all
     candidates climb side by side, so that the leader is known at any time."""
     candidates = (
-        Ladder(*place, seed, quick, CODE, chosen)
-        for seed, place in product(range(seeds), _searched(quick))
+        Ladder(*place, seed, view.quick, CODE, chosen)
+        for seed, place in product(range(view.seeds), _searched(view.quick))
         for chosen in _grid(place[1])
     )
-    return sorted(_wanted(row_of, candidates), key=_length)
+    return sorted(_wanted(view.row_of, candidates), key=_length)
 
 
 def _length(job: Job) -> int:
     return job.config.length if job.config else 0
 
 
-def _winners(row_of: RowOf, seeds: int, quick: bool) -> str:
-    lines, searched = [], quick
-    for task, method in _searched(quick):
+def _winners(view: View) -> str:
+    lines, searched = [], view.quick
+    for task, method in _searched(view.quick):
         reached: dict[tuple[float, ...], list[float]] = {}
         ended = 0
-        candidates = list(product(_grid(method), range(seeds)))
+        candidates = list(product(_grid(method), range(view.seeds)))
         for chosen, seed in candidates:
-            ladder = Ladder(task, method, seed, quick, CODE, chosen)
-            length, job = ladder.climb(row_of)
-            if row_of(ladder.rung(STEP)) is not None:
+            ladder = Ladder(task, method, seed, view.quick, CODE, chosen)
+            length, job = ladder.climb(view.row_of)
+            if view.row_of(ladder.rung(STEP)) is not None:
                 reached.setdefault(chosen, []).append(length)
             ended += job is None
         searched |= any(chosen != TABLE_I[task][method] for chosen in reached)

@@ -6,29 +6,15 @@ from typing import Any
 from refnet.analysis.orthogonalization import orthogonalization_experiment
 from refnet.runs.read import Record
 from refnet.runs.rows import finite, table
-from refnet.studies.findings import FINDINGS
-from refnet.studies.grid import (
-    STYLES,
-    Cell,
-    Figure,
-    accuracy,
-    grid,
-    label_of,
-    last_accuracy,
-    solved_at,
-)
+from refnet.studies.declared import declared
+from refnet.studies.grid import STYLES, label_of
 from refnet.studies.jobs import Job
-from refnet.studies.ladder import NETS, TABLES
-from refnet.studies.quantities import BATCH, final
-from refnet.studies.study import RowOf, Study, rows_of, spread
+from refnet.studies.ladder import TABLES
+from refnet.studies.quantities import BATCH
+from refnet.studies.study import Study, View, spread
 
-__all__ = ["LE_ET_AL", "LSTM", "STUDIES"]
+__all__ = ["STUDIES"]
 
-PROTOCOL, TEXT = "manchev-spratling/code", "manchev-spratling/text"
-
-LE_ET_AL = {"task": "sequential-mnist:scaling=unit", "protocol": TEXT, "clip": "norm"}
-LSTM: Record = {"cell": "lstm:forget=1", "rate": 0.01, "clip_at": 1.0, "weights": "glorot_uniform"}
-"""Figure 3a's other nets, and the first of them."""
 MEANS = {"gaussian": "22.77", "uniform": "24.00"}
 
 
@@ -51,16 +37,18 @@ def _experiment(distribution: str, seed: int, quick: bool) -> Job:
     )
 
 
-def _experiments(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
+def _experiments(view: View) -> list[Job]:
     return [
-        _experiment(distribution, seed, quick) for seed in range(seeds) for distribution in MEANS
+        _experiment(distribution, seed, view.quick)
+        for seed in range(view.seeds)
+        for distribution in MEANS
     ]
 
 
-def _experiment_table(row_of: RowOf, seeds: int, quick: bool) -> str:
+def _experiment_table(view: View) -> str:
     lines, errors = [], []
     for distribution, printed in MEANS.items():
-        rows = rows_of(row_of, [_experiment(distribution, seed, quick) for seed in range(seeds)])
+        rows = view.rows(_experiment(distribution, seed, view.quick) for seed in range(view.seeds))
         extremes = [value for row in rows for value in row["extremes"]]
         lines.append(
             [
@@ -76,7 +64,7 @@ def _experiment_table(row_of: RowOf, seeds: int, quick: bool) -> str:
     text = table(
         ["start", "mean steps", "printed", "fewest to most", "success, %", "printed"], lines
     )
-    if quick or not errors:
+    if view.quick or not errors:
         return text
     return text + (
         f"\nA mean of 10,000 matrices has a standard error of {max(errors):.2f}, a "
@@ -95,7 +83,7 @@ def pixel_by_pixel(rows: dict[str, Record]) -> Any:
     the first examples. The text says that 3b is of OINIT; that it starts at a spectral radius of 0
     fits OPEN only, so both are drawn.
 
-    Checked by: tests/studies/test_pages.py::test_figure_3_of_manchev_and_spratling.
+    Checked by: tests/studies/test_figures.py::test_figure_3_of_manchev_and_spratling.
     """
     from matplotlib.figure import Figure
 
@@ -135,16 +123,6 @@ def pixel_by_pixel(rows: dict[str, Record]) -> Any:
     return canvas
 
 
-BEST: Figure = ("best accuracy, %", accuracy, ".2f")
-LAST: Figure = ("accuracy at the end, %", last_accuracy, ".2f")
-"""Tables II and III print the best."""
-
-SHUFFLED = {"order": "shuffled"}
-EPOCHS = {"evaluate_every": 3000, **SHUFFLED}
-
-RATES = {0.1: "91.40", 0.01: "91.65", 0.001: "90.66", 0.0001: "88.80", 0.00001: "72.81"}
-
-
 STUDIES = [
     Study(
         "orthogonalisation",
@@ -153,118 +131,9 @@ STUDIES = [
         _experiments,
         _experiment_table,
     ),
-    grid(
-        "figure-2",
-        "Figure 2 of Manchev & Spratling: spectral radius and gradient norm on "
-        "temporal order, T = 60",
-        [
-            Cell(
-                net,
-                {"task": "temporal-order", "length": 60, "method": method, "protocol": PROTOCOL},
-                quick={"task": "temporal-order:samples=1000", "iterations": 1500},
-            )
-            for net, method in NETS.items()
-        ],
-        [
-            ("iterations until solved", solved_at, ".0f"),
-            ("spectral radius at the end", final("spectral_radius"), ".3f"),
-        ],
-        ("spectral_radius", "gradient_norm", "accuracy"),
-    ),
-    grid(
-        "table-iii",
-        "Table III of Manchev & Spratling: MNIST, ten hidden layers (in the "
-        "code eleven), best accuracy in %",
-        [
-            Cell(
-                net,
-                {"task": "mnist", "method": method, **EPOCHS, "protocol": PROTOCOL},
-                (printed,),
-                quick={"iterations": 15_000},
-            )
-            for net, method, printed in (
-                ("FF", "plain", "11.35"),
-                ("FF+OPEN", "open", "97.03"),
-                ("FF+OINIT", "oinit", "96.77"),
-            )
-        ],
-        [BEST, LAST],
-        ("accuracy", "loss"),
-        notes=FINDINGS["table-iii"],
-    ),
-    grid(
-        "table-iv",
-        "Table IV of Manchev & Spratling: MNIST, ten hidden layers (in the code "
-        "eleven), OPEN with lambda = 1.0",
-        [
-            Cell(
-                f"alpha = {rate:g}",
-                {
-                    "task": "mnist",
-                    "method": "open",
-                    "strength": 1.0,
-                    "rate": rate,
-                    **EPOCHS,
-                    "protocol": PROTOCOL,
-                },
-                (printed,),
-                quick={"iterations": 4000},
-            )
-            for rate, printed in RATES.items()
-        ],
-        [LAST, BEST],
-        ("accuracy", "loss"),
-        notes=FINDINGS["table-iv"],
-    ),
+    declared("figure-2").study(),
+    declared("table-iii").study(),
+    declared("table-iv").study(),
     *TABLES,
-    grid(
-        "table-ii",
-        "Table II and Figures 3a, 3b of Manchev & Spratling: MNIST pixel by pixel, a "
-        "million iterations",
-        [
-            *(
-                Cell(
-                    net,
-                    {
-                        "task": "sequential-mnist",
-                        "method": method,
-                        "protocol": PROTOCOL,
-                        **SHUFFLED,
-                    },
-                    (printed,),
-                    quick={"iterations": 300, "evaluate_every": 300},
-                )
-                for net, method, printed in (
-                    ("SRNN+OINIT", "oinit", "86.81"),
-                    ("SRNN+OPEN", "open", "91.81"),
-                    ("SRNN", "plain", "11.35"),
-                )
-            ),
-            # Figure 3a's other curves
-            *(
-                Cell(
-                    f"{net} of Le et al.",
-                    {**LE_ET_AL, **settings},
-                    quick={"iterations": 60, "evaluate_every": 60},
-                )
-                for net, settings in (
-                    ("LSTM", LSTM),
-                    ("SRNN, clipped", {"rate": 1e-8, "clip_at": 10.0}),
-                    (
-                        "IRNN",
-                        {
-                            "activation": "relu",
-                            "recurrent": "identity:scale=1",
-                            "rate": 1e-8,
-                            "clip_at": 1.0,
-                        },
-                    ),
-                )
-            ),
-        ],
-        [BEST, LAST],
-        ("accuracy", "spectral_radius", "defect", "gradient_norm"),
-        draw=pixel_by_pixel,
-        notes=FINDINGS["table-ii"],
-    ),
+    declared("table-ii", pixel_by_pixel).study(),
 ]

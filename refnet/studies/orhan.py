@@ -12,11 +12,9 @@ from scipy.special import log_softmax
 from refnet.analysis.spectra import spectral_radius
 from refnet.runs.read import Record
 from refnet.runs.rows import table
-from refnet.studies.findings import FINDINGS
-from refnet.studies.grid import Cell, accuracy, grid, panel_before, solved_at
+from refnet.studies.declared import declared
 from refnet.studies.jobs import Job
-from refnet.studies.quantities import best
-from refnet.studies.study import RowOf, spread
+from refnet.studies.study import View, spread
 from refnet.training.experiment import build
 from refnet.training.protocols import preset
 from refnet.training.steps import Run, step
@@ -25,21 +23,8 @@ __all__ = ["STUDIES"]
 
 CODE = "orhan-pitkow/code"
 
-STARTS = {
-    "chain": "chain:gain=1.02",
-    "fbchain": "fbchain:feedback=0.04",
-    "orthogonal": "orthogonal:gain=1",
-    "identity": "identity:scale=1",
-}
-QUICK = {
-    "copy": {"task": "copy:samples=500", "length": 20, "iterations": 400, "evaluate_every": 200},
-    "adding": {
-        "task": "adding:samples=500",
-        "length": 30,
-        "iterations": 400,
-        "evaluate_every": 200,
-    },
-}
+STARTS = {"chain": "chain:gain=1.02", "orthogonal": "orthogonal:gain=1"}
+"""Of the runs whose losses are shown."""
 LARGE, LEAST = 100, 1e-7
 """A loss that counts as large, and the smallest probability of which Keras takes a logarithm."""
 
@@ -83,30 +68,11 @@ def _losses(seed: int, quick: bool) -> list[Job]:
                 "iterations": 100 if quick else 1500,
             },
         )
-        for start in ("chain", "orthogonal")
+        for start in STARTS
     ]
 
 
-_GRID = grid(
-    "orhan-pitkow",
-    "Figure 3 of Orhan & Pitkow: starts of a simple net on copy, adding and permuted MNIST",
-    [
-        Cell(
-            f"{task}, {name}",
-            {"task": task, "recurrent": spec, "protocol": CODE},
-            quick=QUICK.get(task, {}),
-        )
-        for task in ("copy", "adding", "permuted-mnist")
-        for name, spec in STARTS.items()
-    ],
-    [
-        ("iterations until solved", solved_at, ".0f"),
-        ("best accuracy, %", accuracy, ".2f"),
-        ("best mean squared error", best("mse"), ".4f"),
-    ],
-    ("loss", "accuracy", "mse"),
-    panel_before(","),
-)
+_GRID = declared("orhan-pitkow")
 
 NOTE = f"""
 The released code has one gain for all starts, 1.02 unless another is given. The gains here are 1.02
@@ -129,13 +95,13 @@ is the largest mean loss of a batch for the same outputs if probabilities are bo
 """
 
 
-def _jobs(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
-    return [job for seed in range(seeds) for job in _losses(seed, quick)] + _GRID.jobs(
-        row_of, seeds, quick
+def _jobs(view: View) -> list[Job]:
+    return [job for seed in range(view.seeds) for job in _losses(seed, view.quick)] + _GRID.jobs(
+        view
     )
 
 
-def _table(row_of: RowOf, seeds: int, quick: bool) -> str:
+def _table(view: View) -> str:
     columns = {
         "radius after a step": "first_radius",
         "median loss": "median",
@@ -144,78 +110,22 @@ def _table(row_of: RowOf, seeds: int, quick: bool) -> str:
         "radius there": "radius",
         "with Keras's bound": "clipped",
     }
-    jobs = [_losses(seed, quick) for seed in range(seeds)]
+    jobs = [_losses(seed, view.quick) for seed in range(view.seeds)]
     lines = [
         [
             start,
             jobs[0][place].arguments["iterations"],
             *(
-                spread([row[name] for line in jobs if (row := row_of(line[place]))], ".3g")
+                spread([row[name] for line in jobs if (row := view.row_of(line[place]))], ".3g")
                 for name in columns.values()
             ),
         ]
-        for place, start in enumerate(("chain", "orthogonal"))
+        for place, start in enumerate(STARTS)
     ]
-    return (
-        _GRID.table(row_of, seeds, quick)
-        + NOTE
-        + table(["start of copy", "iterations", *columns], lines)
-    )
+    return _GRID.table(view) + NOTE + table(["start of copy", "iterations", *columns], lines)
 
 
 STUDIES = [
-    replace(_GRID, jobs=_jobs, table=_table, switched=None),
-    grid(
-        "left-open",
-        "What the papers leave open: OINIT and OPEN together, W = D o S, non-normal "
-        "starts of gated nets",
-        [
-            *(
-                Cell(
-                    f"temporal-order T = 80, {name}",
-                    {
-                        "task": "temporal-order",
-                        "length": 80,
-                        "protocol": "manchev-spratling/code",
-                        **settings,
-                    },
-                    quick={"task": "temporal-order:samples=1000", "length": 20, "iterations": 500},
-                )
-                for name, settings in (
-                    ("OINIT", {"method": "oinit"}),
-                    ("OPEN", {"method": "open"}),
-                    ("OINIT+OPEN", {"method": "oinit+open"}),
-                    ("D o S, OINIT", {"method": "oinit", "transition": "product"}),
-                    ("D o S, OPEN", {"method": "open", "transition": "product"}),
-                )
-            ),
-            *(
-                Cell(
-                    f"copy T = 80, {cell}, {name}",
-                    {
-                        "task": "copy",
-                        "length": 80,
-                        "cell": cell,
-                        "recurrent": spec,
-                        "iterations": 30_000,
-                        "evaluate_every": 300,
-                        "activation": "tanh",
-                        "rate": 1e-3,
-                        "protocol": CODE,
-                        **gates,
-                    },
-                )
-                for cell in ("lstm", "gru")
-                for name, spec, gates in (
-                    ("orthogonal", "orthogonal", {}),
-                    ("chain", "chain", {}),
-                    ("chain with ramp gates", "chain", {"gate_recurrent": "ramp"}),
-                )
-            ),
-        ],
-        [("iterations until solved", solved_at, ".0f"), ("best accuracy, %", accuracy, ".2f")],
-        ("accuracy",),
-        panel_before(","),
-        notes=FINDINGS["left-open"],
-    ),
+    replace(_GRID.study(), jobs=_jobs, table=_table, switched=None),
+    declared("left-open").study(),
 ]

@@ -11,7 +11,7 @@ from refnet.runs.rows import table
 from refnet.studies.costs import kind
 from refnet.studies.jobs import Job
 from refnet.studies.store import Store
-from refnet.studies.study import RowOf, Study
+from refnet.studies.study import RowOf, Study, View
 from refnet.studies.work import begun, shown
 
 __all__ = ["jobs_of", "progress", "status"]
@@ -28,7 +28,7 @@ def jobs_of(study: Study, find: RowOf, seeds: int, quick: bool) -> dict[str, Job
             climbed[job.key] = job
         return row
 
-    wanted = study.jobs(row_of, seeds, quick)
+    wanted = study.jobs(View(row_of, seeds, quick))
     return climbed | {job.key: job for job in wanted}
 
 

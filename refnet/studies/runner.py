@@ -33,7 +33,7 @@ from refnet.runs.read import Record
 from refnet.studies.jobs import Job
 from refnet.studies.progress import jobs_of, progress
 from refnet.studies.store import Store
-from refnet.studies.study import Study
+from refnet.studies.study import Study, View
 from refnet.studies.work import execute
 
 __all__ = ["run"]
@@ -184,7 +184,7 @@ class _Runs:
         self.marks = self.store.repetition() if self.repeat else {}
         self.left = {
             job.key: job
-            for job in self.study.jobs(self.row_of, *self.sizes)
+            for job in self.study.jobs(View(self.row_of, *self.sizes))
             if self.row_of(job) is None and job.name not in self.failed
         }
         self.busy = {key: until for key, until in self.busy.items() if key in self.left}

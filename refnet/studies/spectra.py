@@ -1,6 +1,6 @@
 """Figures 3 and 6 of Vorontsov et al.: loss curves, and how the singular values spread.
 
-Checked by: tests/studies/test_pages.py.
+Checked by: tests/studies/test_figures.py.
 """
 
 from typing import Any

@@ -8,7 +8,7 @@ from refnet.runs.read import Record
 from refnet.studies.jobs import Job
 from refnet.training.protocols import PROTOCOLS
 
-__all__ = ["RowOf", "Study", "only", "protocols", "rows_of", "spread", "under", "unknown"]
+__all__ = ["RowOf", "Study", "only", "View", "protocols", "spread", "under", "unknown"]
 
 RowOf = Callable[[Job], Record | None]
 """The row of a job, or None while it is not done."""
@@ -18,20 +18,28 @@ def unknown(job: Job) -> None:
     """No job is done."""
 
 
-def rows_of(row_of: RowOf, jobs: Iterable[Job]) -> list[Record]:
-    """The rows of those jobs that are done."""
-    return [row for job in jobs if (row := row_of(job)) is not None]
+@dataclass(frozen=True)
+class View:
+    """What is asked of a study: ``row_of``, the row of each job that is done; the ``seeds`` of a
+    cell; and, ``quick``, a small version of one or two minutes."""
+
+    row_of: RowOf = unknown
+    seeds: int = 1
+    quick: bool = False
+
+    def rows(self, jobs: Iterable[Job]) -> list[Record]:
+        """The rows of those jobs that are done."""
+        return [row for job in jobs if (row := self.row_of(job)) is not None]
 
 
 @dataclass(frozen=True)
 class Study:
     """A published table or figure, and the runs that make it again.
 
-    ``jobs(row_of, seeds, quick)``: the runs that are wanted, given those that are done; a ladder
-    of lengths wants the next rung only when the last one is solved. ``quick``: a small version,
-    of one or two minutes. ``table(row_of, seeds, quick)``: Markdown, our numbers beside the
-    printed ones. ``figure(row_of, seeds, quick)``: a Matplotlib figure, if the study has one, or
-    None while it has nothing to draw.
+    ``jobs(view)``: the runs that are wanted, given those that are done; a ladder of lengths wants
+    the next rung only when the last one is solved. ``table(view)``: Markdown, our numbers beside
+    the printed ones. ``figure(view)``: a Matplotlib figure, if the study has one, or None while it
+    has nothing to draw.
     ``part``: text that the names of its runs contain. ``open_ended``: a run that solves its task
     makes a further one wanted.
     ``search``: the study that searches this one's printed parameters again, in the same folder.
@@ -42,9 +50,9 @@ class Study:
 
     name: str
     title: str
-    jobs: Callable[[RowOf, int, bool], list[Job]]
-    table: Callable[[RowOf, int, bool], str]
-    figure: Callable[[RowOf, int, bool], Any] | None = None
+    jobs: Callable[[View], list[Job]]
+    table: Callable[[View], str]
+    figure: Callable[[View], Any] | None = None
     part: str = ""
     open_ended: bool = False
     search: "Study | None" = None
@@ -54,7 +62,7 @@ class Study:
 
 def protocols(study: Study, quick: bool = False) -> list[str]:
     """The protocols that the study's runs follow, that of the first run first."""
-    configs = [job.config for job in study.jobs(unknown, 1, quick)]
+    configs = [job.config for job in study.jobs(View(quick=quick))]
     return list(dict.fromkeys(config.protocol for config in configs if config is not None))
 
 
@@ -78,8 +86,8 @@ def under(study: Study, protocol: str) -> Study:
 def only(study: Study, text: str) -> Study:
     """The study with only the runs whose names contain the text; its table has all rows."""
 
-    def jobs(row_of: RowOf, seeds: int, quick: bool) -> list[Job]:
-        return [job for job in study.jobs(row_of, seeds, quick) if text in job.name]
+    def jobs(view: View) -> list[Job]:
+        return [job for job in study.jobs(view) if text in job.name]
 
     return replace(study, part=text, jobs=jobs)
 

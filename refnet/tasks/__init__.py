@@ -1,4 +1,5 @@
-"""Data as batches: generated tasks, MNIST and the Penn Treebank, by name.
+"""Data as batches: generated tasks, MNIST and the Penn Treebank by name; your own arrays as
+``Arrays(x, y)``, and your own files (.npz, .csv, .tsv, .txt) by their path.
 
 ``make_task("temporal-order", length=60)`` gives a Task; ``task.batch(index, size, seed)`` its
 training batches, ``task.evaluation(index, seed)`` what it is judged on. As an iterator of
@@ -7,16 +8,30 @@ Batch: ``for batch in task.batches(size=20, seed=0)``.
 
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from refnet.arguments import choice, short
 from refnet.names import Table, lacking
+from refnet.tasks.arrays import Arrays
 from refnet.tasks.base import Task
 from refnet.tasks.mnist import Images, PermutedPixels, Pixels
 from refnet.tasks.ptb import Characters
 from refnet.tasks.synthetic import Adding, Copy, RandomPermutation, TemporalOrder, TemporalOrder3Bit
+from refnet.tasks.tables import READERS, DataFile, made
 
-__all__ = ["TASKS", "Task", "make_task", "options"]
+__all__ = ["Arrays", "TASKS", "Task", "make_task", "options"]
+
+
+class _Tasks(Table[type[Any]]):
+    """The tasks by name; ``table[path]`` is the reader of a data file, by the end of its name."""
+
+    def __missing__(self, name: str) -> type[Any]:
+        return READERS.get(Path(name).suffix.lower()) or super().__missing__(name)
+
+    def __contains__(self, name: object) -> bool:
+        return Path(str(name)).suffix.lower() in READERS or super().__contains__(name)
+
 
 _ENTRIES: tuple[type[Any], ...] = (
     TemporalOrder,
@@ -33,7 +48,7 @@ NEEDS = (
     *("name", "inputs", "outputs", "loss", "readout", "splits", "metric", "lower_is_better"),
     *("criterion", "batch", "evaluation", "score", "metrics", "dtype", "__dataclass_fields__"),
 )
-TASKS: Table[type[Any]] = Table(
+TASKS = _Tasks(
     "task", {task.name: task for task in _ENTRIES}, partial(lacking, needs=NEEDS, base=Task)
 )
 
@@ -43,7 +58,8 @@ def __dir__() -> list[str]:
 
 
 def options(name: str) -> dict[str, Any]:
-    """The options of the named task with their defaults. Raises ValueError if there is none.
+    """The options of the named task, or of a file's reader, with their defaults. Raises ValueError
+    if there is none.
 
     >>> "length" in options("temporal-order")
     True
@@ -51,11 +67,14 @@ def options(name: str) -> dict[str, Any]:
     Checked by: tests/tasks/test_tasks.py.
     """
     choice("task", name, TASKS)
-    return {option.name: option.default for option in fields(TASKS[name])}
+    known = {option.name: option.default for option in fields(TASKS[name])}
+    known.pop("path", None)
+    return known
 
 
 def make_task(name: str, **chosen: Any) -> Task:
-    """The named task with the chosen options; the rest as ``options(name)`` has them.
+    """The named task, or that of a data file, with the chosen options; the rest as
+    ``options(name)`` has them.
 
     Raises ValueError for a name, an option or a value that is not known, of the wrong type or
     out of range.
@@ -78,5 +97,7 @@ def make_task(name: str, **chosen: Any) -> Task:
                 f"task {name}: {option} is {short(value)}; need "
                 f"{type(defaults[option]).__name__}, such as {defaults[option]!r}"
             )
+    if issubclass(TASKS[name], DataFile):
+        return made(TASKS[name](path=name, **chosen))
     task: Task = TASKS[name](**chosen)
     return task

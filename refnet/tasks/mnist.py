@@ -271,7 +271,7 @@ class Pixels(Images):
         return "last"
 
     def _batch(self, split: str, rows: Array | slice) -> Batch:
-        x, y, _ = super()._batch(split, rows)
+        x, y = super()._batch(split, rows)[:2]
         return Batch(np.ascontiguousarray(x.T)[:, :, None], y)
 
 

@@ -35,7 +35,27 @@ __all__ = [
 ]
 
 
-OWN = ("task", "protocol", "seed", "dtype", "backend", "checkpoint", "watch")
+OWN = (
+    "task",
+    "protocol",
+    "seed",
+    "dtype",
+    "backend",
+    "checkpoint",
+    "watch",
+    "schedule",
+    "warmup",
+    "class_weights",
+    "smoothing",
+    "ignore",
+    "dropout_inputs",
+    "dropout_layers",
+    "dropout_state",
+    "zoneout",
+    "noise_inputs",
+    "noise_state",
+    "patience",
+)
 """The settings that are the user's. All others follow a protocol, so that every value comes from a
 paper's text or a released code."""
 
@@ -50,8 +70,9 @@ class Where(NamedTuple):
 class Declaration(NamedTuple):
     """What is declared of a setting beside its name, type and default.
 
-    ``least``: the smallest value allowed; ``above``: what the value must exceed. Numbers are
-    finite. ``choices``: the values allowed, if they are few. ``where``: None, it applies to all.
+    ``least``: the smallest value allowed; ``above`` and ``below``: what the value must exceed,
+    and stay under. Numbers are finite. ``choices``: the values allowed, if they are few.
+    ``where``: None, it applies to all.
     """
 
     help: str
@@ -59,6 +80,7 @@ class Declaration(NamedTuple):
     above: float | None = None
     choices: tuple[str, ...] = ()
     where: Where | None = None
+    below: float | None = None
 
     @property
     def text(self) -> str:
@@ -70,6 +92,8 @@ class Declaration(NamedTuple):
             text += f"; at least {self.least:g}"
         if self.above is not None:
             text += f"; above {self.above:g}"
+        if self.below is not None:
+            text += f"; below {self.below:g}"
         return text + (f" [{self.where.text}]" if self.where else "")
 
 
@@ -109,7 +133,7 @@ ORTHOGONALISED = Where("methods oinit and open", lambda c: c.method != "plain")
 ON_MANIFOLD = Where("transitions orthogonal, product, schur and svd", _on_manifold)
 CLIPPED = Where("clipping", lambda c: c.clip != "none")
 GENERATED = Where("generated tasks", partial(_has, "length"))
-FROM_FILES = Where("MNIST and the Penn Treebank", partial(_has, "order"))
+FROM_FILES = Where("tasks from files", partial(_has, "order"))
 
 
 def _setting(
@@ -119,8 +143,9 @@ def _setting(
     above: float | None = None,
     choices: tuple[str, ...] = (),
     where: Where | None = None,
+    below: float | None = None,
 ) -> Any:
-    declared = Declaration(text, least, above, choices, where)
+    declared = Declaration(text, least, above, choices, where, below)
     return field(default=default, metadata={"declaration": declared, "help": declared.text})
 
 
@@ -171,7 +196,8 @@ class Config:
     )
     embedding: int = _setting(
         0,
-        "rows of a matrix that the inputs pass through first; 0 for none",
+        "rows of a matrix that the inputs pass through first; 0 for none, or of symbols for as "
+        "many as there are, at most 64",
         least=0,
         where=RECURRENT,
     )
@@ -238,7 +264,11 @@ class Config:
         choices=("penalty", "update"),
         where=PENALISED,
     )
-    optimizer: str = _setting("sgd", "optimizer, such as sgd, momentum:momentum=0.9 or rmsprop")
+    optimizer: str = _setting(
+        "sgd",
+        "optimizer: sgd, momentum, nesterov, rmsprop, adam, adamw or adadelta, such as "
+        "momentum:momentum=0.9 (adadelta's usual rate is 1)",
+    )
     rate: float = _setting(0.01, "learning rate", least=0)
     manifold_rate: float = _setting(
         1e-6, "learning rate of the parts that move on a manifold", least=0, where=ON_MANIFOLD
@@ -276,6 +306,65 @@ class Config:
         "record singular values, departure from normality and gradient "
         "norms of every matrix, and the gradient's flow through time, "
         "at every evaluation",
+    )
+    schedule: str = _setting(
+        "constant",
+        "what the learning rates are multiplied by: constant, step:every=1000,by=0.1, "
+        "cosine:steps=10000 (down to 0, or to least) or plateau:patience=5,by=0.5 (evaluations "
+        "without a better one)",
+    )
+    warmup: int = _setting(
+        0, "steps in which the learning rates rise in proportion, before the schedule", least=0
+    )
+    class_weights: str = _setting(
+        "", "factors of the training loss by class, such as 1,2.5,1 (empty: all alike)"
+    )
+    smoothing: float = _setting(
+        0.0, "label smoothing of the training loss, for classes", least=0, below=1
+    )
+    ignore: str = _setting(
+        "", "a label, such as -100, whose predictions count nowhere (empty: none)"
+    )
+    dropout_inputs: float = _setting(
+        0.0,
+        "share of the inputs that training sets to 0, the same ones at every step of a sequence",
+        least=0,
+        below=1,
+    )
+    dropout_layers: float = _setting(
+        0.0,
+        "share of a layer's units that the layer above, or the read-out, does not see in training, "
+        "the same ones at every step of a sequence (of feedforward nets on backend reference)",
+        least=0,
+        below=1,
+    )
+    dropout_state: float = _setting(
+        0.0,
+        "share of the state's units that its products with the recurrent matrix do not see in "
+        "training, the same ones at every step of a sequence (backend reference)",
+        least=0,
+        below=1,
+        where=RECURRENT,
+    )
+    zoneout: float = _setting(
+        0.0,
+        "share of the state's units that keep their old value in a step of training; in "
+        "evaluations every new state has that share of the old one",
+        least=0,
+        below=1,
+        where=RECURRENT,
+    )
+    noise_inputs: float = _setting(
+        0.0, "standard deviation of Gaussian noise on the inputs in training", least=0
+    )
+    noise_state: float = _setting(
+        0.0,
+        "standard deviation of Gaussian noise on every new state in training",
+        least=0,
+        where=RECURRENT,
+    )
+    patience: int = _setting(
+        0, "evaluations without a better one after which a run ends; 0: it goes on", least=0
     )
 
     def __post_init__(self) -> None:
@@ -385,6 +474,8 @@ def check_value(name: str, value: Any) -> None:
         raise ValueError(f"{name} is {value}; need at least {declared.least:g}")
     if declared.above is not None and value <= declared.above:
         raise ValueError(f"{name} is {value}; need more than {declared.above:g}")
+    if declared.below is not None and value >= declared.below:
+        raise ValueError(f"{name} is {value}; need less than {declared.below:g}")
 
 
 def to_toml(config: Config) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from refnet import tasks
-from refnet.batch import Params
+from refnet.batch import Array, Batch, Params, examples
 from refnet.maths.activations import activation
 from refnet.matrices.initializers import glorot_uniform, initialize
 from refnet.matrices.orthogonality import open_penalty, open_update, orthogonalize_params
@@ -26,6 +26,7 @@ from refnet.training.optimizers import (
     optimizer,
     weight_decay,
 )
+from refnet.training.schedules import SCHEDULES, Schedule, factor
 from refnet.training.specs import read_spec
 
 __all__ = ["Experiment", "build"]
@@ -47,10 +48,43 @@ class Experiment:
     task: Task
     net: Net
     optimizer: Optimizer
+    schedule: Schedule
     hidden: tuple[str, ...]
     pretrained: tuple[str, ...]
     penalised: tuple[str, ...]
     matrices: tuple[str, ...]
+
+    def counted(self, batch: Batch) -> Batch:
+        """The batch without the predictions of the label that is ignored."""
+        if not self.config.ignore:
+            return batch
+        counts = batch.y != int(self.config.ignore)
+        if counts.ndim == 1:
+            return examples(batch, counts, False, self.config.net == "recurrent")
+        return batch._replace(mask=counts if batch.mask is None else counts & batch.mask)
+
+    def weighted(self, batch: Batch) -> Batch:
+        """``counted``, with the weights of the classes."""
+        batch = self.counted(batch)
+        if not self.config.class_weights:
+            return batch
+        y = batch.y
+        if batch.mask is not None and y.ndim == 2:  # where it does not count, y may be anything
+            y = np.where(batch.mask, y, 0)
+        weights = _class_weights(self.config).astype(self.config.dtype)[y]
+        return batch._replace(weights=weights if batch.weights is None else weights * batch.weights)
+
+    def at(self, step: int, plateau: float = 1.0) -> "Experiment":
+        """The experiment with the learning rates of a step, counted from 0: what the schedule
+        makes of them, times ``plateau``, what it says of the evaluations before."""
+        scale = plateau * factor(self.schedule, self.config.warmup, step)
+        if scale == 1:
+            return self
+        config, rule = self.config, self.optimizer
+        config = replace(
+            config, rate=config.rate * scale, manifold_rate=config.manifold_rate * scale
+        )
+        return replace(self, config=config, optimizer=replace(rule, rate=config.rate))
 
     def matrices_of(self, params: Params, names: tuple[str, ...]) -> Params:
         """The named matrices, made from their parts."""
@@ -188,6 +222,32 @@ class Experiment:
         }
 
 
+def _class_weights(config: Config) -> Array:
+    try:
+        return np.array([float(word) for word in config.class_weights.split(",")])
+    except ValueError:
+        return np.zeros(0)
+
+
+def _check_labels(config: Config, task: Task) -> None:
+    """Raise ValueError for settings of labels that do not fit the task's."""
+    for name in ("class_weights", "smoothing", "ignore"):
+        if getattr(config, name) and task.loss != "cross_entropy":
+            raise ValueError(
+                f"{name} {getattr(config, name)} would have no effect: it is for classes, and task "
+                f"{task.name} has the loss {task.loss}; leave it out"
+            )
+    if config.class_weights:
+        weights = _class_weights(config)
+        if len(weights) != task.outputs or not (np.isfinite(weights) & (weights >= 0)).all():
+            raise ValueError(
+                f"class_weights is {config.class_weights!r}; need {task.outputs} numbers with "
+                f"commas between them, one for each class of task {task.name}, none below 0"
+            )
+    if config.ignore and not config.ignore.lstrip("-").isdecimal():
+        raise ValueError(f"ignore is {config.ignore!r}; need a whole number, such as -100")
+
+
 def _initializer(config: Config, setting: str) -> Initializer | None:
     """The initialiser that a setting names, if it names one."""
     if not getattr(config, setting):
@@ -196,12 +256,12 @@ def _initializer(config: Config, setting: str) -> Initializer | None:
     return lambda shape, rng: initialize(name, shape, rng, **options)
 
 
-def _check_methods(config: Config, parametrization: Transition | None) -> None:
+def _check_methods(config: Config, parametrization: Transition | None, embedding: int) -> None:
     """Raise ValueError for a method that the transition leaves nothing to do for."""
-    if config.embedding and config.method != "plain" and config.orthogonal != "hidden":
+    if embedding and config.method != "plain" and config.orthogonal != "hidden":
         raise ValueError(
             f"orthogonal {config.orthogonal} acts on the input matrix itself, which "
-            f"embedding {config.embedding} makes a product; use orthogonal hidden"
+            f"embedding {embedding} makes a product; use orthogonal hidden"
         )
     if (
         parametrization is None
@@ -217,12 +277,17 @@ def _check_methods(config: Config, parametrization: Transition | None) -> None:
         )
 
 
+def _embedding(config: Config, task: Task) -> int:
+    """The rows of the embedding: of symbols, which need one, the setting's 0 means at most 64."""
+    return config.embedding or min(getattr(task, "symbols", 0), 64)
+
+
 def _net(config: Config, task: Task) -> Net:
     name, options = read_spec("activation", config.activation)
     act = activation(name, **options)
     kind, arguments = read_spec("transition", config.transition)
     parametrization = transition(kind, **arguments)
-    _check_methods(config, parametrization)
+    _check_methods(config, parametrization, _embedding(config, task))
     sequences = task.readout in ("last", "every")
     if sequences != (config.net == "recurrent"):
         raise ValueError(
@@ -242,6 +307,7 @@ def _net(config: Config, task: Task) -> Net:
             transition=parametrization,
             loss=task.loss,
             reduction=config.reduction,
+            smoothing=config.smoothing,
             backend=config.backend,
         )
     net = RecurrentNet(
@@ -254,12 +320,14 @@ def _net(config: Config, task: Task) -> Net:
         readout=task.readout,
         loss=task.loss,
         reduction=config.reduction,
+        smoothing=config.smoothing,
+        zoneout=config.zoneout,
         gain=config.gain,
         learn_h0=config.learn_h0,
         clip_step=config.clip_at if config.clip == "step" else None,
         backend=config.backend,
         checkpoint=config.checkpoint,
-        embedding=config.embedding,
+        embedding=_embedding(config, task),
     )
     if config.layers == 1 and not config.bidirectional:
         return net
@@ -270,8 +338,9 @@ def _net(config: Config, task: Task) -> Net:
     )
 
 
-def build(config: Config) -> Experiment:
-    """The experiment of a configuration.
+def build(config: Config, task: Task | None = None) -> Experiment:
+    """The experiment of a configuration; ``task``: an object that takes the place of the one that
+    ``config.task`` names.
 
     Raises ValueError, naming the setting, for values that are unknown or do not fit together.
 
@@ -285,12 +354,14 @@ def build(config: Config) -> Experiment:
         draw = _initializer(config, setting)
         if draw is not None:
             draw((2, 2), np.random.default_rng(0))  # checks the options' ranges
-    name, options = read_spec("task", config.task)
-    if config.length:
-        options["length"] = config.length
-    if "order" in tasks.options(name):
-        options["order"] = config.order
-    task = tasks.make_task(name, **options, dtype=config.dtype)
+    if task is None:
+        name, options = read_spec("task", config.task)
+        if config.length:
+            options["length"] = config.length
+        if "order" in tasks.options(name):
+            options["order"] = config.order
+        task = tasks.make_task(name, **options, dtype=config.dtype)
+    _check_labels(config, task)
     net = _net(config, task)
     if isinstance(net, RecurrentNet):
         hidden: tuple[str, ...] = net.slots
@@ -301,6 +372,7 @@ def build(config: Config) -> Experiment:
         ends = (f"W{net.depth + 1}",)
     chosen, arguments = read_spec("optimizer", config.optimizer)
     rule = optimizer(chosen, config.rate, **arguments)
+    scheduled, timing = read_spec("schedule", config.schedule)
     if net.transition is not None:
         rule = replace(
             rule,
@@ -322,6 +394,7 @@ def build(config: Config) -> Experiment:
         task,
         net,
         rule,
+        SCHEDULES[scheduled](**timing),
         hidden,
         inner if config.orthogonal == "hidden" else inner + ends,
         inner + ends if config.orthogonal == "all" else inner,

@@ -59,8 +59,8 @@ def describe(folder: Path) -> dict[str, Any]:
     """What is known of one run: ``run``, ``state``, ``iteration``, ``iterations`` (the limit),
     ``best`` (its row) and ``next``: the command to go on, or what is wrong.
 
-    ``state``: running, solved, finished (at the limit), interrupted, diverged, stopped (a kill)
-    or damaged.
+    ``state``: running, solved, finished (at the limit), stalled (no better row for as long as
+    ``patience`` says), interrupted, diverged, stopped (a kill) or damaged.
 
     >>> describe(Path("no-such-folder"))["state"]
     'damaged'
@@ -85,6 +85,7 @@ def describe(folder: Path) -> dict[str, Any]:
         "interrupted": resume,
         "stopped": resume,
         "finished": f"{resume} --iterations N",
+        "stalled": f"{resume} --patience N",
         "diverged": f"refnet train --config {argument(folder / 'config.toml')} --rate X",
     }
     following = onward.get(state, "")

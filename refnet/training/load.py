@@ -1,52 +1,19 @@
 """A finished or unfinished run, read back from its folder."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from refnet.arguments import FLAG, PATH, takes
-from refnet.batch import Params
-from refnet.nets.gradients import Net
 from refnet.runs import checkpoint
 from refnet.runs.rows import Rows
-from refnet.tasks.base import Task
 from refnet.training.code import admit
-from refnet.training.config import Config, of_run
-from refnet.training.experiment import Experiment, build
+from refnet.training.config import of_run
+from refnet.training.experiment import build
+from refnet.training.fit import Loaded
 from refnet.training.loop import counted_rows, identity
 from refnet.training.saved import SavedNet, load_net
 from refnet.training.steps import Run
 
-__all__ = ["Loaded", "load", "load_run"]
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A run as its folder has it.
-
-    ``params``: those of the last checkpoint; ``best_params``: those of the best evaluation so far,
-    and ``best`` its row (empty before the first). ``rows``: all evaluations. ``experiment`` makes
-    the task's batches and evaluates.
-    """
-
-    folder: Path
-    config: Config
-    experiment: Experiment
-    iteration: int
-    params: Params
-    best_params: Params
-    best: dict[str, Any]
-    rows: list[dict[str, Any]]
-
-    @property
-    def net(self) -> Net:
-        """The net, on the backend that the run has."""
-        return self.experiment.net
-
-    @property
-    def task(self) -> Task:
-        """The task."""
-        return self.experiment.task
+__all__ = ["load", "load_run"]
 
 
 @takes(folder=PATH, trust=FLAG)

@@ -2,53 +2,68 @@
 
 import json
 import logging
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
-from refnet.arguments import FLAG, FUNCTION, PATH, instance, takes
-from refnet.names import short
+from refnet.arguments import FLAG, FUNCTION, PATH, instance, optional, short, takes
+from refnet.names import short as without_folder
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_text
 from refnet.runs.folder import Held, create, hold, vacant
+from refnet.runs.read import contents, json_of
 from refnet.runs.rows import Rows, environment, machine
+from refnet.tasks import TASKS, Task
 from refnet.training.code import admit, record as record_code
-from refnet.training.config import Config, to_toml
+from refnet.training.config import Config, check_given, to_toml
 from refnet.training.experiment import Experiment, build
-from refnet.training.steps import (
-    STEPS,
-    NotFiniteError,
-    Run,
-    batch_of,
-    best_row,
-    evaluate,
-    rounding,
-    step,
-)
+from refnet.training.fit import Fit, Loaded, Observer, plateau
+from refnet.training.protocols import configure, configure_task
+from refnet.training.steps import STEPS, NotFiniteError, Run, batch_of, rounding, step
 from refnet.training.summary import Summary, draw_curves, write_reports
 
-__all__ = ["NotFiniteError", "Observer", "counted_rows", "identity", "resume", "train"]
+__all__ = ["NotFiniteError", "counted_rows", "identity", "resume", "train"]
 
+NEEDS = sorted(name for name in vars(Task) if name[0] != "_")
 CONFIG = instance(Config, "a refnet.Config")
-Observer = Callable[[str, dict[str, Any]], None]
-"""Called with ("oinit" | "step" | "row", facts) as a run goes on."""
+DATA = "task.json"
 
 
-@takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION, draw=FLAG)
+@overload
+def train(task: Config | Task | str, folder: None = None, **settings: Any) -> Loaded: ...
+@overload
 def train(
-    config: Config,
+    task: Config | Task | str,
     folder: Path | str,
+    observe: Observer = ...,
+    stop: Callable[[], bool] = ...,
+    draw: bool = ...,
+    **settings: Any,
+) -> Summary: ...
+@takes(folder=optional(PATH), observe=FUNCTION, stop=FUNCTION, draw=FLAG)
+def train(
+    task: Config | Task | str,
+    folder: Path | str | None = None,
     observe: Observer = lambda kind, facts: None,
     stop: Callable[[], bool] = lambda: False,
     draw: bool = True,
-) -> Summary:
-    """Train from the start in a new run folder; ``stop`` is asked before every step.
+    **settings: Any,
+) -> Summary | Loaded:
+    """Train from the start; ``stop`` is asked before every step.
+
+    ``task``: a task, as an object or by its name or spec, with ``settings`` by the names of
+    Config's fields, the others from the task's protocol; or a Config, which has all of them. A
+    task is what ``refnet.tasks`` has, or an object of yours with the attributes and methods of
+    ``refnet.tasks.Task``.
+
+    Without a folder the run stays in memory: the result has ``net``, ``params``, ``best_params``,
+    ``best`` and ``rows``, as ``refnet.load`` has them of a folder. With one, in which a task object
+    of yours cannot be kept, the result is the run's Summary.
 
     The folder receives config.toml, environment.json, checkpoint.npz, rows.jsonl (one JSON object
     per evaluation), and at the end summary.md and summary.json, with ``draw`` curves.png too. It
@@ -56,6 +71,10 @@ def train(
     nothing behind.
     Raises NotFiniteError, ValueError for a configuration that does not fit together, and OSError.
 
+    >>> run = train("temporal-order:samples=50", length=20, hidden=8, iterations=20,
+    ...             backend="reference")
+    >>> run.net.predict(run.params, next(run.task.evaluation(0, seed=1)).x).shape
+    (50,)
     >>> from tempfile import TemporaryDirectory
     >>> config = Config("temporal-order:samples=50", length=20, hidden=8, iterations=20,
     ...                 evaluate_every=10, backend="reference")
@@ -66,6 +85,16 @@ def train(
 
     Checked by: tests/training/test_train.py::test_a_run_folder_holds_everything.
     """
+    config, made = _settled(task, settings)
+    if folder is None:
+        fit = Fit.start(build(config, made))
+        fit.advance(observe, stop)
+        return fit.loaded()
+    if made is not None:
+        raise ValueError(
+            f"train: the task {made.name} is an object, which a folder cannot keep; need "
+            "no folder, or a task by its name"
+        )
     experiment, folder = build(config), Path(folder)
     vacant(folder)
 
@@ -73,21 +102,63 @@ def train(
         write_text(part / "config.toml", to_toml(config))
         write_text(part / "environment.json", json.dumps(environment(), indent=1) + "\n")
         write_text(part / "rows.jsonl", "")
+        if (facts := _data_of(experiment.task)) is not None:
+            write_text(part / DATA, json.dumps(facts, indent=1) + "\n")
         record_code(part, config)
         if pretraining:
             observe("oinit", {"matrices": pretraining})
             write_text(part / "oinit.json", json.dumps(pretraining, indent=1) + "\n")
         _save(part, config, run, Rows(part), record)
 
-    params, pretraining = experiment.start()
-    run, record = (
-        Run(params, experiment.optimizer.init(params), params, {}),
-        {"machines": [machine()]},
-    )
+    run, pretraining = Run.start(experiment)
+    record = {"machines": [machine()]}
     _try(experiment, run)
     with create(folder, fill) as held:
-        rows = Rows(folder / "rows.jsonl")
-        return Session(experiment, run, folder, held, rows, record).finish(observe, stop, draw)
+        session = Session(
+            experiment=experiment,
+            run=run,
+            folder=folder,
+            held=held,
+            file=Rows(folder / "rows.jsonl"),
+            record=record,
+        )
+        return session.finish(observe, stop, draw)
+
+
+def _data_of(task: Task) -> dict[str, Any] | None:
+    """What a run keeps of a task from a user's data: the means, scales, classes and words that were
+    fitted on the training part, and a digest; None of any other task."""
+    record: Callable[[], dict[str, Any]] | None = getattr(task, "record", None)
+    return record() if record else None
+
+
+def _check_data(folder: Path, task: Task) -> None:
+    """Raise ValueError if the data are not those that the run in the folder began with."""
+    path = folder / DATA
+    if (facts := _data_of(task)) is None or not path.is_file():
+        return
+    if json_of(contents(path, 2**28)) != facts:
+        raise ValueError(
+            f"{path}: the run began with other data than {task.name} has now; put the old ones "
+            "back, or start a new run"
+        )
+
+
+def _settled(task: Any, settings: dict[str, Any]) -> tuple[Config, Task | None]:
+    """The configuration, and the task if it is an object that no name stands for."""
+    if isinstance(task, Config):
+        check_given(replace(task, **settings), settings)
+        return replace(task, **settings), None
+    if isinstance(task, str):
+        return configure({"task": task, **settings}), None
+    lacking = [name for name in NEEDS if not hasattr(task, name)]
+    if isinstance(task, type) or lacking:
+        raise TypeError(
+            f"train: task is {short(task)}; need a Config, the name of a task, or an object such "
+            f"as refnet.make_task gives, with {', '.join(lacking or NEEDS)}"
+        )
+    config = configure_task(task, settings)
+    return config, None if TASKS.get(task.name) is type(task) else task
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -108,8 +179,8 @@ def resume(
     trust: bool = False,
 ) -> Summary:
     """Continue the run in ``folder`` from its checkpoint, to the same bits as if it had never
-    stopped. ``config`` may differ from the run's own in ``iterations`` alone. ``trust``: as for
-    ``refnet.load``; the folder then keeps the code's new digests.
+    stopped. ``config`` may differ from the run's own in ``iterations`` and ``patience`` alone.
+    ``trust``: as for ``refnet.load``; the folder then keeps the code's new digests.
 
     A limit that is no multiple of ``evaluate_every`` has a row of its own, which a run without that
     limit does not have: parameters go on to the same bits, but the next row's mean loss begins
@@ -147,6 +218,7 @@ def resume(
         raise CheckpointError(f"{path}: there is no checkpoint here; start the run again")
     admit(vars(config), folder / "config.toml", trust)
     experiment = build(config)
+    _check_data(folder, experiment.task)
     with hold(folder) as held:
         saved = checkpoint.load(path, identity(config))
         run = Run.from_checkpoint(saved, experiment.optimizer, path)
@@ -169,6 +241,7 @@ def resume(
                 f"{', '.join(new)}, which can only have their defaults"
             )
         rows = Rows.resumed(folder / "rows.jsonl", counted_rows(saved, path))
+        run.plateau = plateau(experiment, rows.rows)
         record = {
             name: value
             for name, value in saved.record.items()
@@ -191,7 +264,10 @@ def resume(
             }
         write_text(folder / "config.toml", to_toml(config))
         record_code(folder, config)
-        return Session(experiment, run, folder, held, rows, record).finish(observe, stop, draw)
+        session = Session(
+            experiment=experiment, run=run, folder=folder, held=held, file=rows, record=record
+        )
+        return session.finish(observe, stop, draw)
 
 
 def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
@@ -211,17 +287,18 @@ def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
 
 
 def identity(config: Config) -> dict[str, Any]:
-    """The settings that decide the bits of every step: all but the number of steps, and the name
-    of the protocol that the others came from; of a file's path the last part alone. The backend
-    "auto" is "compiled" here: it has the same bits where there are kernels.
+    """The settings that decide the bits of every step: all but those that say when to stop, and
+    the name of the protocol that the others came from; of a file's path the last part alone. The
+    backend "auto" is "compiled" here: it has the same bits where there are kernels, and "compiled"
+    trains no net without.
 
     >>> "iterations" in identity(Config("copy"))
     False
     """
     settings = {
-        name: short(value) if isinstance(value, str) else value
+        name: without_folder(value) if isinstance(value, str) else value
         for name, value in asdict(config).items()
-        if name not in ("iterations", "protocol")
+        if name not in ("iterations", "patience", "protocol")
     }
     if settings["backend"] == "auto":
         settings["backend"] = "compiled"
@@ -233,52 +310,33 @@ def _save(folder: Path, config: Config, run: Run, rows: Rows, record: dict[str, 
     checkpoint.save(folder / "checkpoint.npz", saved, identity(config))
 
 
-def _better(task: Any, row: dict[str, Any], best: dict[str, Any]) -> bool:
-    sign = -1 if task.lower_is_better else 1
-    return not best or sign * row[task.metric] > sign * best[task.metric]
-
-
-@dataclass
-class Session:
+@dataclass(kw_only=True)
+class Session(Fit):
     """A run, and its folder while this process holds it.
 
     ``record``: ``machines`` that the run was on and, on another than the first, the ``rounding``
-    until the iteration ``rounding_until``; ``saved``: the iteration of the last checkpoint.
+    until the iteration ``rounding_until``, which later rows state. ``saved``: the iteration of the
+    last checkpoint.
     """
 
-    experiment: Experiment
-    run: Run
     folder: Path
     held: Held
-    rows: Rows
+    file: Rows
     record: dict[str, Any]
-    started: float = field(init=False)
     saved: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.started = time.perf_counter() - self.run.seconds
-        self.saved = self.run.iteration
+        super().__post_init__()
+        self.rows, self.saved = self.file.rows, self.run.iteration
+        *earlier, machine = self.record["machines"]
+        if earlier:
+            stated = {name: self.record[name] for name in ("rounding", "rounding_until")}
+            self.remarks = {"machine": machine, **stated}
 
-    @np.errstate(over="ignore", invalid="ignore")  # every step checks that its results are finite
     def finish(self, observe: Observer, stop: Callable[[], bool], draw: bool) -> Summary:
-        """Train to the last iteration, a solution, or a stop."""
-        config, task, rows = self.experiment.config, self.experiment.task, self.rows.rows
-        state, norm = "solved" if rows and task.solved(rows[-1]) else "finished", 0.0
+        """``advance``, and write how the run ended."""
         try:
-            while state == "finished" and self.run.iteration < config.iterations:
-                if stop():
-                    state = "interrupted"
-                    break
-                batch = batch_of(self.experiment, self.run)
-                self.run, result, norm = step(self.experiment, self.run, batch)
-                iteration = self.run.iteration
-                observe("step", {"iteration": iteration, "loss": float(result.loss)})
-                if iteration % config.evaluate_every and iteration < config.iterations:
-                    continue
-                row = self.evaluate(norm)
-                observe("row", row)
-                if task.solved(row):
-                    state = "solved"
+            state = self.advance(observe, stop)
         except NotFiniteError as error:
             reason = f"{error}. {self.folder} keeps the run as it was at iteration {self.saved}"
             self.report("diverged", draw, reason)
@@ -287,40 +345,23 @@ class Session:
             self.save()
         return self.report(state, draw)
 
-    def evaluate(self, norm: float) -> dict[str, Any]:
+    def write(self, row: dict[str, Any]) -> None:
         """Write a row and a checkpoint."""
-        run, (*earlier, machine) = self.run, self.record["machines"]
-        run.seconds = self.seconds()
-        row = evaluate(self.experiment, run, norm)
-        if earlier:
-            stated = {name: self.record[name] for name in ("rounding", "rounding_until")}
-            row |= {"machine": machine, **stated}
-        if _better(self.experiment.task, row, run.best):
-            run.best = {name: value for name, value in row.items() if name != "watch"}
-            run.best_params = run.params
-        run.loss_sum, run.clipped, run.repaired = 0.0, 0, 0
-        run.last_evaluation = run.iteration
         self.held.check(self.folder)
-        self.rows.append(row)  # before the checkpoint, which counts it
+        self.file.append(row)  # before the checkpoint, which counts it
         self.save()
-        return row
 
     def save(self) -> None:
         self.held.check(self.folder)
         self.run.seconds = self.seconds()
-        _save(self.folder, self.experiment.config, self.run, self.rows, self.record)
+        _save(self.folder, self.experiment.config, self.run, self.file, self.record)
         self.saved = self.run.iteration
 
     def report(self, state: str, draw: bool, reason: str = "") -> Summary:
-        config, task, rows = self.experiment.config, self.experiment.task, self.rows.rows
-        best, last = best_row(self.experiment, self.run), rows[-1] if rows else {}
-        summary = Summary(state, self.run.iteration, best, last, self.seconds(), reason)
+        config, task = self.experiment.config, self.experiment.task
+        summary = self.summary(state, reason)
         self.held.check(self.folder)
         write_reports(self.folder, config, task, summary)
-        if draw and rows:
-            draw_curves(self.folder, config, task, rows)
+        if draw and self.rows:
+            draw_curves(self.folder, config, task, self.rows)
         return summary
-
-    def seconds(self) -> float:
-        """The time that the run has taken, in all its sessions."""
-        return time.perf_counter() - self.started

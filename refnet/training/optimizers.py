@@ -6,8 +6,8 @@
 parameter named in ``skip`` is passed through (one that lives on a manifold moves elsewhere).
 
 A step preserves the dtype: hyperparameters are Python numbers, and on object arrays they
-enter as exact fractions, so a step on rationals is exact (RMSprop and Adam take roots and
-need numbers that have one).
+enter as exact fractions, so a step on rationals is exact (RMSprop, Adam, AdamW and Adadelta take
+roots and need numbers that have one).
 Checked by: tests/training/test_optimizers.py.
 """
 
@@ -39,7 +39,9 @@ from refnet.maths.numeric import Number, clamp, constant, product, sqrt, times
 from refnet.names import Table, lacking
 
 __all__ = [
+    "Adadelta",
     "Adam",
+    "AdamW",
     "Clipped",
     "Momentum",
     "Nesterov",
@@ -62,6 +64,7 @@ RULES = {
     "beta1": real("[0, 1)"),
     "beta2": real("[0, 1)"),
     "eps": real("[0, inf)"),
+    "weight_decay": real("[0, inf)"),
     "first": real("[0, inf)"),
     "place": one_of(("inside", "outside")),
 }
@@ -339,17 +342,71 @@ class Adam(Optimizer):
         return times(1 / (1 - beta1**steps), m) / (root + constant(self.eps, g)), (m, r)
 
 
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """``W <- (1 - rate weight_decay) W``, and then Adam's step: every parameter decays, as
+    PyTorch's do, and by no moment of the gradient.
+
+    Source: Loshchilov & Hutter (2019), algorithm 2.
+    """
+
+    weight_decay: Number = 0.01
+
+    def moved(
+        self,
+        values: list[Array],
+        rates: list[Number],
+        gs: list[Array],
+        old: list[Array],
+        steps: int,
+    ) -> tuple[list[Array], list[Array]]:
+        decayed = [
+            np.asarray(value - times(product(rate, self.weight_decay), value))
+            for value, rate in zip(values, rates)
+        ]
+        return super().moved(decayed, rates, gs, old, steps)
+
+
+@dataclass(frozen=True)
+class Adadelta(Optimizer):
+    """``r <- decay r + (1 - decay) g^2``; ``d = g sqrt(u + eps) / sqrt(r + eps)``;
+    ``u <- decay u + (1 - decay) d^2``; ``W <- W - rate d``, with a rate of 1 in the paper.
+
+    Source: Zeiler (2012), algorithm 1.
+    """
+
+    decay: Number = 0.9
+    eps: Number = 1e-6
+    accumulators: ClassVar[tuple[str, ...]] = ("square", "update")
+
+    def move(
+        self, g: Array, kept: tuple[Array, ...], steps: int
+    ) -> tuple[Array, tuple[Array, ...]]:
+        decay, eps = _exactly(self.decay, g), constant(self.eps, g)
+        r = times(decay, kept[0]) + times(1 - decay, g * g)
+        d = g * sqrt(kept[1] + eps) / sqrt(r + eps)
+        return d, (r, times(decay, kept[1]) + times(1 - decay, d * d))
+
+
 OPTIMIZERS: Table[Callable[..., Optimizer]] = Table(
     "optimizer",
-    {"sgd": SGD, "momentum": Momentum, "nesterov": Nesterov, "rmsprop": RMSprop, "adam": Adam},
+    {
+        "sgd": SGD,
+        "momentum": Momentum,
+        "nesterov": Nesterov,
+        "rmsprop": RMSprop,
+        "adam": Adam,
+        "adamw": AdamW,
+        "adadelta": Adadelta,
+    },
     partial(lacking, needs=("init", "step", "rate", "skip", "rates")),
 )
 
 
 @takes(rate=real("[0, inf)"), form=optional(instance(str, "a name such as 'torch'")))
 def optimizer(name: str, rate: Number, form: str | None = None, **options: Any) -> Optimizer:
-    """The optimiser of that name: sgd, momentum, nesterov, rmsprop or adam. ``form``: for rmsprop,
-    one of RMSPROP_FORMS, whose constants ``options`` may still replace.
+    """The optimiser of that name, one of OPTIMIZERS. ``form``: for rmsprop, one of RMSPROP_FORMS,
+    whose constants ``options`` may still replace.
 
     Raises ValueError for an unknown name, form or option.
 

@@ -13,13 +13,18 @@ Checked by: tests/training/test_protocols.py, tests/training/test_printed_settin
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import log, sqrt
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from refnet.arguments import choice
+from refnet.nets.backends import changed
 from refnet.runs.rows import table
-from refnet.specs import merge_specs, parse_spec
-from refnet.tasks import make_task
+from refnet.specs import format_spec, merge_specs, parse_spec
+from refnet.tasks import TASKS, Task, make_task
+from refnet.tasks.arrays import Arrays
+from refnet.tasks.tables import READERS
 from refnet.training.config import Config, applicable, check_given, check_value
 from refnet.training.specs import KINDS, options_of, read_spec
 
@@ -29,6 +34,7 @@ __all__ = [
     "PROTOCOLS",
     "Rule",
     "configure",
+    "configure_task",
     "differences",
     "preset",
     "settings_of",
@@ -252,6 +258,14 @@ def _net_for(settings: Mapping[str, Any]) -> str:
     return "feedforward" if make_task(name, **options).readout == "none" else "recurrent"
 
 
+PATIENCE = 20
+
+
+def _patience_for(settings: Mapping[str, Any]) -> int:
+    """A task from a file of one's own is never solved: it ends if nothing gets better."""
+    return PATIENCE if Path(parse_spec(settings["task"])[0]).suffix.lower() in READERS else 0
+
+
 _DEFAULT = [
     _PLAIN,
     Rule(
@@ -264,6 +278,7 @@ _DEFAULT = [
             "recurrent": "orthogonal",
             "clip": "norm",
             "clip_at": 1.0,
+            "patience": _patience_for,
         },
     ),
 ]
@@ -488,6 +503,30 @@ def configure(given: Mapping[str, Any], saved: Mapping[str, Any] | None = None) 
     )
     check_given(config, given)
     return config
+
+
+def configure_task(task: Task, settings: Mapping[str, Any]) -> Config:
+    """The configuration for a task object: one of ``refnet.tasks`` as its spec, which a run folder
+    can keep; any other by its name alone, with the settings of ``refnet/default``.
+
+    >>> configure_task(make_task("copy", length=50), {"hidden": 8}).task
+    'copy:length=50'
+    """
+    if TASKS.get(task.name) is type(task):
+        options = changed(task)
+        dtype = options.pop("dtype", "float32")
+        given = {"order": options.pop("order")} if "order" in options else {}
+        spec = format_spec(task.name, options)
+        return configure({"task": spec, "dtype": dtype, **given, **settings})
+    for name in ("task", "protocol", "length", "order"):
+        if name in settings:
+            said = f"{name} {settings[name]!r}"
+            raise ValueError(f"{said} would have no effect: the task is an object; leave it out")
+    flat = task.readout == "none"
+    usual: dict[str, Any] = {"task": "mnist", "net": "feedforward"} if flat else {"task": "adding"}
+    usual |= {"patience": PATIENCE} if isinstance(task, Arrays) else {}
+    usual |= {"protocol": "refnet/default", "dtype": getattr(task, "dtype", "float32")}
+    return replace(configure({**usual, **settings}), task=task.name, length=0)
 
 
 def preset(task: str, **given: Any) -> Config:

@@ -14,6 +14,7 @@ from refnet.matrices.initializers import SPEC as INITIALIZER
 from refnet.matrices.transitions import SPEC as TRANSITION
 from refnet.specs import Kind, Option, field_options, read, signature_options
 from refnet.training.optimizers import OPTIMIZERS
+from refnet.training.schedules import SCHEDULES
 
 __all__ = ["KINDS", "options_of", "read_spec"]
 
@@ -23,8 +24,12 @@ def _optimizer(name: str) -> dict[str, Option]:
     return {**options, "form": Option((str,), None)} if name == "rmsprop" else options
 
 
+def _task(name: str) -> dict[str, Option]:
+    return field_options(tasks.TASKS[name], ("path", "dtype", "order"))
+
+
 KINDS: dict[str, Kind] = {
-    "task": Kind(tasks.TASKS, lambda name: field_options(tasks.TASKS[name], ("dtype", "order"))),
+    "task": Kind(tasks.TASKS, _task),
     "cell": Kind(CELLS, lambda name: signature_options(CELLS[name].init, 1)),
     "activation": ACTIVATION,
     "transition": TRANSITION,
@@ -33,6 +38,7 @@ KINDS: dict[str, Kind] = {
     "recurrent": INITIALIZER,
     "gate_recurrent": INITIALIZER,
     "optimizer": Kind(OPTIMIZERS, _optimizer),
+    "schedule": Kind(SCHEDULES, lambda name: field_options(typing.cast(type, SCHEDULES[name]))),
 }
 """Setting -> what its specs stand for."""
 

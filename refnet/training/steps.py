@@ -1,5 +1,5 @@
-"""One training step, readable in its order: batch, loss and gradients (with the penalty), clip,
-optimiser, manifold step. And what a run is between two steps, and the row that evaluates it.
+"""One training step, readable in its order: batch, noise, loss and gradients (with the penalty),
+clip, optimiser, manifold step. And what a run is between two steps, and the row that evaluates it.
 
 Batch number i is a function of the seed and i alone, so that a run's whole state is its
 parameters, its optimiser's state, its best parameters and a position.
@@ -20,6 +20,7 @@ from refnet.nets.gradients import Result, loss_and_gradients
 from refnet.process import serial_blas
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.training.experiment import Experiment
+from refnet.training.noise import perturbed
 from refnet.training.optimizers import Optimizer
 from refnet.training.watch import observed
 
@@ -38,7 +39,8 @@ class NotFiniteError(ArithmeticError):
 
 @dataclass
 class Run:
-    """A run's state between two steps: all that a checkpoint holds of its computation."""
+    """A run's state between two steps: all that a checkpoint holds of its computation. ``plateau``:
+    the schedule's factor after the evaluations so far, which the rows hold."""
 
     params: Params
     optimizer: Params
@@ -50,6 +52,13 @@ class Run:
     clipped: int = 0
     repaired: int = 0
     last_evaluation: int = 0
+    plateau: float = 1.0
+
+    @staticmethod
+    def start(experiment: Experiment) -> tuple["Run", list[dict[str, Any]]]:
+        """A run before its first step, and the report of its orthogonal pre-training."""
+        params, report = experiment.start()
+        return Run(params, experiment.optimizer.init(params), params, {}), report
 
     def to_checkpoint(self, record: dict[str, Any]) -> Checkpoint:
         position = {name: getattr(self, name) for name in POSITION}
@@ -96,7 +105,9 @@ def _forms(arrays: Params) -> dict[str, Any]:
 
 def batch_of(experiment: Experiment, run: Run) -> Batch:
     """The next training batch of a run."""
-    return experiment.task.batch(run.iteration, experiment.config.batch, experiment.config.seed)
+    config = experiment.config
+    batch = experiment.task.batch(run.iteration, config.batch, config.seed)
+    return experiment.weighted(batch)
 
 
 @serial_blas
@@ -105,8 +116,9 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
 
     Raises NotFiniteError before anything is changed.
     """
-    e = experiment
-    result = loss_and_gradients(e.net, run.params, batch, inputs=False, penalty=e.penalty)
+    e = experiment.at(run.iteration, run.plateau)
+    net, batch = perturbed(e.net, batch, e.config, run.iteration)
+    result = loss_and_gradients(net, run.params, batch, inputs=False, penalty=e.penalty)
     grads, norm, acted = e.clip(result.gradients, run.params)
     if not (np.isfinite(result.loss) and np.isfinite(norm)):
         _locate(run, batch, result)
@@ -142,8 +154,7 @@ def rounding(experiment: Experiment, run: Run) -> float | None:
     >>> from refnet.training.config import Config
     >>> from refnet.training.experiment import build
     >>> experiment = build(Config("copy", length=20, hidden=4, rate=1e-3, backend="reference"))
-    >>> params, _ = experiment.start()
-    >>> run = Run(params, experiment.optimizer.init(params), params, {})
+    >>> run, _ = Run.start(experiment)
     >>> 0 < rounding(experiment, run) < 1e-3
     True
     """
@@ -196,7 +207,7 @@ def outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]) ->
     net, params = experiment.assembled(params)
     scores = [
         experiment.task.score(net.forward(params, batch.x, batch.mask, copy=False)[0], batch)
-        for batch in batches
+        for batch in map(experiment.counted, batches)
     ]
     totals = {name: sum(score[name] for score in scores) for name in scores[0]}
     return dict(experiment.task.metrics(totals))
@@ -210,7 +221,7 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
     e, task, seed = experiment, experiment.task, experiment.config.seed
     where = f"after step {run.iteration}"
     _refuse_infinite(where, [(f"parameter {name}", value) for name, value in run.params.items()])
-    split = "validation" if "validation" in task.splits else "test"
+    split = task.splits[0]  # validation, if there is one
     steps = run.iteration - run.last_evaluation
     metrics = outputs(e, run.params, task.evaluation(run.iteration, seed, split))
     numbers = [(f"the {split} set's {name}", np.asarray(x)) for name, x in metrics.items()]
@@ -230,15 +241,17 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
         "repaired": run.repaired,
         **e.report(run.params),
     }
+    if e.config.schedule != "constant" or e.config.warmup:
+        row["rate"] = e.at(run.iteration - 1, run.plateau).config.rate
     if e.config.watch:
         batches = task.evaluation(run.iteration, seed, split)
-        row["watch"] = observed(e, run.params, next(iter(batches)))
+        row["watch"] = observed(e, run.params, e.counted(next(iter(batches))))
     return {**row, "seconds": round(run.seconds, 3)}
 
 
 def best_row(experiment: Experiment, run: Run) -> dict[str, Any]:
     """The best row; with a validation split, with the test metrics at its parameters."""
-    if "validation" not in experiment.task.splits or not run.best:
+    if not {"validation", "test"} <= {*experiment.task.splits} or not run.best:
         return run.best
     batches = experiment.task.evaluation(0, experiment.config.seed, "test")
     tested = outputs(experiment, run.best_params, batches)

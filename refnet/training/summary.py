@@ -14,11 +14,19 @@ from refnet.training.config import Config
 
 __all__ = ["Summary", "draw_curves", "write_reports"]
 
+LABELS = {
+    "defect": "defect (0: orthogonal)",
+    "gradient_norm": "gradient norm, before clipping",
+    "repaired": "repaired (parts made orthogonal again)",
+    "spectral_radius": "spectral radius",
+}
+"""What a row's names say in a summary."""
+
 
 @dataclass
 class Summary:
-    """How a run ended. ``state``: "solved", "finished" (at the limit), "interrupted" or
-    "diverged", for the ``reason`` given."""
+    """How a run ended. ``state``: "solved", "finished" (at the limit), "stalled" (by ``patience``),
+    "interrupted" or "diverged", for the ``reason`` given."""
 
     state: str
     iteration: int
@@ -45,7 +53,11 @@ def write_reports(folder: Path, config: Config, task: Task, summary: Summary) ->
         "method": config.method,
         "state": summary.state,
         "iterations": summary.iteration,
-        **{f"best {k}": v for k, v in summary.best.items() if k not in ("seconds", "clipped")},
+        **{
+            f"best {LABELS.get(name, name)}": value
+            for name, value in summary.best.items()
+            if name not in ("seconds", "clipped") and (name != "repaired" or value)
+        },
         "wall time (s)": round(summary.seconds, 1),
     }
     text = f"# {printable(short(config.task))}, {config.method}: {summary.state}\n\n"

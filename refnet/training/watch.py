@@ -11,7 +11,7 @@ import numpy as np
 
 from refnet.analysis.flow import gradient_norms
 from refnet.analysis.spectra import henrici, singular_values, spectral_radius
-from refnet.batch import Array, Batch, Params, last_steps
+from refnet.batch import Array, Batch, Params, examples, last_steps
 from refnet.matrices.orthogonality import defect
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
@@ -66,20 +66,11 @@ def observed(experiment: Experiment, params: Params, batch: Batch) -> dict[str, 
         "gradient_norm": float(np.sqrt(sum(norm**2 for norm in norms.values()))),
     }
     if isinstance(net, RecurrentNet) and not getattr(net, "bidirectional", False):
-        first = Batch(
-            batch.x[:, :SEQUENCES],
-            batch.y[..., :SEQUENCES]
-            if net.readout == "every" and net.loss == "cross_entropy"
-            else batch.y[:, :SEQUENCES]
-            if net.readout == "every"
-            else batch.y[:SEQUENCES],
-            None if batch.mask is None else batch.mask[:, :SEQUENCES],
-        )
+        first = examples(batch, slice(SEQUENCES), net.readout == "every")
         if first.mask is not None:  # no further than the longest of them
             T = last_steps(first.mask).max(initial=1)
-            first = Batch(
-                first.x[:T], first.y[:T] if net.readout == "every" else first.y, first.mask[:T]
-            )
+            y = first.y[:T] if net.readout == "every" else first.y
+            first = Batch(first.x[:T], y, first.mask[:T])
         flow = gradient_norms(net, params, first)
         at = np.unique(np.linspace(0, len(flow) - 1, TIMES).astype(int))
         facts |= {"flow": flow[at].tolist(), "flow_at": at.tolist()}

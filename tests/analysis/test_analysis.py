@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 from refnet.analysis.memory import (
     chain_memory,
@@ -31,7 +32,7 @@ EPS = np.finfo(float).eps
 
 @pytest.fixture
 def rng():
-    return np.random.default_rng(0)
+    return default_rng(0)
 
 
 def head(size):
@@ -60,8 +61,8 @@ def test_spectra():
     [
         (np.array([[1.0, 1.0], [0.0, 1.0]]), 1),
         (np.array([[2.0, -3.0], [3.0, 2.0]]), 0),
-        (initialize("orthogonal", (9, 9), np.random.default_rng(1)), 0),
-        (initialize("chain", (50, 50), np.random.default_rng(0)), 1.02 * math.sqrt(49)),
+        (initialize("orthogonal", (9, 9), default_rng(1)), 0),
+        (initialize("chain", (50, 50), default_rng(0)), 1.02 * math.sqrt(49)),
         (np.diag([1.0, -2.0, 3.0]), 0),
         (np.zeros((0, 0)), 0),
     ],
@@ -113,7 +114,7 @@ def test_noise_covariance(rng):
 def test_closed_forms(gain):
     """A chain of squared gain g: J(k) = g^k (g - 1) / (g^(k+1) - 1), 1 / (k + 1) at g = 1."""
     N = 20
-    W = initialize("chain", (N, N), np.random.default_rng(0), gain=gain)
+    W = initialize("chain", (N, N), default_rng(0), gain=gain)
     J = fisher_memory(W, head(N), N + 2)
     exact = chain_memory(gain, N)
     assert abs(J[:N] - exact).max() <= tolerance(W)
@@ -140,10 +141,10 @@ def test_normal_matrices(rng):
 def test_chain_orientation():
     """An erratum of Orhan & Pitkow's released code: for W h the chain is below the diagonal
     (J_tot 5.54); the other way round unit 0 feeds nobody (.0065). The feedback chain likewise."""
-    W = initialize("chain", (50, 50), np.random.default_rng(0))
+    W = initialize("chain", (50, 50), default_rng(0))
     assert round(total_memory(W, head(50)), 2) == 5.54
     assert round(total_memory(W.T.copy(), head(50)), 4) == 0.0065
-    feedback = initialize("fbchain", (50, 50), np.random.default_rng(0))
+    feedback = initialize("fbchain", (50, 50), default_rng(0))
     assert total_memory(feedback, head(50)) > 4 > 0.1 > total_memory(feedback.T, head(50))
     assert abs(
         fisher_memory(feedback, head(50), 3000).sum() - total_memory(feedback, head(50))

@@ -6,6 +6,7 @@ from fractions import Fraction as F
 import mpmath as mp
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 from refnet.analysis import variance
 from refnet.analysis.flow import gradient_norms, jacobian_spectra, lyapunov_exponents, step_bounds
@@ -31,11 +32,11 @@ from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients, state_jacobians, step_jacobians
 
 EPS = np.finfo(float).eps
-RNG = np.random.default_rng(0)
+RNG = default_rng(0)
 
 
 def small_net(cell, readout="last", **options):
-    rng = np.random.default_rng([3, sum(map(ord, cell))])
+    rng = default_rng([3, sum(map(ord, cell))])
     net = RecurrentNet(2, 4, 3, cell=cell, readout=readout, **options)
     params = {
         name: value + rng.uniform(-0.3, 0.3, value.shape)
@@ -72,7 +73,7 @@ def test_state_jacobians_of_every_cell(cell):
     net, params, batch = small_net(cell)
     parts, (T, B), H = (2 if cell in ("lstm", "cifg") else 1), batch.x.shape[:2], net.hidden
     shape = (B, H) if parts == 1 else (parts, B, H)
-    start = np.random.default_rng(5).normal(size=shape)
+    start = default_rng(5).normal(size=shape)
     J = state_jacobians(net, {**params, "h0": start}, batch.x)
     assert J.shape == (T + 1, B, parts * H, parts * H)
 
@@ -105,7 +106,7 @@ def test_gradient_norms():
         gradient_norms(net, params, batch._replace(mask=batch.mask[:6]))
     # an orthogonal linear net keeps the norm at all times (the figure's margin 0)
     linear = RecurrentNet(2, 4, 3, activation=ACTIVATIONS["identity"])
-    W = initialize("orthogonal", (4, 4), np.random.default_rng(0))
+    W = initialize("orthogonal", (4, 4), default_rng(0))
     norms = gradient_norms(linear, {**params, "Whh": W}, Batch(batch.x, batch.y[-1]))
     assert abs(norms / norms[-1] - 1).max() < 100 * EPS
 
@@ -117,7 +118,7 @@ def test_gradient_norms_are_of_the_last_step_in_both_directions(readout):
     net = StackedNet(
         2, 3, 6, bidirectional=True, readout=readout, loss="squared_error", reduction="sum"
     )
-    rng = np.random.default_rng(5)
+    rng = default_rng(5)
     params = net.init(rng, np.float64)
     batch = Batch(rng.normal(size=(4, 2, 2)), rng.normal(size=(4, 2, 6)))
     whole = batch._replace(mask=np.ones((4, 2), bool))
@@ -143,7 +144,7 @@ def test_gradient_norms_are_of_the_last_step_in_both_directions(readout):
 @pytest.mark.parametrize("shape", [(3, 0), (0, 2)], ids=["no sequence", "no step"])
 def test_gradient_norms_of_nothing_are_zero(shape):
     net = RecurrentNet(2, 3, 2, readout="every")
-    params = net.init(np.random.default_rng(0), np.float64)
+    params = net.init(default_rng(0), np.float64)
     batch = Batch(np.zeros((*shape, 2)), np.zeros(shape, int))
     for last in (True, False):
         assert gradient_norms(net, params, batch, last).tolist() == [0.0] * (shape[0] + 1)
@@ -153,7 +154,7 @@ def test_exponents():
     """Of a constant product diag(2, 1, 1/4)^T they are the logarithms; and their sum is that of
     log |det| for any net, whatever the directions do."""
     net = RecurrentNet(1, 3, 1, activation=ACTIVATIONS["identity"])
-    params = net.init(np.random.default_rng(0), np.float64) | {"Whh": np.diag([2, 0.25, 1.0])}
+    params = net.init(default_rng(0), np.float64) | {"Whh": np.diag([2, 0.25, 1.0])}
     x = np.zeros((600, 1, 1))
     assert abs(lyapunov_exponents(net, params, x)[0] - np.log([2, 1, 0.25])).max() < 1e-12
     assert abs(jacobian_spectra(net, params, x)[590, 0] - [1024, 1, 2.0**-20]).max() == 0
@@ -170,7 +171,7 @@ def test_exponents():
 def test_step_bounds(name):
     """The gain of a step, against the Jacobian by the chain rule; never above the bound."""
     net = RecurrentNet(2, 6, 2, activation=ACTIVATIONS[name], gain=2)
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     params, x = net.init(rng, np.float64), rng.normal(size=(9, 2, 2))
     bounds = step_bounds(net, params, x)
     assert bounds.bound.shape == bounds.measured.shape == (8, 2)
@@ -186,7 +187,7 @@ def test_step_bounds(name):
 def test_step_bounds_of_clipped_states():
     """A unit beyond the bound passes no gradient on."""
     net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["identity"], clip_forward=0.5)
-    params = net.init(np.random.default_rng(0), np.float64) | {
+    params = net.init(default_rng(0), np.float64) | {
         "Whh": np.diag([2.0, 0.5]),
         "Wxh": np.zeros((2, 1)),
         "bh": np.array([1.0, 0.1]),
@@ -198,7 +199,7 @@ def test_step_bounds_of_clipped_states():
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.longdouble, object])
 def test_spectra_and_bounds_of_every_type_are_in_float64(dtype):
     net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["relu"])
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     params = {name: value.astype(np.float16) for name, value in net.init(rng, np.float64).items()}
     x = rng.normal(size=(3, 1, 1)).astype(np.float16)
     lift = np.vectorize(F) if dtype is object else lambda value: value.astype(dtype)
@@ -235,7 +236,7 @@ def test_moments_by_enumeration():
 
 
 def test_moments_of_entries():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     for moments, sample in (
         (gaussian_moments(0.5), rng.normal(0, 0.5, 10**6)),
         (uniform_moments(0.5), rng.uniform(-0.5, 0.5, 10**6)),
@@ -255,7 +256,7 @@ def test_basin():
         assert (abs(abs(value) - 1) < 1e-9) == reaches
     near = singular_value_map(np.array(1 + 1e-6), rate)
     assert abs((near - 1) / 1e-6) == pytest.approx(contraction, rel=1e-4)
-    W = np.random.default_rng(0).normal(0, 0.2, (6, 6))
+    W = default_rng(0).normal(0, 0.2, (6, 6))
     s = np.linalg.svd(W, compute_uv=False)
     W = orthogonalize(W, rate, stop_cost=None, max_steps=3).W
     for _ in range(3):
@@ -274,7 +275,7 @@ def test_variances(name, weights):
         return initialize(weights, shape, rng)
 
     measured, errors, variances = simulated_variances(
-        widths, draw, np.random.default_rng(2), 150, ACTIVATIONS[name]
+        widths, draw, default_rng(2), 150, ACTIVATIONS[name]
     )
     predicted = predicted_variances(widths, variances, activation=ACTIVATIONS[name])
     if name != "identity":
@@ -344,7 +345,7 @@ def test_weights_of_zero_have_the_variance_zero():
 
 
 def test_power_norms():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     for W in (
         rng.normal(0, 0.3, (7, 7)),
         initialize("chain", (7, 7), rng),
@@ -377,8 +378,7 @@ def test_power_radii():
     """Of scalars the powers are on average as large as the products; of matrices they are larger,
     and the less so the larger the matrices."""
     gaps = {
-        N: power_radii(N, runs, 5, np.random.default_rng(0))
-        for N, runs in ((1, 3000), (4, 2000), (64, 200))
+        N: power_radii(N, runs, 5, default_rng(0)) for N, runs in ((1, 3000), (4, 2000), (64, 200))
     }
     mean, error = gaps.pop(1)
     assert error > 0 and abs(mean) <= 5 * error
@@ -398,7 +398,7 @@ def test_orders(retraction, shape, metric):
         "qr": False,
     }[retraction] or circle
     rates = np.geomspace(0.003, 0.1, 4)
-    errors = retraction_errors(shape, rates, np.random.default_rng(0), retraction, metric)
+    errors = retraction_errors(shape, rates, default_rng(0), retraction, metric)
     slopes = np.diff(np.log(errors)) / np.diff(np.log(rates))
     assert abs(slopes - (3 if third else 2)).max() < 0.05
 
@@ -407,16 +407,14 @@ def test_a_step_has_the_gradients_length():
     """The gradient has the norm 1 in its own metric, so that distances compare."""
     for metric in stiefel.METRICS:
         for shape in ((4, 4), (5, 2)):
-            (distance,) = retraction_errors(
-                shape, np.array([1e-3]), np.random.default_rng(0), "qr", metric
-            )
+            (distance,) = retraction_errors(shape, np.array([1e-3]), default_rng(0), "qr", metric)
             assert 1e-8 < distance < 1e-6
 
 
 def test_descents_drift_and_margin():
-    slopes = descents(5, 60, np.random.default_rng(0))
+    slopes = descents(5, 60, default_rng(0))
     assert (slopes.correct < 0).all() and (slopes.printed > 0).any() and (slopes.printed < 0).any()
-    at, drift = defect_over_steps(5, 300, 4, np.random.default_rng(0), "float32", guarded=True)
+    at, drift = defect_over_steps(5, 300, 4, default_rng(0), "float32", guarded=True)
     assert at[-1] == 300 and (drift <= 5 * 5**0.5 * np.finfo(np.float32).eps).all()
     free = margin_steps(np.array([0.01, 1, 10]), np.array([-1.0, 0, 2]), "margin_free")
     printed = margin_steps(np.array([0.01, 1, 10]), np.array([-1.0, 0, 2]))

@@ -6,6 +6,7 @@ from subprocess import PIPE, STDOUT, Popen
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 from refnet.analysis.spectra import singular_values
 from refnet.cli import main
@@ -26,6 +27,15 @@ def small(name, seed=0, **options):
     return TOPICS[name](seed=seed, **{"size": 10, **SMALL.get(name, {}), **options})
 
 
+def drawn(explanation):
+    """Its figure."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained")
+    explanation.draw(figure)
+    return figure
+
+
 def rows(explanation, table=0):
     shown = explanation.tables[table]
     return {row[0]: dict(zip(shown.header, row)) for row in shown.rows}
@@ -35,10 +45,10 @@ def test_names_of_the_command_are_the_topics():
     assert tuple(TOPICS) == NAMES
 
 
+@pytest.mark.needs("matplotlib")
 @pytest.mark.parametrize("name", TOPICS)
 def test_figure_and_text(name, tmp_path):
     """A figure in both formats, the same bytes for the same seed; finite numbers; a source."""
-    pytest.importorskip("matplotlib")
     shown, again = small(name), small.__wrapped__(name)
     assert shown.source in str(shown) and shown.text in str(shown)
     for table in shown.tables:
@@ -69,7 +79,7 @@ def test_memory_of_normal_and_other_matrices():
 
 def test_a_named_matrix_is_the_initialisers():
     row = TOPICS["memory"](size=30, matrix="gaussian").tables[0].rows[0]
-    W = named_matrix("gaussian", 30, np.random.default_rng(0))
+    W = named_matrix("gaussian", 30, default_rng(0))
     assert row[2] == singular_values(W).largest
 
 
@@ -85,16 +95,13 @@ def test_memory_of_an_orthogonal_matrix_whose_eigenvalues_round_below_1(size, se
     assert float(str(row[-1]).split()[0]) == pytest.approx(1, abs=1e-9)
 
 
+@pytest.mark.needs("matplotlib")
 def test_closed_forms_and_schur_forms():
     """The table of memory knows what the figure draws: normal matrices have no strict part."""
     table = rows(small("memory"))
     assert table[".9 orthogonal"]["Henrici's departure"] < 1e-12
     assert table["chain, gain 1.02"]["Henrici's departure"] == pytest.approx(1.02 * 3)
-    pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
-
-    figure = Figure(layout="constrained")
-    small("memory").draw(figure)
+    figure = drawn(small("memory"))
     lower = figure.subfigs[1].axes
     assert [ax.get_title() for ax in lower] == list(table)
     for ax in lower:  # triangular: nothing below the diagonal
@@ -102,15 +109,12 @@ def test_closed_forms_and_schur_forms():
         assert (np.tril(image, -1)[np.tril_indices(len(image), -1)] == -4).all()
 
 
+@pytest.mark.needs("matplotlib")
 @pytest.mark.parametrize("name", TOPICS)
 def test_figures_show_prediction_and_measurement(name):
     """In every topic at least one panel has a line called after what is predicted, in light grey or
     by a closed form, beside measured ones."""
-    pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
-
-    figure = Figure(layout="constrained")
-    small(name).draw(figure)
+    figure = drawn(small(name))
     labels = {
         label
         for ax in figure.findobj(lambda artist: hasattr(artist, "get_legend_handles_labels"))
@@ -146,26 +150,24 @@ def test_derived_moments_are_simulated():
         assert abs(simulated - derived) <= 5 * error < abs(printed - derived)
 
 
+@pytest.mark.needs("matplotlib")
 def test_a_files_name_is_drawn_as_it_is(tmp_path):
-    pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
     from matplotlib.text import Text
 
     spec = str(tmp_path / "of$x$.npy")
     np.save(spec, np.array([[0.0, 1.0], [0.0, 0.0]]))
     for name in ("spectra", "memory", "powers"):
-        figure = Figure()
-        TOPICS[name](matrix=spec).draw(figure)
-        drawn = [text.get_text() for text in figure.findobj(Text) if "of" in text.get_text()]
-        assert any(r"of\$x\$.npy" in text for text in drawn)
-        assert not any("of$x$" in text for text in drawn)
+        figure = drawn(TOPICS[name](matrix=spec))
+        texts = [text.get_text() for text in figure.findobj(Text) if "of" in text.get_text()]
+        assert any(r"of\$x\$.npy" in text for text in texts)
+        assert not any("of$x$" in text for text in texts)
 
 
 def test_one_matrix(tmp_path):
     W = np.array([[0.0, 1.0], [0.0, 0.0]])
     np.save(tmp_path / "W.npy", W)
     spec = str(tmp_path / "W.npy")
-    assert (named_matrix(spec, 5, np.random.default_rng(0)) == W).all()
+    assert (named_matrix(spec, 5, default_rng(0)) == W).all()
     assert rows(TOPICS["spectra"](matrix=spec))[spec]["numerical radius"] == pytest.approx(0.5)
     for name in ("spectra", "memory", "powers"):
         assert "2 units" in TOPICS[name](matrix=spec).tables[0].caption
@@ -181,13 +183,13 @@ def test_one_matrix(tmp_path):
         ("none.npy", "not a readable"),
     ):
         with pytest.raises(ValueError, match=message):
-            named_matrix(str(tmp_path / bad), 5, np.random.default_rng(0))
+            named_matrix(str(tmp_path / bad), 5, default_rng(0))
     with pytest.raises(ValueError, match="has no option"):
-        named_matrix("chain:gian=1", 5, np.random.default_rng(0))
+        named_matrix("chain:gian=1", 5, default_rng(0))
 
 
+@pytest.mark.needs("matplotlib")
 def test_commands(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
     figure = tmp_path / "f.png"
     words = "explain powers --size 6 --matrix chain:gain=2 --figure".split()
     assert main([*words, str(figure)]) == 0

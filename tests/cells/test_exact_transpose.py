@@ -13,6 +13,7 @@ from refnet.maths.dual import Dual, dual_array, parts
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Result, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from support.arguments import refused
 from support.oracles import loss_push_minus_pull, planted, push_minus_pull
 from support.rational import RNN_BUGS, generic_case
 from support.strategies import feedforward_cases, rnn_cases
@@ -42,7 +43,7 @@ def test_dual_derivatives():
     assert Dual(2.0, 3.0).log().d == 1.5 and Dual(0.0, 1.0).tanh().d == 1
     values, tangents = parts(dual_array(np.array([1, 2], object), np.array([3, 4], object)))
     assert list(values) == [1, 2] and list(tangents) == [3, 4]
-    with pytest.raises(TypeError, match="tanh of Fraction"):
+    with refused("tanh of Fraction", TypeError):
         Dual(Fraction(1)).tanh()
 
 
@@ -60,9 +61,7 @@ def test_push_equals_pull_rejects(bug, name, monkeypatch):
 
 
 def test_loss_oracle_rejects_sum_for_mean():
-    net = RecurrentNet(
-        2, 3, 2, activation=ACTIVATIONS["softsign"], readout="every", loss="squared_error"
-    )
+    net = RecurrentNet(2, 3, 2, activation="softsign", readout="every", loss="squared_error")
     case = generic_case(net, seed=1)
 
     def summed(net, params, batch):
@@ -75,8 +74,7 @@ def test_loss_oracle_rejects_sum_for_mean():
 @pytest.mark.parametrize("name", ["W1", "W2", "b1", "b2", "x"])
 def test_feedforward_oracle_rejects(name):
     case = generic_case(
-        FeedforwardNet((2, 3, 3, 2), activation=ACTIVATIONS["softsign"], loss="squared_error"),
-        seed=2,
+        FeedforwardNet((2, 3, 3, 2), activation="softsign", loss="squared_error"), seed=2
     )
 
     def wrong(net, params, batch):
@@ -87,15 +85,3 @@ def test_feedforward_oracle_rejects(name):
 
     assert loss_push_minus_pull(case) == 0
     assert loss_push_minus_pull(case, wrong) != 0
-
-
-def test_mixing_exact_numbers_and_floats_is_refused():
-    case = generic_case(RecurrentNet(2, 3, 2, loss="squared_error"), seed=3)
-    with pytest.raises(ValueError, match="lift both"):
-        case.net.forward(case.params, case.batch.x.astype(float))
-
-
-def test_irrational_activation_on_fractions_is_refused():
-    case = generic_case(RecurrentNet(2, 3, 2, loss="squared_error"), seed=4)
-    with pytest.raises(TypeError, match="tanh of Fraction"):
-        case.net.forward(case.params, case.batch.x)

@@ -1,49 +1,25 @@
-"""What a layer can have besides: coupled gates, gates by name, clipped inputs, a second bias."""
+"""What a layer can have besides: coupled gates, gates by name, clipped inputs, a second bias,
+and a projected state."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from refnet.cells import lstm
+from refnet.check.cases import reference_results
 from refnet.check.verdict import compare
 from refnet.exact import certify
 from refnet.maths.activations import ACTIVATIONS, clipped
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
-from refnet.nets.states import state_gradients
-from support.oracles import loss_push_minus_pull, push_minus_pull
-from support.rational import generic, generic_case
-from support.stacked import GATE, float_case, rational_net
-
-H = 2
-
-
-def test_coupled_gates_by_hand():
-    """f = 1 - i, one scalar at a time; with peepholes."""
-    net = rational_net("cifg", layers=1, both=False)
-    case = generic_case(net, seed=4, B=1)
-    p = {name.removesuffix("_l0"): value for name, value in case.params.items()}
-    rng = np.random.default_rng(0)
-    p |= {name: generic(rng, H, 7) for name in ("Wpi", "Wpo")}
-    one = RecurrentNet(
-        2, H, 2, cell="cifg", activation="softsign", gate=GATE, readout="every", backend="reference"
-    )
-    _, tape = one.forward(p, case.batch.x)
-    h, c = (list(part[0]) for part in p["h0"])
-
-    def f(entry, value):
-        return entry.forward(np.array([value], object), p)[0]
-
-    for t, x in enumerate(case.batch.x[:, 0]):
-
-        def a(row):
-            return p["bh"][row] + sum(p["Wxh"][row] * x) + sum(p["Whh"][row] * np.array(h))
-
-        gate = [f(GATE, a(j) + p["Wpi"][j] * c[j]) for j in range(H)]
-        c = [(1 - gate[j]) * c[j] + gate[j] * f(one.activation, a(H + j)) for j in range(H)]
-        h = [f(GATE, a(2 * H + j) + p["Wpo"][j] * c[j]) * f(one.activation, c[j]) for j in range(H)]
-        assert (tape.cell.h[t + 1, 0] == h).all() and (tape.cell.c[t + 1, 0] == c).all()
+from refnet.nets.states import state_gradients, state_jacobians
+from support.arguments import refused
+from support.drawn import padded
+from support.oracles import loss_push_minus_pull, planted, push_minus_pull
+from support.rational import generic_case
+from support.stacked import rational_net
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru", "gru_before", "cifg"])
@@ -55,12 +31,12 @@ def test_a_second_bias_is_added(cell):
     case.params["bhh_l0"] = case.params["bh_l0"][: size[0]] * 3
     case.direction["bhh_l0"] = case.params["bhh_l0"] + 1
     assert push_minus_pull(case) == 0 and loss_push_minus_pull(case) == 0
-    found = loss_and_gradients(net, case.params, case.batch)
+    computed = loss_and_gradients(net, case.params, case.batch)
     merged = {name: value for name, value in case.params.items() if name != "bhh_l0"}
     merged["bh_l0"] = merged["bh_l0"].copy()
     merged["bh_l0"][: size[0]] += case.params["bhh_l0"]
-    assert loss_and_gradients(net, merged, case.batch).loss == found.loss
-    assert (found.gradients["bhh_l0"] == found.gradients["bh_l0"][: size[0]]).all()
+    assert loss_and_gradients(net, merged, case.batch).loss == computed.loss
+    assert (computed.gradients["bhh_l0"] == computed.gradients["bh_l0"][: size[0]]).all()
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
@@ -94,19 +70,14 @@ def test_gates_by_name(name):
     pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
     net = RecurrentNet(2, 4, 3, cell="lstm", gate=name, backend="reference")
     assert net.gate is ACTIVATIONS[name]
-    params, batch = float_case(net, dtype=np.float32)
+    params, batch = padded(net, dtype=np.float32)
     certified = certify(net, params, batch)
     for backend in ("reference", "compiled"):
-        found = loss_and_gradients(replace(net, backend=backend), params, batch)
-        theirs = {
-            "loss": found.loss,
-            **{f"d{key}": value for key, value in found.gradients.items()},
-        }
+        theirs = reference_results(replace(net, backend=backend), params, batch)
         assert compare(theirs, certified).passed
-    usual = replace(net, gate="sigmoid")
-    assert loss_and_gradients(usual, params, batch).loss != found.loss
+    assert reference_results(replace(net, gate="sigmoid"), params, batch)["loss"] != theirs["loss"]
     flow = state_gradients(net, params, batch)  # one step at a time, with these gates too
-    assert abs(flow[0] - found.gradients["h0"]).max() <= 1e-5 * abs(flow).max()
+    assert abs(flow[0] - theirs["dh0"]).max() <= 1e-5 * abs(flow).max()
 
 
 @pytest.mark.parametrize(
@@ -130,11 +101,77 @@ def test_a_net_runs_with_other_layers(net):
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="gate is prelu; need an activation that learns nothing"):
-        RecurrentNet(2, 4, 3, cell="lstm", gate="prelu", backend="reference")
-    with pytest.raises(ValueError, match="need sigmoid for the cell cifg"):
-        RecurrentNet(2, 4, 3, cell="cifg", gate="relu", backend="reference")
-    with pytest.raises(ValueError, match="clip_forward has no compiled kernel"):
+    with refused("need sigmoid for the cell cifg"):
+        RecurrentNet(2, 4, 3, cell="cifg", gate="relu")
+    with refused("clip_forward has no compiled kernel"):
         RecurrentNet(2, 4, 3, clip_forward=1, backend="compiled")
-    with pytest.raises(ValueError, match="clip_forward is 0"):
-        RecurrentNet(2, 4, 3, clip_forward=0, backend="reference")
+
+
+@pytest.mark.parametrize("cell", ["lstm", "cifg"])
+@pytest.mark.parametrize("readout", ["last", "every", "none"])
+def test_a_projection_is_pulled_back(cell, readout):
+    for layers, T, h0 in ((2, 1, None), (1, 2, 0), (1, 2, 1)):  # fractions grow with both
+        net = rational_net(cell, readout, projection=1, layers=layers)
+        case = generic_case(net, seed=3, T=T, B=1, h0=h0)
+        assert case.params["Whr_l0_reverse"].shape == (1, 2)
+        assert push_minus_pull(case) == 0 and loss_push_minus_pull(case) == 0
+
+
+BUGS = {
+    "the projection is pulled back twice": (
+        'e = matmul(e, p["Whr"])',
+        'e = 2 * matmul(e, p["Whr"])',
+    ),
+    "its gradient takes the cell for its output": ("v[t, :, 3] * k[t])\n", "k[t])\n"),
+    "and is that of the first step": ("dWhr = dWhr + matmul", "dWhr = matmul"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_wrong_projection_is_rejected(bug, monkeypatch):
+    net = rational_net("lstm", "every", layers=1, projection=1)
+    case = generic_case(net, seed=4, T=2, B=1)
+    assert push_minus_pull(case) == 0
+    monkeypatch.setattr(lstm, "backward", planted(lstm.backward, *BUGS[bug]))
+    assert push_minus_pull(case) != 0
+
+
+@pytest.mark.parametrize("readout", ["last", "every"])
+def test_one_layer_segments_and_certificate(readout):
+    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
+    net = RecurrentNet(
+        2, 4, 3, cell="lstm", readout=readout, projection=2, learn_h0=True, backend="reference"
+    )
+    params, batch = padded(net, T=90, dtype=np.float32)
+    certified = certify(net, params, batch)
+    for checkpoint in ("none", "sqrt"):
+        theirs = reference_results(replace(net, checkpoint=checkpoint), params, batch)
+        assert compare(theirs, certified).passed
+        assert (theirs["dh0"][0, 2:] == 0).all()
+    theirs["dWhr"] = theirs["dWhr"] * np.float32(1.001)
+    assert compare(theirs, certified).verdict == "not rounding"
+
+
+def test_state_gradients_of_a_projection():
+    """One step at a time, and through the Jacobian: the same as the whole backward pass."""
+    net = rational_net("lstm", layers=2, both=False, projection=1)
+    case = generic_case(net, seed=5, T=1, B=1)
+    computed = loss_and_gradients(net, case.params, case.batch).gradients
+    flow = state_gradients(net, case.params, case.batch)
+    assert (flow[0] == np.concatenate([computed["h0_l0"], computed["h0_l1"]])).all()
+    read = np.concatenate([0 * flow[1, :2], flow[1, 2:]])[:, 0].reshape(-1)
+    assert (
+        state_jacobians(net, case.params, case.batch.x)[0, 0].T @ read == flow[0, :, 0].reshape(-1)
+    ).all()
+
+
+def test_a_projection_that_does_not_fit_is_refused():
+    for options in ({"cell": "gru"}, {"backend": "compiled"}, {"transition": "orthogonal"}):
+        with refused("projection is 2; need 0, or cell lstm"):
+            RecurrentNet(2, 4, 3, **{"cell": "lstm", "projection": 2, **options})
+    with refused("projection is 4; need fewer units than hidden = 4"):
+        StackedNet(2, 4, 3, cell="lstm", projection=4)
+    net = RecurrentNet(2, 4, 3, cell="lstm", projection=2, backend="reference")
+    params, batch = padded(net)
+    with refused("Whh has shape .16, 4.; need .16, 2., because .*P = 2"):
+        net.forward({**params, "Whh": np.zeros((16, 4))}, batch.x)

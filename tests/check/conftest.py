@@ -6,17 +6,17 @@ from refnet.check import vectors
 from support.vectors import small
 
 
+def written(tmp_path_factory, name, cases=None):
+    folder = tmp_path_factory.mktemp(name)
+    vectors.write(folder, cases)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
-    made = tmp_path_factory.mktemp("vectors")
-    vectors.write(made)
-    return made
+    return written(tmp_path_factory, "vectors")
 
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory):
-    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
-    made = tmp_path_factory.mktemp("few")
-    vectors.write(made, small("rnn-last", "lstm-last", "rnn-every"))
-    return made
+    return written(tmp_path_factory, "few", small("rnn-last", "lstm-last", "rnn-every"))

@@ -1,6 +1,9 @@
 """The sizes at which a function is judged if none are named: what each of them finds, and nets that
 cannot have all of them."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -17,35 +20,35 @@ AT_THE_EDGES = {
         "rnn",
         "large inputs",
         """
-    found["dx"] = np.where(abs(x) > 20, 0, found["dx"])""",
+    results["dx"] = np.where(abs(x) > 20, 0, results["dx"])""",
     ),
     "a sigmoid that overflows": (
         "lstm",
         "large inputs",
         """
     if (np.exp(abs(x).max().astype(x.dtype)) == np.inf):
-        found["dbh"] = found["dbh"] * np.nan""",
+        results["dbh"] = results["dbh"] * np.nan""",
     ),
     "one step of one sequence": (
         "gru",
         " 1     2    1 ",
         """
     if x.shape[:2] == (1, 1):
-        found["dby"] = found["dby"] * 2""",
+        results["dby"] = results["dby"] * 2""",
     ),
     "one sequence": (
         "gru",
         " 7     6    1 ",
         """
     if x.shape[1] == 1:
-        found["dWhh"] = found["dWhh"] * 2""",
+        results["dWhh"] = results["dWhh"] * 2""",
     ),
     "an odd number of sequences": (
         "rnn",
         " 5     19   9 ",
         """
     if x.shape[1] > 1 and x.shape[1] % 2:
-        found["dWhh"] = found["dWhh"] * 1.5""",
+        results["dWhh"] = results["dWhh"] * 1.5""",
     ),
     "what is left over of eights": (
         "gru",
@@ -53,58 +56,58 @@ AT_THE_EDGES = {
         """
     H = p["Why"].shape[1]
     if H > 8 and H % 8:
-        found["dbh"][H // 8 * 8:H] = found["dbh"][:H % 8]""",
+        results["dbh"][H // 8 * 8:H] = results["dbh"][:H % 8]""",
     ),
     "a sequence of zeros": (
-        "rnn --activation relu",
+        "rnn relu",
         "a sequence of zeros",
         """
     if not x.any(axis=(0, 2)).all():
-        found["dbh"] = found["dbh"] + 1e-3""",
+        results["dbh"] = results["dbh"] + 1e-3""",
     ),
     "one step": (
         "rnn",
         " 1     2    1 ",
         """
     if len(x) == 1:
-        found["dWxh"] = found["dWxh"] + 1e-3""",
+        results["dWxh"] = results["dWxh"] + 1e-3""",
     ),
     "one unit": (
         "gru",
         " 3     1    2 ",
         """
     if p["Why"].shape[1] == 1:
-        found["dWhh"] = found["dWhh"].sum(0, keepdims=True) + 0 * found["dWhh"]""",
+        results["dWhh"] = results["dWhh"].sum(0, keepdims=True) + 0 * results["dWhh"]""",
     ),
 }
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("name", AT_THE_EDGES)
-def test_a_mistake_at_the_edges_is_found_without_naming_sizes(name, tmp_path, capsys):
-    cell, where, bug = AT_THE_EDGES[name]
+def test_a_mistake_at_the_edges_is_results_without_naming_sizes(name, tmp_path, capsys):
+    words, where, bug = AT_THE_EDGES[name]
+    kind, activation = (*words.split(), "tanh")[:2]
     (tmp_path / "mine.py").write_text(f"""import numpy as np
 from refnet.batch import Batch
-from refnet.check.cases import NORMS, reference_results
-from refnet.nets.recurrent import RecurrentNet
+from refnet.check.cases import reference_results
+from refnet.check.userfunction import Described
 
 
 def right(p, x, y):
-    net = RecurrentNet(3, p["Why"].shape[1], 5, cell={cell.split()[0]!r},
-                       activation={cell.split()[-1]!r} if "relu" in {cell!r} else "tanh")
+    net = Described(cell={kind!r}, activation={activation!r}).net(p["Why"].shape[1])
     return reference_results(net, p, Batch(x, y))
 
 
 def wrong(p, x, y):
-    found = right(p, x, y){bug}
-    return found
+    results = right(p, x, y){bug}
+    return results
 """)
-    command = ["check", "function", "--cell", *cell.split()]
+    command = ["check", "function", "--cell", kind, "--activation", activation]
     assert cli.main([*command, f"{tmp_path}/mine.py:right"]) == 0
     assert set(in_columns(capsys.readouterr().out)) == {"explained by rounding"}
     assert cli.main([*command, f"{tmp_path}/mine.py:wrong"]) == 1
     *lines, last = capsys.readouterr().out.splitlines()
-    total = 14 if "relu" in cell else 12
+    total = 14 if activation == "relu" else 12
     assert last == f"{total - 2} of {total} are explained by rounding"
     assert all(where in line for line in lines if "not rounding" in line)
     assert cli.main([*command, f"{tmp_path}/mine.py:wrong", "--sizes", "20,16,4"]) == 0
@@ -114,37 +117,17 @@ def wrong(p, x, y):
 @pytest.mark.parametrize("name", ["relu", "leaky_relu"])
 def test_another_slope_at_the_kink_is_named(name, slope, named):
     """Planted in a backward pass written out here."""
-    at_zero = slope if name == "relu" or slope == 1 else 0.505
-
+    low = 0 if name == "relu" else 0.01
+    at_zero = low + (1 - low) * slope
     described = Described(activation=name)
 
-    def wrong(p, batch):
-        T, B, H = len(batch.x), batch.x.shape[1], p["Why"].shape[1]
-        a, h, rows = np.zeros((T, B, H)), np.zeros((T + 1, B, H)), np.arange(B)
-        low = 0 if name == "relu" else 0.01
-        for t in range(T):
-            a[t] = batch.x[t] @ p["Wxh"].T + h[t] @ p["Whh"].T + p["bh"]
-            h[t + 1] = np.where(a[t] > 0, a[t], low * a[t])
-        v = h[-1] @ p["Why"].T + p["by"]
-        d = np.exp(v - v.max(1, keepdims=True))
-        d = d / d.sum(1, keepdims=True)
-        d[rows, batch.y] -= 1
-        d = d / B
-        found = {
-            "dWhy": d.T @ h[-1],
-            "dby": d.sum(0),
-            "dWhh": 0 * p["Whh"],
-            "dWxh": 0 * p["Wxh"],
-            "dbh": 0 * p["bh"],
-        }
-        dh = d @ p["Why"]
-        for t in reversed(range(T)):
-            da = np.where(a[t] > 0, 1, np.where(a[t] == 0, at_zero, low)) * dh
-            found["dWhh"] = found["dWhh"] + da.T @ h[t]
-            found["dWxh"] = found["dWxh"] + da.T @ batch.x[t]
-            found["dbh"] = found["dbh"] + da.sum(0)
-            dh = da @ p["Whh"]
-        return found
+    def pull(a, h, dh, p, alpha):
+        return dh * np.where(a > 0, 1, np.where(a == 0, at_zero, low)), {}
+
+    def wrong(params, batch):
+        net = described.net(params["Why"].shape[1])
+        other = replace(net, activation=replace(net.activation, pull=pull))
+        return reference_results(other, params, batch)
 
     (row,) = function_rows(wrong, described, ((20, 16, 4),), (np.float64,), at="zeros")
     assert row["verdict"] == "not rounding"
@@ -155,13 +138,8 @@ def test_another_slope_at_the_kink_is_named(name, slope, named):
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_the_reference_passes_with_a_sequence_of_zeros(cell, name):
     described = Described(cell=cell, activation=name, mask=True)
-    (row,) = function_rows(
-        lambda p, b: reference_results(described.net(8), p, b),
-        described,
-        ((9, 8, 3),),
-        (np.float32,),
-        at="zeros",
-    )
+    right = partial(reference_results, described.net(8))
+    (row,) = function_rows(right, described, ((9, 8, 3),), (np.float32,), at="zeros")
     assert described.kinked and row["verdict"] == "explained by rounding", row
 
 
@@ -169,25 +147,22 @@ def test_one_class_is_no_usual_size():
     assert Described(readout="none", loss="cross_entropy").smallest == 2
     assert Described(readout="none", loss="cross_entropy", bidirectional=True).smallest == 1
     assert Described(readout="none").smallest == 1
-    rows = function_rows(
-        lambda p, b: reference_results(Described(outputs=1).net(2), p, b),
-        Described(outputs=1),
-        ((3, 2, 2),),
-        (np.float32,),
-    )
-    assert "zero is right here" in next(rows)["note"]
+    described = Described(outputs=1)
+    right = partial(reference_results, described.net(2))
+    (row,) = function_rows(right, described, ((3, 2, 2),), (np.float32,))
+    assert "zero is right here" in row["note"]
 
 
 @pytest.mark.parametrize("options", [{"activation": "oplu"}, {"transition": "schur"}], ids=str)
 def test_units_in_pairs(options, tmp_path, capsys):
-    """Sizes that the net cannot have are made even, and a mistake is found."""
+    """Sizes that the net cannot have are made even, and a mistake is results."""
     ((option, name),) = options.items()
     described = Described(**options)
     assert described.smallest == 2
     rows = 6 + described.kinked + len(NORMS) * (option == "transition")
     (tmp_path / "mine.py").write_text(f"""
 from refnet import Batch
-from refnet.check.cases import NORMS, reference_results
+from refnet.check.cases import reference_results
 from refnet.check.userfunction import Described
 
 
@@ -196,8 +171,8 @@ def right(p, x, y):
 
 
 def wrong(p, x, y):
-    found = right(p, x, y)
-    return {{**found, "dWxh": found["dWxh"] * 1.01}}
+    results = right(p, x, y)
+    return {{**results, "dWxh": results["dWxh"] * 1.01}}
 """)
     command = ["check", "function", "--dtypes", "float64", f"--{option}", name]
     assert cli.main([*command, f"{tmp_path}/mine.py:right"]) == 0

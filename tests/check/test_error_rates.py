@@ -21,24 +21,22 @@ IN_NUMPY += ["reference", "permuted", "compiled"]
 IN_C = [name for name in IMPLEMENTATIONS if name.startswith("C ")]
 
 
+OTHERS = ["PyTorch", "JAX", "autograd", "onnxruntime", "ONNX reference"]
+
+
 @pytest.mark.parametrize(
-    "seed, nets, longest, names, packages",
+    "seed, nets, longest, names",
     [
-        (1, 40, 20, IN_NUMPY, ()),
-        (3, 10, 20, IN_C, ()),
-        (
-            2,
-            12,
-            10,
-            ["PyTorch", "JAX", "autograd", "onnxruntime", "ONNX reference"],
-            ("torch", "jax", "autograd", "onnxruntime"),
+        pytest.param(1, 40, 20, IN_NUMPY, id="NumPy"),
+        pytest.param(3, 10, 20, IN_C, id="C"),
+        pytest.param(
+            *(2, 12, 10, OTHERS),
+            marks=pytest.mark.needs("torch", "jax", "autograd", "onnx", "onnxruntime"),
+            id="others",
         ),
     ],
-    ids=["NumPy", "C", "others"],
 )
-def test_no_false_alarm_on_correct_results(seed, nets, longest, names, packages):
-    for package in packages:
-        pytest.importorskip(package, reason=f"{package} (extras) is not installed")
+def test_no_false_alarm_on_correct_results(seed, nets, longest, names):
     if names is IN_C and which("cc") is None:
         pytest.skip("there is no C compiler")
     rows = list(rates.correct_rows(nets, seed, longest, names))
@@ -120,9 +118,8 @@ def test_the_command_counts_wrong_verdicts(planted, status, tmp_path, monkeypatc
     assert record["summary"]["correct"] == 2 and len(record["rows"]) == len(planted)
 
 
+@pytest.mark.needs("torch", "jax")
 def test_checkers_side_by_side(tmp_path, monkeypatch):
-    pytest.importorskip("torch", reason="PyTorch (extra torch) is not installed")
-    pytest.importorskip("jax", reason="JAX (extra jax) is not installed")
     file = tmp_path / "checkers.json"
     few = ("tanh' is off by 1e-6", "every gradient is 0.09% too large", "dWhh is transposed")
     monkeypatch.setattr("sys.argv", ["checkers", "--json", str(file)])

@@ -13,29 +13,30 @@ import numpy as np
 import pytest
 
 from refnet import Batch, cli
-from refnet.check import judge
+from refnet.check import commands, judge, layers
 from refnet.check.cases import reference_results
 from refnet.check.cli import FUNCTION
 from refnet.check.tables import junit
 from refnet.check.userfunction import EXAMPLES, Described, example, function_rows
 from support.columns import in_columns
+from support.drawn import times
 
 pytestmark = pytest.mark.needs("flint")
 
 PAGE = Path(cli.__file__).parent / "check" / "README.md"
-SMALL = ["--sizes", "3,4,2"]
 BUGS = {
     "numpy": ("(1 - h[t + 1] ** 2)", "(1 - h[t + 1])"),
     "torch": ("self.head(h[-1])", "self.head(h[-1]) * 1.001"),
     "jax": ("axis=1).mean()", "axis=1).sum()"),
     "c": ("before[k] += da * Whh[i * H + k]", "before[k] += da * Whh[k * H + i]"),
 }
-NEEDS = {"torch": "torch", "jax": "jax"}
+EACH = [
+    pytest.param(name, marks=[pytest.mark.needs(name)] * (name in ("torch", "jax")))
+    for name in EXAMPLES
+]
 
 
 def written(name, folder, change=None):
-    if name in NEEDS:
-        pytest.importorskip(NEEDS[name], reason=f"{NEEDS[name]} is not installed")
     if name == "c" and which("cc") is None:
         pytest.skip("there is no C compiler")
     text = example(name)
@@ -46,20 +47,21 @@ def written(name, folder, change=None):
     return f"{folder / 'mine.py'}:gradients"
 
 
+def check(place, *flags, sizes="3,4,2"):
+    """The status of the command for a function."""
+    return cli.main(["check", "function", place, "--sizes", sizes, *flags])
+
+
 def test_layers_have_names_that_fit_their_column():
-    from refnet.check import commands, layers
-
-    assert (
-        max(len(case.what) for table in layers.TABLES for case in layers.cases(table))
-        == commands.LONGEST
-    )
+    names = [case.what for table in layers.TABLES for case in layers.cases(table)]
+    assert max(map(len, names)) == commands.LONGEST
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", EACH)
 def test_the_example_is_right(name, tmp_path, capsys):
     assert cli.main(["check", "function", "--example", name]) == 0
     assert capsys.readouterr().out == example(name)
-    assert cli.main(["check", "function", written(name, tmp_path), *SMALL]) == 0
+    assert check(written(name, tmp_path)) == 0
     assert in_columns(capsys.readouterr().out) == ["explained by rounding"] * 2
 
 
@@ -77,10 +79,7 @@ def test_the_commands_of_the_page_and_the_help_run_one_after_the_other(
 @pytest.mark.parametrize(
     "name, flags, says",
     [
-        *[
-            (name, ["--mask"], "; it gets p, x, y, and with --mask a fourth, the mask)")
-            for name in EXAMPLES
-        ],
+        ("numpy", ["--mask"], "; it gets p, x, y, and with --mask a fourth, the mask)"),
         ("c", ["--cell", "lstm"], "'Whh': (16, 4)"),
         ("c", ["--layers", "2"], "'Whh_l1': (4, 4)"),
         ("c", ["--readout", "every"], "'y': (3, 2)"),
@@ -89,15 +88,15 @@ def test_the_commands_of_the_page_and_the_help_run_one_after_the_other(
 )
 def test_an_example_is_for_its_own_net_alone(name, flags, says, tmp_path, capsys):
     """C is not handed what it would read as something else."""
-    assert cli.main(["check", "function", written(name, tmp_path), *SMALL, *flags]) == 2
+    assert check(written(name, tmp_path), *flags) == 2
     out, err = capsys.readouterr()
     assert not out and says in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", EACH)
 def test_a_bug_in_the_example_is_found(name, tmp_path, capsys):
     place = written(name, tmp_path, BUGS[name])
-    assert cli.main(["check", "function", place, *SMALL]) == 1
+    assert check(place) == 1
     assert in_columns(capsys.readouterr().out) == ["not rounding"] * 2
 
 
@@ -122,10 +121,7 @@ def test_every_option_describes_a_net(options):
         seen.append((params, batch))
         return reference_results(described.net(3), params, batch)
 
-    def wrong(params, batch):
-        found = reference(params, batch)
-        return {**found, "dx": found["dx"] * 1.001}
-
+    wrong = times(described.net(3), 1.001, "dx")
     for function, verdict in ((reference, "explained by rounding"), (wrong, "not rounding")):
         (row,) = function_rows(function, described, ((4, 3, 2),), (np.float64,))
         assert row["verdict"] == verdict
@@ -147,11 +143,11 @@ def test_cotangents_are_added_in_any_order(dtype):
 
     def turned(p, batch, first=30):
         order = np.random.default_rng(1).permutation(30)[:first]
-        found = reference_results(net, p, Batch(batch.x[:, order], batch.y[order]))
-        return {f"d{name}": found[f"d{name}"] for name in p}
+        results = reference_results(net, p, Batch(batch.x[:, order], batch.y[order]))
+        return {f"d{name}": results[f"d{name}"] for name in p}
 
-    found = judge(net, turned, params, batch)
-    assert found.passed, found.worst
+    verdict = judge(net, turned, params, batch)
+    assert verdict.passed, verdict.worst
     assert judge(net, lambda p, b: turned(p, b, 29), params, batch).verdict == "not rounding"
 
 
@@ -160,31 +156,27 @@ def test_two_biases_are_added_in_any_order():
     described = Described(inputs=1, outputs=2, biases=2)
     net = described.net(1)
 
-    def apart(p, batch, kept=1):
+    def apart(p, batch, factor=1):
         h = [np.zeros((2, 1), np.float32)]
         for x in batch.x:
-            h.append(np.tanh((x @ p["Wxh"].T + p["bh"]) + (h[-1] @ p["Whh"].T + p["bhh"]) * kept))
-        found = reference_results(net, p, batch)
-        return {**{f"d{name}": found[f"d{name}"] for name in p}, "h": np.stack(h)}
+            a = (x @ p["Wxh"].T + p["bh"]) + (h[-1] @ p["Whh"].T + p["bhh"]) * factor
+            h.append(np.tanh(a))
+        results = reference_results(net, p, batch)
+        return {**{f"d{name}": results[f"d{name}"] for name in p}, "h": np.stack(h)}
 
     for seed in range(20):
         params, batch = described.arrays(net, np.float32, 3, 2, seed)
-        params |= {
-            "Wxh": params["Wxh"] / 64,
-            "Whh": params["Whh"] / 64,
-            "bh": np.float32([0.3]),
-            "bhh": np.float32([-0.3]),
-        }
-        found = judge(net, apart, params, batch)
-        assert found.passed and not found.convention, found
+        params |= {name: params[name] / 64 for name in ("Wxh", "Whh")}
+        params |= {"bh": np.float32([0.3]), "bhh": np.float32([-0.3])}
+        verdict = judge(net, apart, params, batch)
+        assert verdict.passed and not verdict.convention, verdict
         wrong = judge(net, lambda p, b: apart(p, b, np.float32(1 + 1e-5)), params, batch)
         assert wrong.verdict == "not rounding"
 
 
 def test_names_after_commas_may_have_spaces(tmp_path, capsys):
     place = written("numpy", tmp_path)
-    command = ["check", "function", place, "--sizes", "2,3,1", "--dtypes", "float64"]
-    assert cli.main([*command, "--required", "dWhh, dWxh"]) == 0, capsys.readouterr().err
+    assert check(place, "--required", "dWhh, dWxh") == 0, capsys.readouterr().err
 
 
 def test_options_are_those_of_the_net(capsys):
@@ -194,26 +186,23 @@ def test_options_are_those_of_the_net(capsys):
     assert all(f"--{entry.name}" in said for entry in fields(Described))
 
 
-def test_a_bug_that_only_some_options_show(tmp_path, capsys):
-    """Frameworks and own functions share the options; the mask arrives."""
+def test_a_bug_that_only_some_options_show(tmp_path, monkeypatch, capsys):
+    """Frameworks and users' functions share the options; the mask arrives."""
     file = tmp_path / "mine.py"
     file.write_text(
         "from helper import FACTOR\n"
         "from refnet import Batch\n"
         "from refnet.nets.stacked import StackedNet\n"
-        "from refnet.check.cases import reference_results\n"
+        "from support.drawn import times\n"
         "def gradients(p, x, y, mask):\n"
         "    net = StackedNet(3, 4, 5, 'gru', layers=2)\n"
-        "    found = reference_results(net, p, Batch(x, y, mask))\n"
-        "    return {**found, 'dWhh_l0': found['dWhh_l0'] * FACTOR}\n"
+        "    return times(net, FACTOR, 'dWhh_l0')(p, Batch(x, y, mask))\n"
     )
-    flags = ["--cell", "gru", "--layers", "2", "--mask", *SMALL, "--dtypes", "float64"]
+    flags = "--cell gru --layers 2 --mask --dtypes float64".split()
     for factor, status in ((1, 0), (1.01, 1)):
         (tmp_path / "helper.py").write_text(f"FACTOR = {factor}\n")
-        sys.modules.pop("helper", None)
-        assert cli.main(["check", "function", f"{file}:gradients", *flags]) == status, (
-            capsys.readouterr().err
-        )
+        monkeypatch.delitem(sys.modules, "helper", raising=False)
+        assert check(f"{file}:gradients", *flags) == status, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -236,7 +225,7 @@ def test_a_bug_that_only_some_options_show(tmp_path, capsys):
 )
 def test_what_a_function_may_do_wrong(text, says, tmp_path, capsys):
     (tmp_path / "mine.py").write_text(f"def gradients(p, x, y):\n    {text}\n")
-    status = cli.main(["check", "function", f"{tmp_path / 'mine.py'}:gradients", *SMALL])
+    status = check(f"{tmp_path / 'mine.py'}:gradients")
     out, err = capsys.readouterr()
     assert status == (2 if says else 1) and says in err
     if not says:
@@ -257,10 +246,10 @@ def test_required_names(tmp_path, capsys):
     )
     (tmp_path / "example.py").write_text(example("numpy"))
     place = f"{tmp_path / 'mine.py'}:gradients"
-    assert cli.main(["check", "function", place, *SMALL]) == 1
-    assert cli.main(["check", "function", place, *SMALL, "--required", "h"]) == 0
+    assert check(place) == 1
+    assert check(place, "--required", "h") == 0
     capsys.readouterr()
-    assert cli.main(["check", "function", place, *SMALL, "--required", "h,dWxg"]) == 2
+    assert check(place, "--required", "h,dWxg") == 2
     out, err = capsys.readouterr()
     assert not out and err.count("\n") == 1
     assert "dWxg is not the name of a result; these are " in err
@@ -304,44 +293,36 @@ def test_what_hides_at_the_start_of_a_transition_is_found(tmp_path, monkeypatch,
     written("numpy", tmp_path)
     (tmp_path / "turned.py").write_text("import numpy as np\n" + TURNED)
     monkeypatch.syspath_prepend(tmp_path)
-    for transition, right, wrong in (("svd", "svd", "forgot"), ("cayley", "cayley", "at_zero")):
-        for name, status in ((right, 0), (wrong, 1)):
-            assert (
-                cli.main(
-                    [
-                        "check",
-                        "function",
-                        f"{tmp_path / 'turned.py'}:{name}",
-                        "--transition",
-                        transition,
-                        "--sizes",
-                        "8,6,2",
-                    ]
-                )
-                == status
-            ), name
+    for name, transition, status in (
+        ("svd", "svd", 0),
+        ("forgot", "svd", 1),
+        ("cayley", "cayley", 0),
+        ("at_zero", "cayley", 1),
+    ):
+        place = f"{tmp_path / 'turned.py'}:{name}"
+        assert check(place, "--transition", transition, sizes="8,6,2") == status, name
     assert "not rounding" in capsys.readouterr().out
+
+
+def tolerances(capsys, *flags):
+    assert cli.main(["check", "tolerances", "--sizes", "3,4,2", *flags]) == 0
+    header, *rows = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert header == ["dtype", "T", "H", "B", "quantity", "rtol", "atol"]
+    return {(row[0], row[4]): float(row[5]) + float(row[6]) for row in rows}
 
 
 def test_tolerances_are_those_of_the_arithmetic(capsys):
     """The loss of bfloat16 is rounded to 8 bits."""
-    assert cli.main(["check", "tolerances", *SMALL, "--dtypes", "float32", "bfloat16"]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
-    float32, bfloat16 = (float(row[5]) + float(row[6]) for row in rows if row[4] == "loss")
-    assert float32 < 1e-4 and bfloat16 > 2**-8
+    sums = tolerances(capsys, "--dtypes", "float32", "bfloat16")
+    assert sums["float32", "loss"] < 1e-4 and sums["bfloat16", "loss"] > 2**-8
 
 
 def test_tolerances_are_listed(capsys):
-    assert cli.main(["check", "tolerances", "--cell", "gru", *SMALL]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["dtype", "T", "H", "B", "quantity", "rtol", "atol"]
-    rows = [line.split() for line in lines[1:]]
-    assert len(rows) == 2 * len({row[4] for row in rows}) and {"dWhh", "dbhn", "dx", "loss"} <= {
-        row[4] for row in rows
-    }
-    assert all(
-        float(row[5]) + float(row[6]) < (1e-4 if row[0] == "float32" else 1e-12) for row in rows
-    )
+    sums = tolerances(capsys, "--cell", "gru")
+    for dtype, most in (("float32", 1e-4), ("float64", 1e-12)):
+        quantities = {name: total for (kind, name), total in sums.items() if kind == dtype}
+        assert {"dWhh", "dbhn", "dx", "loss"} <= quantities.keys()
+        assert max(quantities.values()) < most
 
 
 # ---- files
@@ -349,22 +330,10 @@ def test_tolerances_are_listed(capsys):
 
 def test_every_quantity_is_in_the_json(tmp_path):
     target = tmp_path / "rows.json"
-    assert (
-        cli.main(["check", "function", written("numpy", tmp_path), *SMALL, "--json", str(target)])
-        == 0
-    )
+    assert check(written("numpy", tmp_path), "--json", str(target)) == 0
     row = json.loads(target.read_text())["rows"][0]
-    assert [part["name"] for part in row["quantities"]] == [
-        "loss",
-        "outputs",
-        "h",
-        "dx",
-        "dWhh",
-        "dWxh",
-        "dbh",
-        "dWhy",
-        "dby",
-    ]
+    names = [part["name"] for part in row["quantities"]]
+    assert names == "loss outputs h dx dWhh dWxh dbh dWhy dby".split()
     assert all(part["z"] <= 6 and part["sigma"] > 0 for part in row["quantities"])
 
 
@@ -373,9 +342,7 @@ def test_files_lie_where_they_were_named_though_the_function_goes_elsewhere(tmp_
     path = Path(place.rpartition(":")[0])
     path.write_text(f"import os\nos.chdir('/')\n{path.read_text()}")
     monkeypatch.chdir(tmp_path)
-    assert (
-        cli.main(["check", "function", place, *SMALL, "--json", "a.json", "--junit", "a.xml"]) == 0
-    )
+    assert check(place, "--json", "a.json", "--junit", "a.xml") == 0
     assert (tmp_path / "a.json").exists() and (tmp_path / "a.xml").exists()
 
 
@@ -406,30 +373,29 @@ def valid(element):
         valid(child)
     if element.tag == "testsuite":
         tags = [child.tag for child in element]
-        assert tags == [
-            "properties",
-            *["testcase"] * int(element.get("tests")),
-            "system-out",
-            "system-err",
-        ]
+        cases = ["testcase"] * int(element.get("tests"))
+        assert tags == ["properties", *cases, "system-out", "system-err"]
         assert fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", element.get("timestamp"))
-        assert len({case.get("name") for case in element.findall("testcase")}) == tags.count(
-            "testcase"
-        )
+        assert len({case.get("name") for case in element.findall("testcase")}) == len(cases)
         for tag, count in (("failure", "failures"), ("skipped", "skipped"), ("error", "errors")):
             assert len(element.findall(f"testcase/{tag}")) == int(element.get(count))
 
 
+def read(path):
+    root = ElementTree.parse(path).getroot()
+    valid(root)
+    return root
+
+
 def test_junit_says_what_failed(tmp_path):
-    target = tmp_path / "report.xml"
-    flags = ["check", "function", *SMALL, "--junit", str(target)]
-    assert cli.main([*flags, written("numpy", tmp_path)]) == 0
-    root = ElementTree.parse(target).getroot()
-    valid(root)
+    def report(status, *change):
+        place = written("numpy", tmp_path, *change)
+        assert check(place, "--junit", str(tmp_path / "report.xml")) == status
+        return read(tmp_path / "report.xml")
+
+    root = report(0)
     assert len(root.findall("testsuite/testcase")) == 2 and root.find(".//failure") is None
-    assert cli.main([*flags, written("numpy", tmp_path, BUGS["numpy"])]) == 1
-    root = ElementTree.parse(target).getroot()
-    valid(root)
+    root = report(1, BUGS["numpy"])
     first = root.find(".//failure")
     assert first.get("type") == "not rounding" and "z = " in first.get("message")
     assert "dWhh: z = " in first.text and "loss: z = " in first.text
@@ -444,27 +410,26 @@ def test_junit_takes_any_text_and_skips_what_is_refused(tmp_path):
         "note": "said \x1b[0m <no> &\ud800 no",
     }
     junit(tmp_path / "x.xml", [odd], {"refused"})
-    root = ElementTree.parse(tmp_path / "x.xml").getroot()
-    valid(root)
+    root = read(tmp_path / "x.xml")
     assert root.find(".//skipped").get("message") == "said [0m <no> & no"
 
 
 def test_suspicious_results_may_be_allowed(tmp_path, monkeypatch):
     monkeypatch.setattr("refnet.check.judgement.LIMITS", (1e-9, 1e9))
     place = written("numpy", tmp_path)
-    assert cli.main(["check", "function", place, *SMALL]) == 1
-    assert cli.main(["check", "function", place, *SMALL, "--allow-suspicious"]) == 0
+    assert check(place) == 1
+    assert check(place, "--allow-suspicious") == 0
 
 
 def test_a_result_that_shows_nothing_is_no_success(tmp_path, monkeypatch):
     monkeypatch.setattr("refnet.check.judgement.LIMITS", (1e30, 1e30))
     place = written("numpy", tmp_path)
-    assert cli.main(["check", "function", place, *SMALL, "--allow-suspicious"]) == 2
+    assert check(place, "--allow-suspicious") == 2
 
 
 @pytest.mark.parametrize("flag", ["--json", "--junit"])
 def test_a_file_that_cannot_be_written_is_refused_first(flag, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("refnet.check.commands.judge_own", lambda args: pytest.fail("judged"))
+    monkeypatch.setattr("refnet.check.commands.judge_function", lambda args: pytest.fail("judged"))
     for name in (str(tmp_path), str(tmp_path / "no" / "such"), "/proc/no-file"):
         with pytest.raises(SystemExit) as left:
             cli.main(["check", "function", "x.py:f", flag, name])

@@ -10,20 +10,21 @@ import pytest
 from scipy.special import expit
 
 from refnet.batch import Batch
-from refnet.check import assert_gradients, judge
-from refnet.check.cases import random_batch, random_params, reference_results
+from refnet.check import judge
+from refnet.check.cases import reference_results
 from refnet.check.userfunction import Described
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SHOWS_NOTHING, UNJUDGED, judgement
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
+from support.drawn import drawn, times
 
 pytestmark = pytest.mark.needs("flint")
 
 
-def made(net, T=5, B=2, dtype=np.float32, seed=0):
-    rng = np.random.default_rng(seed)
-    return random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
+def small():
+    net = RecurrentNet(2, 3, 4)
+    return net, *drawn(net)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -31,13 +32,11 @@ def made(net, T=5, B=2, dtype=np.float32, seed=0):
 def test_gates_that_are_closed_beyond_the_range_of_exp(cell, dtype):
     """exp(1000) is infinite, and 1 / (1 + exp(1000)) is right: nothing overflows that matters."""
     net = RecurrentNet(2, 3, 3, cell=cell)
-    params, batch = made(net, dtype=dtype)
+    params, batch = drawn(net, dtype=dtype)
     params["bh"][:6:2] = -1000
-    found = reference_results(net, params, batch)
-    assert judge(net, found, params, batch).passed
-    assert (
-        judge(net, {**found, "dWhy": found["dWhy"] * 1.01}, params, batch).verdict == NOT_ROUNDING
-    )
+    assert judge(net, times(net, 1)(params, batch), params, batch).passed
+    wrong = times(net, 1.01, "dWhy")(params, batch)
+    assert judge(net, wrong, params, batch).verdict == NOT_ROUNDING
 
 
 def test_a_function_beyond_the_range_of_exp():
@@ -50,11 +49,11 @@ def test_a_function_beyond_the_range_of_exp():
 
 def test_logits_that_differ_by_more_than_the_range_of_exp_from_run_to_run():
     net = RecurrentNet(2, 16, 5, activation=ACTIVATIONS["identity"], readout="every")
-    params, batch = made(net, T=40, B=4)
+    params, batch = drawn(net, 40, 4)
     params["Whh"] *= 1.5
-    found = reference_results(net, params, batch)
-    assert abs(found["outputs"]).max() > 1e5
-    verdict = judge(net, found, params, batch, dtype="bfloat16")
+    theirs = reference_results(net, params, batch)
+    assert abs(theirs["outputs"]).max() > 1e5
+    verdict = judge(net, theirs, params, batch, dtype="bfloat16")
     assert verdict.verdict in (EXPLAINED, UNJUDGED) and "shows nothing" in verdict.note
 
 
@@ -109,15 +108,14 @@ def energy(x):
 )
 def test_an_infinity_shows_nothing_where_the_right_result_has_no_number(f, x, theirs, verdict):
     """Of a function, in the type of its results; elsewhere it is wrong."""
-    value, dx = (np.asarray(one, np.float32) for one in theirs)
-    found = judge(f, {"value": value, "dx": dx}, np.array(x, np.float32))
-    assert found.verdict == verdict
-    assert (SHOWS_NOTHING == found.parts[0].verdict) == (x[0] != 1)
+    value, dx = (np.asarray(part, np.float32) for part in theirs)
+    outcome = judge(f, {"value": value, "dx": dx}, np.array(x, np.float32))
+    assert outcome.verdict == verdict
+    assert (SHOWS_NOTHING == outcome.parts[0].verdict) == (x[0] != 1)
 
 
 def test_a_cotangent_for_a_net_is_refused():
-    net = RecurrentNet(2, 3, 3)
-    params, batch = made(net)
+    net, params, batch = small()
     with pytest.raises(TypeError, match="cotangent would have no effect; give the cotangents as y"):
         judge(net, reference_results(net, params, batch), params, batch, cotangent=np.ones(17))
 
@@ -125,36 +123,22 @@ def test_a_cotangent_for_a_net_is_refused():
 def test_gradients_that_can_only_be_zero_are_no_pass():
     """One class: the cross-entropy is 0 whatever the net does. One step from no state: dWhh is."""
     net = FeedforwardNet((3, 4, 4, 1))
-    params, batch = made(net)
-    verdict = judge(
-        net,
-        {
-            name: 0 * value
-            for name, value in reference_results(net, params, batch).items()
-            if name != "outputs"
-        },
-        params,
-        batch,
-    )
+    params, batch = drawn(net)
+    zeros = times(net, 0)(params, batch)
+    del zeros["outputs"]
+    verdict = judge(net, zeros, params, batch)
     assert verdict.verdict == UNJUDGED and not verdict.passed
     net = RecurrentNet(2, 3, 4)
-    params, batch = made(net, T=1)
-    verdict = judge(net, reference_results(net, params, batch), params, batch)
+    params, batch = drawn(net, 1)
+    right = reference_results(net, params, batch)
+    verdict = judge(net, right, params, batch)
     assert verdict.passed and verdict.note.startswith("of dWhh this shows nothing: zero is right")
-    assert (
-        judge(
-            net,
-            {**reference_results(net, params, batch), "dWhh": np.full((3, 3), 1e-20, np.float32)},
-            params,
-            batch,
-        ).verdict
-        == NOT_ROUNDING
-    )
+    wrong = {**right, "dWhh": np.full((3, 3), 1e-20, np.float32)}
+    assert judge(net, wrong, params, batch).verdict == NOT_ROUNDING
 
 
 def test_what_a_function_keeps_between_calls():
-    net = RecurrentNet(2, 3, 4)
-    params, batch = made(net)
+    net, params, batch = small()
     sums, fresh = {}, []
 
     def accumulating(params, batch):
@@ -162,57 +146,45 @@ def test_what_a_function_keeps_between_calls():
             sums[name] = sums.get(name, 0) + value
         return dict(sums)
 
+    def without_state(params, batch):
+        fresh.append(1)
+        return reference_results(net, params, batch)
+
     verdict = judge(net, accumulating, params, batch)
     assert verdict.verdict == NOT_ROUNDING and "a second call" in verdict.convention
-    assert (
-        judge(
-            net, lambda *given: fresh.append(1) or reference_results(net, *given), params, batch
-        ).passed
-        and len(fresh) == 4
-    )
+    assert judge(net, without_state, params, batch).passed and len(fresh) == 4
 
 
 def test_an_early_name_concerns_what_is_wrong_at_full_size():
     """Its divisor is right for four sequences alone; its mistake is one of long sequences."""
     net = RecurrentNet(3, 32, 5)
-    params, batch = made(net, T=100, B=4)
+    params, batch = drawn(net, 100, 4)
+    mean = times(replace(net, reduction="sum"), 1 / 4)
 
     def theirs(params, batch):
-        found = reference_results(replace(net, reduction="sum"), params, batch)
-        found = {
-            name: value / np.float32(4) if name == "loss" or name[0] == "d" else value
-            for name, value in found.items()
-        }
-        return {**found, "dWhh": found["dWhh"].T if len(batch.x) > 50 else found["dWhh"]}
+        results = mean(params, batch)
+        return {**results, "dWhh": results["dWhh"].T if len(batch.x) > 50 else results["dWhh"]}
 
     assert judge(net, theirs, params, batch).convention == "dWhh is transposed"
 
 
 @pytest.mark.parametrize("factor", [2, 0.5, 20, 0.05])
-def test_an_early_name_takes_no_factor_for_a_size_of_its_own(factor):
+def test_an_early_name_takes_no_factor_for_a_size(factor):
     net = RecurrentNet(2, 40, 5)
-    params, batch = made(net, T=40, B=8)
-
-    def theirs(params, batch):
-        return {
-            name: value * np.float32(factor) if name == "loss" or name[0] == "d" else value
-            for name, value in reference_results(net, params, batch).items()
-        }
-
-    assert judge(net, theirs, params, batch).convention.startswith(
-        f"the loss and every gradient are {factor} times the right ones"
-    )
+    name = f"the loss and every gradient are {factor} times the right ones"
+    verdict = judge(net, times(net, factor), *drawn(net, 40, 8))
+    assert verdict.convention.startswith(name)
 
 
-def test_readings_that_are_alike_at_these_sizes_are_all_said():
+def test_readings_that_are_alike_at_these_sizes_are_all_named():
     net = RecurrentNet(3, 4, 2, loss="squared_error")
-    params, batch = made(net, T=6, B=5)
+    params, batch = drawn(net, 6, 5)
     right = reference_results(net, params, batch)
-    halved = {
-        name: value / 2 if name == "loss" or name[0] == "d" else value
-        for name, value in right.items()
-    }
-    assert judge(net, halved, params, batch).convention == (
+
+    def convention(factor, *names):
+        return judge(net, times(net, factor, *names)(params, batch), params, batch).convention
+
+    assert convention(1 / 2) == (
         "the squared error has a factor 1/2, or the loss is divided by the outputs C, too"
     )
     for factor, name in (
@@ -220,21 +192,13 @@ def test_readings_that_are_alike_at_these_sizes_are_all_said():
         (1 + 3e-6, r"\(1 \+ (3|2.9)e-06\) times"),
         (6, "T = 6 times"),
     ):
-        theirs = {
-            key: value * np.float32(factor) if key[0] == "d" else value
-            for key, value in right.items()
-        }
-        assert match(
-            f"every gradient is {name} the right one", judge(net, theirs, params, batch).convention
-        )
-    assert (
-        judge(net, {**right, "dby": 2 * right["dby"]}, params, batch).convention == "dby is doubled"
-    )
+        gradients = [name for name in right if name[0] == "d"]
+        assert match(f"every gradient is {name} the right one", convention(factor, *gradients))
+    assert convention(2, "dby") == "dby is doubled"
 
 
 def test_a_softmax_that_would_overflow_is_named_only_if_it_could_be_the_cause():
-    net = RecurrentNet(2, 3, 4)
-    params, batch = made(net)
+    net, params, batch = small()
     params["by"] = np.array([120, 100, 90, 110], np.float32)
     right = reference_results(net, params, batch)
     right["dWhh"][1, 1] = np.nan  # its loss and all else is right
@@ -276,7 +240,7 @@ def test_only_what_overflows_in_the_reference_is_excused():
 
 def test_a_smooth_mistake_of_the_size_of_a_coarser_types_rounding_is_not_taken_for_one():
     net = RecurrentNet(3, 8, 5)
-    params, batch = made(net, T=20, B=4, dtype=np.float64)
+    params, batch = drawn(net, 20, 4, dtype=np.float64)
     shifted = reference_results(net, params, batch._replace(x=batch.x + 1e-7))
     assert "part of the computation is" not in judge(
         net, shifted, params, batch
@@ -284,35 +248,6 @@ def test_a_smooth_mistake_of_the_size_of_a_coarser_types_rounding_is_not_taken_f
     smoothed = reference_results(net, params, batch)
     smoothed["loss"] = smoothed["loss"] * (1 + 1e-7)
     assert "computation" not in judge(net, smoothed, params, batch).convention
-
-
-def test_required_names_come_in_a_tuple():
-    net = RecurrentNet(2, 3, 4)
-    params, batch = made(net)
-    with pytest.raises(TypeError, match="required is 'dWhh'; need a tuple of names of results"):
-        judge(net, reference_results(net, params, batch), params, batch, required="dWhh")
-
-
-def test_what_a_function_keeps_of_its_first_inputs():
-    """As a compiled function does that took its parameters, or its input, for constants."""
-    net = RecurrentNet(2, 3, 4, cell="lstm")
-    params, batch = made(net)
-    first = {}
-
-    def keeping(*names):
-        def function(p, b):
-            kept = first.setdefault(names, (dict(p), b))
-            p = {name: kept[0][name] if name in names else p[name] for name in p}
-            return reference_results(net, p, kept[1] if "x" in names else b)
-
-        return function
-
-    assert judge(net, keeping(), params, batch).passed
-    for names in [(*params,), ("Whh",), ("x",), ("by", "Why")]:
-        verdict = judge(net, keeping(*names), params, batch)
-        assert verdict.verdict == NOT_ROUNDING and "kept between calls" in verdict.convention
-        with pytest.raises(AssertionError, match="kept between calls"):
-            assert_gradients(net, keeping(*names), params, batch)
 
 
 @pytest.mark.parametrize(
@@ -336,10 +271,9 @@ def test_what_a_function_keeps_of_its_first_targets_or_lengths(masked, readout, 
         first = {}
 
         def function(p, b):
-            kept = first.setdefault(0, deepcopy(b))
-            return reference_results(
-                net, p, b._replace(**{name: getattr(kept, name) for name in names})
-            )
+            held = first.setdefault(0, deepcopy(b))
+            old = {name: getattr(held, name) for name in names}
+            return reference_results(net, p, b._replace(**old))
 
         return function
 
@@ -352,26 +286,21 @@ def test_what_a_function_keeps_of_its_first_targets_or_lengths(masked, readout, 
 def test_a_function_may_need_labels_and_lengths_as_they_come():
     """Sequences in the order of their lengths, and a class that stands for padding."""
     net = RecurrentNet(2, 3, 4, readout="every")
-    params, batch = made(net, T=5, B=3)
+    params, batch = drawn(net, 5, 3)
     lengths = np.array([5, 4, 2])
     mask = np.arange(5)[:, None] < lengths
     batch = batch._replace(y=np.where(mask, batch.y % 3 + 1, -100), mask=mask)
 
     def packed(p, b):
-        found = reference_results(net, p, b)
-        fit = (
-            (np.diff(b.mask.sum(axis=0)) <= 0).all()
-            and (b.y[b.mask] > 0).all()
-            and (b.y[~mask] == -100).all()
-        )
-        return found if fit else {name: 0 * value for name, value in found.items()}
+        sorted_by_length = (np.diff(b.mask.sum(axis=0)) <= 0).all()
+        fit = sorted_by_length and (b.y[b.mask] > 0).all() and (b.y[~mask] == -100).all()
+        return times(net, 1 if fit else 0)(p, b)
 
     assert judge(net, packed, params, batch).passed
 
 
 def test_a_function_that_gives_nothing_for_other_inputs_is_judged_by_these():
-    net = RecurrentNet(2, 3, 4)
-    params, batch = made(net)
+    net, params, batch = small()
     for other in (None, {"dx": [[1], [1, 2]]}, {"dx": "none"}):
 
         def function(p, b):
@@ -384,18 +313,17 @@ def test_a_function_that_gives_nothing_for_other_inputs_is_judged_by_these():
 def test_a_function_may_use_its_arrays_again(T):
     """Only what is wrong is said to be: also at sizes at which a name is looked for in short."""
     net = RecurrentNet(2, 8, 4)
-    params, batch = made(net, T=T, B=4)
+    params, batch = drawn(net, T, 4)
     arrays = {}
 
     def function(p, b, wrong=1.0):
-        found = reference_results(net, p, b)
-        found["dbh"] = found["dbh"] * wrong
-        for name, value in found.items():
+        results = times(net, wrong, "dbh")(p, b)
+        for name, value in results.items():
             room = arrays.setdefault(name, np.zeros(4 * T * 32))
             flat = np.asarray(value).ravel()
             room[: flat.size] = flat
-            found[name] = room[: flat.size].reshape(np.shape(value))
-        return found
+            results[name] = room[: flat.size].reshape(np.shape(value))
+        return results
 
     assert judge(net, function, params, batch, dtype="float32").passed
     verdict = judge(net, lambda p, b: function(p, b, 1.01), params, batch, dtype="float32")
@@ -411,8 +339,7 @@ def test_a_function_may_use_its_arrays_again(T):
     ],
 )
 def test_an_option_of_the_judge_that_is_none(options, says):
-    net = RecurrentNet(2, 3, 4)
-    params, batch = made(net)
+    net, params, batch = small()
     with pytest.raises((TypeError, ValueError), match=says):
         judge(net, reference_results(net, params, batch), params, batch, **options)
 

@@ -16,7 +16,7 @@ from refnet.exact import certify
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
-from support.drawn import drawn
+from support.drawn import drawn, times
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -31,14 +31,8 @@ class Judge:
         self.readings = Readings(certified)
 
     def __call__(self, theirs):
-        return compare(
-            theirs,
-            self.certified,
-            dtype=self.dtype,
-            sigma=self.sigma,
-            readings=self.readings,
-            required=(),
-        )
+        how = {"sigma": self.sigma, "readings": self.readings, "required": ()}
+        return compare(theirs, self.certified, dtype=self.dtype, **how)
 
     def mistakes(self):
         return mistakes(self.net, self.params, self.batch)
@@ -170,11 +164,12 @@ def test_states_in_each_others_place_are_named(shape):
     params, batch = drawn(net, 5)
     params["h0"] = np.random.default_rng(1).uniform(-0.5, 0.5, shape).astype(np.float32)
     right = reference_results(net, params, batch)
-    for change, name in (
-        (lambda g: g[::-1], "dh0 has those of h and c swapped"),
-        (lambda g: g * [[[0]], [[1]]][:2] if g.ndim == 3 else g * [[0], [1]], "dh0 has zero for h"),
+    h, c = right["dh0"]
+    for dh0, name in (
+        ([c, h], "dh0 has those of h and c swapped"),
+        ([0 * h, c], "dh0 has zero for h"),
     ):
-        wrong = {**right, "dh0": np.asarray(change(right["dh0"]), np.float32)}
+        wrong = {**right, "dh0": np.stack(dh0)}
         assert compare(wrong, certify(net, params, batch)).convention == name
 
 
@@ -309,25 +304,23 @@ def test_what_has_no_name_gets_none(judges):
 
 def test_float32_inside_float64_is_named():
     judge = judge_of(R(2, 5, 3), dtype=np.float64)
+    right = judge.right()
     narrow = {name: value.astype(np.float32) for name, value in judge.params.items()}
-    batch = judge.batch._replace(x=judge.batch.x.astype(np.float32))
-    theirs = {
-        name: value.astype(float)
-        for name, value in reference_results(judge.net, narrow, batch).items()
-        if name != "outputs"
-    }
+    theirs = reference_results(judge.net, narrow, judge.batch._replace(x=np.float32(judge.batch.x)))
+    del theirs["outputs"]
+    theirs = {name: value.astype(float) for name, value in theirs.items()}
     name = (
         "part of the computation is in float32: the differences have its size, and all numbers "
         "are those of float32"
     )
     assert judge(theirs).convention == name
-    assert judge({**judge.right(), "dWhh": theirs["dWhh"]}).convention == name
+    assert judge({**right, "dWhh": theirs["dWhh"]}).convention == name
     bug = {
         key: value * (1 + 1e-7 * np.arange(value.size).reshape(value.shape))
-        for key, value in judge.right().items()
+        for key, value in right.items()
         if key.startswith("d")
     }
-    assert judge({**judge.right(), **bug}).convention == ""
+    assert judge({**right, **bug}).convention == ""
 
 
 @pytest.mark.parametrize("size", [2e-5, 4e-3])
@@ -363,10 +356,7 @@ def test_a_place_that_is_rounded_to_a_coarser_type_is_named(net, dtype):
 
 def test_a_factor_of_the_loss_is_named_with_the_loss(judges):
     for judge in judges.values():
-        theirs = {
-            key: value if key in ("outputs", "h", "c") else 7 * value
-            for key, value in judge.right().items()
-        }
+        theirs = times(judge.net, 7)(judge.params, judge.batch)
         assert judge(theirs).convention == "the loss and every gradient are 7 times the right ones"
 
 
@@ -384,7 +374,8 @@ def test_a_transition_whose_gradient_is_projected():
 def torch_results(net, params, batch, how):
     """LSTMs and GRUs as a PyTorch user writes them, with one line that is wrong: independent of
     the naive nets, which the judge takes the names from."""
-    torch = pytest.importorskip("torch", reason="PyTorch (extra torch) is not installed")
+    import torch
+
     p = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in params.items()}
     x, y = torch.from_numpy(batch.x.copy()).requires_grad_(), torch.from_numpy(batch.y)
     s, (T, B, _), H = torch.sigmoid, batch.x.shape, net.hidden
@@ -413,8 +404,8 @@ def torch_results(net, params, batch, how):
                 n = z[:, 2 * H :] + (r * h) @ W.T + 0 * b
             if how == "bhn is added outside the reset gate":
                 n = z[:, 2 * H :] + r * u[:, 2 * H :] + b
-            swap = how == "z and 1 - z change places: h = z n + (1 - z) h"
-            k = 1 - k if swap else k
+            if how == "z and 1 - z change places: h = z n + (1 - z) h":
+                k = 1 - k
             h = k * h + (1 - k) * torch.tanh(n)
         states.append(h)
     v = torch.stack(states) @ p["Why"].T + p["by"]
@@ -437,6 +428,7 @@ def torch_results(net, params, batch, how):
     }
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     "cell, how, mask",
     [
@@ -469,9 +461,7 @@ def test_large_nets_are_not_searched_for_hours():
     """What is spent on a name is bounded; the most usual mistakes come first."""
     small = judge_of(R(2, 3, 2)).readings
     assert small.passes() > 1000
-    params = {
-        name: np.broadcast_to(0.0, shape)
-        for name, shape in (("Whh", (2000, 2000)), ("Wxh", (2000, 10)), ("Why", (10, 2000)))
-    }
-    small.params, small.batch = params, small.batch._replace(x=np.broadcast_to(0.0, (1000, 4, 10)))
+    shapes = {"Whh": (2000, 2000), "Wxh": (2000, 10), "Why": (10, 2000)}
+    small.params = {name: np.broadcast_to(0.0, shape) for name, shape in shapes.items()}
+    small.batch = small.batch._replace(x=np.broadcast_to(0.0, (1000, 4, 10)))
     assert 1 <= small.passes() < 20

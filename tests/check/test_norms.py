@@ -30,17 +30,8 @@ def judged(p, x, y):
 @pytest.mark.parametrize("wrong", [None, *PADE, "squared"])
 def test_a_mistake_in_one_range_of_norms_is_found(wrong, tmp_path, capsys):
     (tmp_path / "mine.py").write_text(FILE.format(wrong))
-    status = cli.main(
-        [
-            "check",
-            "function",
-            f"{tmp_path / 'mine.py'}:judged",
-            "--transition",
-            "expm",
-            "--dtypes",
-            "float64",
-        ]
-    )
+    command = "check function --dtypes float64 --transition expm".split()
+    status = cli.main([*command, f"{tmp_path / 'mine.py'}:judged"])
     assert status == (0 if wrong is None else 1), capsys.readouterr()
 
 
@@ -53,15 +44,9 @@ def ranges():
 @pytest.mark.parametrize("low, high", [*ranges()])
 def test_every_range_of_the_usual_programs_has_a_norm(low, high):
     drawn = [
-        norm_of(
-            skew(
-                random_params(replace(NET, hidden=H), np.random.default_rng(0), float, norm=norm)[
-                    "Whh.A"
-                ]
-            )
-        )
+        norm_of(skew(random_params(net, np.random.default_rng(0), float, norm=norm)["Whh.A"]))
         for norm in NORMS
-        for H in (4, 19)
+        for net in (NET, replace(NET, hidden=19))
     ]
     stored = [
         norm_of(skew(params["Whh.A"].astype(float)))
@@ -90,9 +75,11 @@ def test_bounded_parts_move_and_others_do_not():
     assert {"A"} == bounded(NET) and not bounded(replace(NET, transition=None))
 
 
+@pytest.mark.needs("torch")
 def test_the_mistake_of_pytorch_is_found(tmp_path, capsys):
     """Of its function on the command line, and of its parametrisation; if this PyTorch has it."""
-    torch = pytest.importorskip("torch", reason="PyTorch (extra torch) is not installed")
+    import torch
+
     a = torch.tensor([[0, 0.03], [-0.03, 0]], dtype=torch.float64)
     mistaken = bool(abs(torch.linalg.matrix_exp(a)[0, 1] - np.sin(0.03)) > 1e-15)
     (tmp_path / "mine.py").write_text("""

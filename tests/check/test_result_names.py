@@ -1,13 +1,14 @@
 """Under which names results are taken, what none of them fits, and the parts that are constant."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
 from refnet import cli, loss_and_gradients
 from refnet.check import assert_gradients, compare, judge, vectors
-from refnet.check.cases import random_batch, reference_results
+from refnet.check.cases import reference_results
 from refnet.check.given import constant
 from refnet.check.userfunction import Described, example
 from refnet.check.verdict import NOT_ROUNDING, UNJUDGED
@@ -16,13 +17,13 @@ from refnet.matrices.transitions import TRANSITIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
+from support.drawn import drawn as drawn_in
+from support.vectors import small
 
 pytestmark = pytest.mark.needs("flint")
 
 
-def made(net, T=5, B=3):
-    rng = np.random.default_rng(0)
-    return net.init(rng, np.float64), random_batch(net, rng, np.float64, T, B)
+drawn = partial(drawn_in, T=5, dtype=np.float64)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +38,9 @@ def made(net, T=5, B=3):
 )
 def test_refnets_own_names_are_taken(net):
     """Of gradients; states and the loss have one name. A count of clipped entries is no result."""
-    params, batch = made(net)
-    certified, found = certify(net, params, batch), loss_and_gradients(net, params, batch)
-    theirs = {**found.gradients, "loss": found.loss, "outputs": found.outputs}
+    params, batch = drawn(net)
+    certified, ours = certify(net, params, batch), loss_and_gradients(net, params, batch)
+    theirs = {**ours.gradients, "loss": ours.loss, "outputs": ours.outputs}
     assert ("clipped" in theirs) == bool(getattr(net, "clip_step", None))
     verdict = compare(theirs, certified)
     assert verdict.passed and {part.name for part in verdict.parts} == {
@@ -49,7 +50,7 @@ def test_refnets_own_names_are_taken(net):
     }
     assert judge(net, theirs, params, batch).passed
     mixed = {
-        "d" + name if n % 2 else name: found.gradients[name]
+        "d" + name if n % 2 else name: ours.gradients[name]
         for n, name in enumerate(certified.gradients)
     }
     assert compare(mixed, certified).passed
@@ -68,7 +69,7 @@ def test_a_functions_arguments_are_taken():
 
 def test_names_of_which_none_fits_are_an_error(tmp_path, capsys):
     net = RecurrentNet(2, 4, 3)
-    params, batch = made(net)
+    params, batch = drawn(net)
     right = reference_results(net, params, batch)
     theirs = {f"grad_{name}": value for name, value in right.items()}
     for call in (
@@ -97,16 +98,16 @@ def test_names_of_which_none_fits_are_an_error(tmp_path, capsys):
 def test_a_file_of_results_of_which_no_name_fits_is_an_error(tmp_path, capsys, others):
     golden, out = tmp_path / "golden", tmp_path / "out"
     out.mkdir()
-    cases = [case for case in vectors.catalogue() if case[0] in ("rnn-last", "lstm-last")]
+    cases = list(small("rnn-last", "lstm-last"))
     vectors.write(golden, cases)
     for name, net, params, batch in cases:
-        found = {
+        entries = {
             key: {"shape": np.shape(value), "data": np.ravel(value).tolist()}
             for key, value in reference_results(net, params, batch).items()
         }
         if name == "rnn-last" or not others:
-            found = {f"grad_{key}": value for key, value in found.items()}
-        (out / f"{name}.json").write_text(json.dumps({"dtype": "float32", "arrays": found}))
+            entries = {f"grad_{key}": value for key, value in entries.items()}
+        (out / f"{name}.json").write_text(json.dumps({"dtype": "float32", "arrays": entries}))
     assert cli.main(["vectors", "judge", str(golden), str(out)]) == 2
     printed = capsys.readouterr().out
     assert "rnn-last.json: no name fits" in printed
@@ -120,7 +121,7 @@ def test_the_constant_parts_are_those_whose_gradient_is_always_zero(name):
     net = described.net(4)
     params, batch = described.arrays(net, np.float64, 6, 3, 0)
     certified = certify(net, params, batch)
-    zero = {f"d{part}" for part, one in certified.gradients.items() if not one.value.any()}
+    zero = {f"d{part}" for part, ball in certified.gradients.items() if not ball.value.any()}
     assert zero == {f"d{part}" for part in certified.gradients if constant(f"d{part}")}
     right = reference_results(net, params, batch)
     verdict = judge(net, right, params, batch)

@@ -1,9 +1,12 @@
 """Mistakes in putting layers together are named: every one of the table, and those that programs
 make with PyTorch's layers, which share no code with the table."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from benchmarks.judge.cases import wide
 from refnet.check.cases import random_batch, random_params, with_drawn
 from refnet.check.conventions import Readings
 from refnet.check.mistakes import mistakes
@@ -31,17 +34,9 @@ def case(
 ):
     if readout == "none":
         options |= {"loss": "none", "reduction": "sum"}
-    net = StackedNet(
-        3,
-        H,
-        (1 + both) * (projection or H) if readout == "none" else 5,
-        cell=cell,
-        readout=readout,
-        layers=layers,
-        bidirectional=both,
-        projection=projection,
-        **options,
-    )
+    outputs = (1 + both) * (projection or H) if readout == "none" else 5
+    options |= {"layers": layers, "bidirectional": both, "projection": projection}
+    net = StackedNet(3, H, outputs, cell=cell, readout=readout, **options)
     rng = np.random.default_rng([layers, both, mask, len(cell), len(readout)])
     params, batch = random_params(net, rng, np.float32), random_batch(net, rng, np.float32, T, B)
     params = with_drawn(net, params, added, rng, B)
@@ -69,9 +64,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_stack_without_a_mistake(name):
     net, params, batch = case(**CASES[name])
-    params = {key: value.astype(float) for key, value in params.items()}
-    y = batch.y if batch.y.dtype.kind == "i" else batch.y.astype(float)
-    batch = batch._replace(x=batch.x.astype(float), y=y)
+    params, batch = wide(SimpleNamespace(params=params, batch=batch))
     true = run_on(net, params, batch, lambda array, name: array)
     results = run(net, params, batch)
     assert set(results) == {key for key in true if key[0] not in "hc"}
@@ -121,7 +114,8 @@ def test_a_name_explains_all_that_is_given():
 
 def wrong_torch(mistake, net, params, batch):
     """PyTorch's layer, used in a way that programs do."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     from refnet.check.adapters import torch_nets
 
     p = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in params.items()}
@@ -139,37 +133,23 @@ def wrong_torch(mistake, net, params, batch):
     h0 = torch.stack(starts)
     x = torch.from_numpy(batch.x).requires_grad_()
     lengths = torch.from_numpy(batch.mask.sum(axis=0))
-    given = (
-        x
-        if mistake == "padding"
-        else torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
-    )
-    h, (end, _) = layer(given, (h0[:, 0].contiguous(), h0[:, 1].contiguous()))
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+    start = h0[:, 0].contiguous(), h0[:, 1].contiguous()
+    h, (end, _) = layer(x if mistake == "padding" else packed, start)
+    rows = torch.cat([end[-2], end[-1]], 1)
     if mistake == "last step":
         h, _ = torch.nn.utils.rnn.pad_packed_sequence(h)
         rows = h[lengths - 1, torch.arange(B)]
-    elif mistake == "padding":
-        rows = torch.cat([end[-2], end[-1]], 1)
-    else:
-        rows = torch.cat([end[-1], end[-2]] if mistake == "order" else [end[-2], end[-1]], 1)
     outputs = rows @ p["Why"].T + p["by"]
     loss = torch.nn.functional.cross_entropy(outputs, torch.from_numpy(batch.y))
     loss.backward()
-    results = {
-        "loss": loss,
-        "outputs": outputs,
-        "dx": x.grad,
-        "dWhy": p["Why"].grad,
-        "dby": p["by"].grad,
-        **{f"dh0{suffix}": p[f"h0{suffix}"].grad for suffix in net.every_cell},
-    }
+    given = ("Why", "by", *(f"h0{suffix}" for suffix in net.every_cell))
+    results = {"loss": loss, "outputs": outputs, "dx": x.grad}
+    results |= {f"d{name}": p[name].grad for name in given}
     for suffix in net.every_cell:
-        for ours, theirs in (
-            ("Wxh", "weight_ih"),
-            ("Whh", "weight_hh"),
-            ("bh", "bias_ih"),
-            ("bhh", "bias_hh"),
-        ):
+        for ours, theirs in {**torch_nets.LAYER_NAMES, "bhh": "bias_hh"}.items():
+            if ours == "Whr":
+                continue
             grad = getattr(layer, f"{theirs}{suffix}").grad
             if mistake == "gates":
                 grad = torch.cat([grad.chunk(4)[n] for n in (0, 3, 1, 2)])
@@ -177,6 +157,7 @@ def wrong_torch(mistake, net, params, batch):
     return {name: value.detach().numpy() for name, value in results.items()}
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     "mistake, name",
     [

@@ -36,7 +36,7 @@ def tanh_by_exp(a):
 def lstm(p, batch, sigmoid=usual_sigmoid, tanh=np.tanh, leak=0, coupled=False):
     """An LSTM without peepholes by hand, read out at the last step, in the inputs' own type;
     ``coupled``: with f = 1 - i."""
-    x, y, _ = batch
+    x, y, *_ = batch
     G = 3 if coupled else 4
     (T, B, _), H = x.shape, len(p["bh"]) // G
     h = [np.zeros((B, H), x.dtype)]
@@ -155,7 +155,9 @@ def test_tanh_by_exp_of_tiny_numbers(form, dtype):
     assert "if tanh is computed by exp" in verdict.convention, verdict.worst
 
 
-def as_tensors(torch, params):
+def as_tensors(params):
+    import torch
+
     return {name: torch.tensor(value, requires_grad=True) for name, value in params.items()}
 
 
@@ -163,14 +165,16 @@ def cotangents(tensors):
     return {f"d{name}": value.grad.numpy() for name, value in tensors.items()}
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("scale", [50, 100, 200])
 def test_the_loss_by_log_sum_exp_is_explained_and_named(scale):
     """exp(v - logsumexp(v)) is off by the unit roundoff of logsumexp(v), of 100 or more."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     net = FeedforwardNet((4, 6, 5))
     params, batch = drawn(net, 0, 8, float)
     params["W2"] = params["W2"] * scale
-    given = as_tensors(torch, params)
+    given = as_tensors(params)
     h = torch.tanh(torch.tensor(batch.x) @ given["W1"].T + given["b1"])
     v = h @ given["W2"].T + given["b2"]
     (torch.logsumexp(v, 1) - v[torch.arange(8), torch.tensor(batch.y)]).mean().backward()
@@ -182,14 +186,16 @@ def test_the_loss_by_log_sum_exp_is_explained_and_named(scale):
     assert compare(theirs, certified).verdict == NOT_ROUNDING
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_mix_of_a_gru_is_explained_and_named(dtype):
     """h + (1 - z) (n - h) passes 1 - (1 - z) of the gradient on, which keeps few digits of z."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     net = RecurrentNet(3, 6, 4, cell="gru")
     params, batch = drawn(net, 8, 2, dtype)
     params["bh"][:12] -= dtype(12)
-    given = as_tensors(torch, params)
+    given = as_tensors(params)
     x, h = torch.tensor(batch.x, requires_grad=True), torch.zeros(2, 6, dtype=given["bh"].dtype)
     for t in range(8):
         r, z, n = (x[t] @ given["Wxh"].T + given["bh"]).chunk(3, 1)

@@ -20,12 +20,8 @@ pytestmark = pytest.mark.needs("flint")
 def case(net, dtype, T=20, B=3):
     params, batch = drawn(net, T, B, dtype)
     named = certificate(case_of(net, (params, batch), None, None)).named()
-    return (
-        params,
-        batch,
-        tolerances(net, params, batch),
-        {name: enclosure.value for name, enclosure in named.items()},
-    )
+    true = {name: enclosure.value for name, enclosure in named.items()}
+    return params, batch, tolerances(net, params, batch), true
 
 
 def fails(theirs, true, allowed):

@@ -1,6 +1,7 @@
 """Golden vectors: the same bytes each time, three encodings, judged from C and JavaScript."""
 
 import hashlib
+import io
 import json
 import shutil
 import subprocess
@@ -14,23 +15,24 @@ from refnet.check.encodings import ENCODINGS, decode, encode, from_json, to_json
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from support.vectors import reference_answers, small
 
+pytestmark = pytest.mark.needs("flint")
+
 CLIENTS = Path(__file__).parents[1] / "support/clients"
 PINNED = "d812a7d65fd0d03fcb43b669b7bc3577c1b3f2284320c419f8409df140fa365d"
 
 
 def test_float64_is_judged_below_the_smallest_number_of_float32(tmp_path):
     """Of a gradient that vanishes: the file's sigma ends there, and zeros are no pass."""
-    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
     vectors.write(tmp_path / "golden", small("rnn-vanishing"))
-    own = tmp_path / "own"
-    own.mkdir()
-    reference_answers(tmp_path / "golden", own, np.float64)
-    assert vectors.judge(tmp_path / "golden", own)["rnn-vanishing"].passed
-    path = own / "rnn-vanishing.npz"
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    reference_answers(tmp_path / "golden", theirs, np.float64)
+    assert vectors.judge(tmp_path / "golden", theirs)["rnn-vanishing"].passed
+    path = theirs / "rnn-vanishing.npz"
     arrays = dict(decode(path)[0])
     arrays["dx"] = np.where(np.arange(len(arrays["dx"]))[:, None, None] < 75, 0, arrays["dx"])
     path.write_bytes(encode(arrays, "npz", {"dtype": "float64"}))
-    verdict = vectors.judge(tmp_path / "golden", own)["rnn-vanishing"]
+    verdict = vectors.judge(tmp_path / "golden", theirs)["rnn-vanishing"]
     assert verdict.verdict == NOT_ROUNDING and verdict.worst.name == "dx"
 
 
@@ -57,14 +59,9 @@ def test_catalogue_covers_what_it_says(folder):
     assert abs(cases["rnn-exploding"].gradients["x"].value).max() > 1e10
 
 
-def test_inputs_are_exact_in_float32(folder):
-    for case in vectors.load(folder).values():
-        for value in (*case.params.values(), case.batch.x):
-            assert value.dtype == np.float32
-
-
-def test_kinks_are_met_exactly(folder):
+def test_inputs_are_exact_and_kinks_are_met(folder):
     for name, case in vectors.load(folder).items():
+        assert {value.dtype.name for value in (*case.params.values(), case.batch.x)} == {"float32"}
         if name.endswith("-kink"):
             assert (case.states["h"].value[:, 0] == 0).all()
 
@@ -115,9 +112,11 @@ def test_three_encodings_hold_the_same(folder):
                 assert value.tobytes() == other[key].tobytes()
 
 
+@pytest.mark.needs("safetensors")
 def test_safetensors_and_numpy_read_them(folder):
-    numpy = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
-    theirs = numpy.load_file(folder / "lstm-masked.safetensors")
+    from safetensors.numpy import load_file
+
+    theirs = load_file(folder / "lstm-masked.safetensors")
     ours, _ = decode(folder / "lstm-masked.safetensors")
     assert set(theirs) == set(ours)
     assert all((theirs[name] == ours[name]).all() for name in ours)
@@ -160,61 +159,46 @@ def test_a_number_that_its_dtype_has_not_got_is_refused(dtype, number):
     assert from_json({**entry, "data": [1, 0]}).tolist() == [1, 0]
 
 
-def compiled(tmp_path, real):
+def compiled(tmp_path, source=CLIENTS / "net.c", real="float"):
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     program = tmp_path / "net"
-    subprocess.run(
-        [
-            "gcc",
-            "-O2",
-            "-Wall",
-            "-Werror",
-            f"-DREAL={real}",
-            CLIENTS / "net.c",
-            "-lm",
-            "-o",
-            program,
-        ],
-        check=True,
-    )
+    options = ["-O2", "-Wall", "-Werror", f"-DREAL={real}", "-lm"]
+    subprocess.run(["gcc", source, *options, "-o", program], check=True)
     return program
 
 
-def verdicts_of(folder, out):
-    return {
+def agrees(folder, out):
+    """What a client wrote is right: of every stack and of other cases."""
+    cases = vectors.load(folder)
+    verdicts = {
         name: verdict
         for name, verdict in vectors.judge(folder, out).items()
         if (out / f"{name}.json").exists()
     }
+    assert len(verdicts) >= 80 and {name for name in cases if "stacked" in name} <= set(verdicts)
+    assert {case.net.cell for case in cases.values() if hasattr(case.net, "layers")} == {
+        "rnn",
+        "lstm",
+        "gru",
+    }
+    assert {verdict.verdict for verdict in verdicts.values()} == {EXPLAINED}, verdicts
 
 
 @pytest.mark.parametrize("real", ["float", "double"])
 def test_client_in_c(folder, tmp_path, real):
-    program = compiled(tmp_path, real)
-    out = tmp_path / "out"
-    out.mkdir()
+    program = compiled(tmp_path, real=real)
     for name in vectors.load(folder):
-        status = subprocess.run([program, folder / f"{name}.json", out / f"{name}.json"])
+        status = subprocess.run([program, folder / f"{name}.json", tmp_path / f"{name}.json"])
         assert status.returncode in (0, 2)
-    verdicts = verdicts_of(folder, out)
-    assert len(verdicts) >= 80 and {
-        case.net.cell for case in vectors.load(folder).values() if hasattr(case.net, "layers")
-    } == {"rnn", "lstm", "gru"}
-    assert {name for name in vectors.load(folder) if "stacked" in name} <= set(verdicts)
-    assert {verdict.verdict for verdict in verdicts.values()} == {EXPLAINED}, verdicts
+    agrees(folder, tmp_path)
 
 
 def test_client_in_javascript(folder, tmp_path):
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
     subprocess.run(["node", CLIENTS / "net.js", folder, tmp_path], check=True)
-    verdicts = verdicts_of(folder, tmp_path)
-    assert len(verdicts) >= 80 and {
-        case.net.cell for case in vectors.load(folder).values() if hasattr(case.net, "layers")
-    } == {"rnn", "lstm", "gru"}
-    assert {name for name in vectors.load(folder) if "stacked" in name} <= set(verdicts)
-    assert {verdict.verdict for verdict in verdicts.values()} == {EXPLAINED}, verdicts
+    agrees(folder, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -245,19 +229,13 @@ def test_client_in_javascript(folder, tmp_path):
     ],
     ids=["W transposed forward", "W transposed back", "h[t]", "tanh'", "first step", "two biases"],
 )
-def test_a_wrong_client_is_found_out(few, tmp_path, before, after, convention):
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
+def test_a_wrong_client_is_rejected(few, tmp_path, before, after, convention):
     source = (CLIENTS / "net.c").read_text()
     assert before in source
     (tmp_path / "wrong.c").write_text(source.replace(before, after))
-    subprocess.run(
-        ["gcc", "-O1", tmp_path / "wrong.c", "-lm", "-o", tmp_path / "wrong"], check=True
-    )
-    out = tmp_path / "out"
-    out.mkdir()
-    subprocess.run([tmp_path / "wrong", few / "rnn-last.json", out / "rnn-last.json"], check=True)
-    verdict = vectors.judge(few, out)["rnn-last"]
+    program = compiled(tmp_path, tmp_path / "wrong.c")
+    subprocess.run([program, few / "rnn-last.json", tmp_path / "rnn-last.json"], check=True)
+    verdict = vectors.judge(few, tmp_path)["rnn-last"]
     assert verdict.verdict == NOT_ROUNDING
     assert convention == "" or verdict.convention == convention
 
@@ -266,48 +244,131 @@ def test_of_two_results_none_is_picked(few, tmp_path):
     for encoding in ("json", "npz"):
         reference_answers(few, tmp_path, encoding=encoding)
     (tmp_path / "lstm-last.json").unlink()
-    found = vectors.judge(few, tmp_path)
-    assert "two results, rnn-last.json and rnn-last.npz" in found["rnn-last"].note
-    assert not found["rnn-last"].passed and found["lstm-last"].passed
+    verdicts = vectors.judge(few, tmp_path)
+    assert "two results, rnn-last.json and rnn-last.npz" in verdicts["rnn-last"].note
+    assert not verdicts["rnn-last"].passed and verdicts["lstm-last"].passed
+
+
+def half(data):
+    return data[: len(data) // 2]
+
+
+def pickled(_):
+    file = io.BytesIO()
+    np.savez(file, dWhh=np.array([{}], object))
+    return file.getvalue()
+
+
+def edited(change):
+    """A change of what JSON holds."""
+
+    def damage(data):
+        content = json.loads(data)
+        change(content)
+        return json.dumps(content).encode()
+
+    return damage
+
+
+def described(change):
+    """A change of what the manifest says of a case."""
+    return edited(lambda manifest: change(manifest["cases"]["rnn-last"]))
+
+
+def dWhh(array):
+    return b'{"arrays": {"dWhh": {' + array + b"}}}"
+
+
+DAMAGE = {
+    "theirs/rnn-last.json": [
+        (None, "no result for this case"),
+        ("a folder", "cannot be read"),
+        (half, "cannot be read"),
+        (bytes(range(256)), "cannot be read"),
+        (b"[]", 'it has no "arrays"'),
+        (b'{"arrays": ' + b"[" * 100_000, "nested"),
+        (b" " * 2**21, "need at most"),
+        (b'{"arrays": {}}', "is missing"),
+        (b'{"dtype": {}, "arrays": {}}', "none of float16"),
+        (b'{"dtype": ["x"], "arrays": {}}', "none of float16"),
+        (lambda data: data.replace(b'"dtype":"float32"', b'"dtype":"int8"'), "int8"),
+        (lambda data: data.replace(b'"dWhh"', b'"extra"'), "is not the name of a result"),
+        (dWhh(b'"shape": [2], "data": [1]'), "which do not make shape [2]"),
+        (dWhh(b'"shape": [1], "data": [null]'), "not a number"),
+        (dWhh(b'"shape": [1], "data": ["NaN"]'), "shape"),
+        (dWhh(b'"shape": [1], "dtype": [], "data": [1]'), "none of"),
+        (dWhh(b'"shape": [1], "data": [1' + b"0" * 400 + b"]"), "is no float64"),
+        (
+            edited(lambda file: file["arrays"]["dWhh"]["data"].__setitem__(3, "NaN")),
+            "not finite, the first at [0, 3]",
+        ),
+    ],
+    "theirs/rnn-last.npz": [
+        (half, "cannot be read"),
+        (lambda data: data.replace(b"dWhh.npy", b"dWhh.txt"), "is not the name of a result"),
+        (pickled, "allow_pickle"),
+    ],
+    "theirs/rnn-last.safetensors": [
+        (lambda data: data[:-8], "cannot be read"),
+        (lambda data: data[:5], "cannot be read"),
+        ((4).to_bytes(8, "little") + b"[[]]", "JSON object"),
+    ],
+    "golden/rnn-last.npz": [(None, "is missing"), (b"x", "is altered")],
+    "golden/manifest.json": [
+        (described(lambda case: case.pop("sha256")), "lacks something"),
+        (described(lambda case: case.pop("net")), "lacks something"),
+        (described(lambda case: case["net"].update(cell=[])), "another form"),
+        (described(lambda case: case["net"].update(kind="x")), "another form"),
+        (described(lambda case: case["net"].update(hidden=5)), "manifest.json: case rnn-last"),
+        (described(lambda case: case["net"].update(inputs=10**6)), "manifest.json: case rnn-last"),
+        (edited(lambda manifest: manifest["cases"].update({"rnn-last": 3})), "lacks something"),
+        (None, "not a manifest"),
+        (b"{}", "not a manifest"),
+        (b"{", "not a manifest"),
+        (b'{"format": "other", "version": 1, "cases": {}}', "another format"),
+        (b'{"cases": ' + b"[" * 100_000, "not a manifest"),
+        (b"[" * 100_000, "not a manifest"),
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    "encoding, damage, note",
-    [
-        ("json", lambda data: data[: len(data) // 2], "cannot be read"),
-        ("npz", lambda data: data[: len(data) // 2], "cannot be read"),
-        ("safetensors", lambda data: data[:-8], "cannot be read"),
-        ("safetensors", lambda data: data[:5], "cannot be read"),
-        ("json", lambda data: b"[]", 'it has no "arrays"'),
-        ("json", lambda data: data.replace(b'"dtype":"float32"', b'"dtype":"int8"'), "int8"),
-        ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [2], "data": [1]}}}', "2"),
-        (
-            "json",
-            lambda data: b'{"arrays": {"dWhh": {"shape": [1], "data": [null]}}}',
-            "not a number",
-        ),
-        ("json", lambda data: b'{"arrays": {"dWhh": {"shape": [1], "data": ["NaN"]}}}', "shape"),
-        ("json", lambda data: b'{"arrays": {}}', "is missing"),
-        ("json", lambda data: b'{"arrays": ' + b"[" * 100_000, "nested"),
-        (
-            "json",
-            lambda data: b'{"arrays": {"dWhh": {"shape": [1], "dtype": [], "data": [1]}}}',
-            "none of",
-        ),
-        ("json", lambda data: b'{"dtype": {}, "arrays": {}}', "none of float16"),
-        ("json", lambda data: data.replace(b'"dWhh"', b'"extra"'), "is not the name of a result"),
-        ("json", lambda data: b" " * 2**21, "need at most"),
-        ("npz", lambda data: data.replace(b"dWhh.npy", b"dWhh.txt"), "is not the name of a result"),
-        ("safetensors", lambda data: (4).to_bytes(8, "little") + b"[[]]", "JSON object"),
-    ],
+    "place, content, note", [(place, *row) for place, rows in DAMAGE.items() for row in rows]
 )
-def test_damaged_results_never_pass(few, tmp_path, encoding, damage, note):
-    reference_answers(few, tmp_path, encoding=encoding)
-    path = tmp_path / f"rnn-last.{encoding}"
-    path.write_bytes(damage(path.read_bytes()))
-    verdict = vectors.judge(few, tmp_path)["rnn-last"]
-    assert verdict.verdict == NOT_ROUNDING
-    assert any(note in part.note for part in verdict.parts), verdict
+def test_damage_never_passes_and_leaves_the_other_cases(few, tmp_path, place, content, note):
+    path, theirs = tmp_path / place, tmp_path / "theirs"
+    golden = shutil.copytree(few, tmp_path / "golden")
+    theirs.mkdir()
+    reference_answers(few, theirs, encoding=path.suffix[1:] if "theirs" in place else "npz")
+    data = path.read_bytes()
+    path.unlink()
+    if content == "a folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content(data) if callable(content) else content)
+    if "golden" in place:
+        with pytest.raises(ValueError, match=note):
+            vectors.load(golden)
+    if "manifest" in note and "case" not in note or note == "another format":
+        with pytest.raises(ValueError, match=note):
+            vectors.judge(golden, theirs)
+        return
+    verdicts = vectors.judge(golden, theirs)
+    bad = verdicts.pop("rnn-last")
+    assert bad.verdict == NOT_ROUNDING and any(note in part.note for part in bad.parts), bad
+    assert {name: verdict.verdict for name, verdict in verdicts.items()} == dict.fromkeys(
+        ("lstm-last", "rnn-every"), EXPLAINED
+    )
+
+
+def test_no_file_outside_the_folder_is_read(few, tmp_path):
+    golden = shutil.copytree(few, tmp_path / "golden")
+    path = golden / "manifest.json"
+    path.write_bytes(
+        edited(lambda manifest: manifest["cases"].update({"../x": 3}))(path.read_bytes())
+    )
+    with pytest.raises(ValueError, match="is missing"):
+        vectors.load(golden)
 
 
 def test_one_case_that_cannot_be_judged_leaves_the_others(few, tmp_path, monkeypatch):
@@ -325,82 +386,6 @@ def test_one_case_that_cannot_be_judged_leaves_the_others(few, tmp_path, monkeyp
     assert {verdict.verdict for verdict in verdicts.values()} == {EXPLAINED}
 
 
-def spoil_case(folder, change):
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    change(manifest["cases"])
-    path.write_text(json.dumps(manifest))
-
-
-def test_nan_and_missing_results_never_pass(few, tmp_path):
-    reference_answers(few, tmp_path, encoding="json")
-    path = tmp_path / "rnn-last.json"
-    content = json.loads(path.read_text())
-    content["arrays"]["dWhh"]["data"][3] = "NaN"
-    path.write_text(json.dumps(content))
-    (tmp_path / "lstm-last.json").unlink()
-    verdicts = vectors.judge(few, tmp_path)
-    assert "not finite, the first at [0, 3]" in verdicts["rnn-last"].worst.note
-    assert "no result for this case" in verdicts["lstm-last"].worst.note
-    assert {
-        verdict.verdict
-        for name, verdict in verdicts.items()
-        if name not in ("rnn-last", "lstm-last")
-    } == {EXPLAINED}
-
-
-def test_pickles_are_not_opened(few, tmp_path):
-    reference_answers(few, tmp_path, encoding="npz")
-    np.savez(tmp_path / "rnn-last.npz", dWhh=np.array([{}], object))
-    verdict = vectors.judge(few, tmp_path)["rnn-last"]
-    assert verdict.verdict == NOT_ROUNDING and "allow_pickle" in verdict.worst.note
-
-
-@pytest.mark.parametrize(
-    "spoil, message",
-    [
-        (lambda d: (d / "manifest.json").unlink(), "not a manifest"),
-        (lambda d: (d / "manifest.json").write_text("{}"), "not a manifest"),
-        (lambda d: (d / "manifest.json").write_text("{"), "not a manifest"),
-        (
-            lambda d: (d / "manifest.json").write_text(
-                '{"format": "other", "version": 1, "cases": {}}'
-            ),
-            "another format",
-        ),
-        (lambda d: (d / "manifest.json").write_text('{"cases": ' + "[" * 100000), "not a manifest"),
-        (lambda d: (d / "manifest.json").write_text("[" * 100_000), "not a manifest"),
-    ],
-)
-def test_damaged_vectors_are_refused(few, tmp_path, spoil, message):
-    copy = tmp_path / "copy"
-    shutil.copytree(few, copy)
-    spoil(copy)
-    with pytest.raises(ValueError, match=message):
-        vectors.judge(copy, few)
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (lambda cases: cases["rnn-last"].pop("sha256"), "lacks something"),
-        (lambda cases: cases["rnn-last"].pop("net"), "lacks something"),
-        (lambda cases: cases["rnn-last"]["net"].update(cell=[]), "another form"),
-        (lambda cases: cases.update({"rnn-last": 3}), "lacks something"),
-        (lambda cases: cases.update({"../x": 3}), "is missing"),
-    ],
-)
-def test_a_case_that_the_manifest_does_not_describe_is_refused(few, tmp_path, change, message):
-    copy = tmp_path / "copy"
-    shutil.copytree(few, copy)
-    spoil_case(copy, change)
-    with pytest.raises(ValueError, match=message):
-        vectors.load(copy)
-    reference_answers(few, tmp_path)
-    verdicts = vectors.judge(copy, tmp_path)
-    assert verdicts["lstm-last"].verdict == EXPLAINED
-
-
 def test_a_folder_without_results_is_refused(few, tmp_path):
     with pytest.raises(ValueError, match="holds no result of any case"):
         vectors.judge(few, tmp_path)
@@ -408,45 +393,8 @@ def test_a_folder_without_results_is_refused(few, tmp_path):
         vectors.judge(few, tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize(
-    "spoil, note",
-    [
-        (lambda golden, own: (golden / "rnn-last.npz").unlink(), "is missing"),
-        (lambda golden, own: (golden / "rnn-last.npz").write_bytes(b"x"), "is altered"),
-        (lambda golden, own: own.write_text('{"arrays": ' + "[" * 100000), "nested"),
-        (
-            lambda golden, own: own.write_text(
-                '{"arrays": {"dWhh": {"shape": [1], "data": [1' + "0" * 400 + "]}}}"
-            ),
-            "is no float64",
-        ),
-        (
-            lambda golden, own: own.write_text(
-                '{"arrays": {"dWhh": {"shape": [1], "dtype": [], "data": [1]}}}'
-            ),
-            "",
-        ),
-        (lambda golden, own: own.write_text('{"dtype": ["x"], "arrays": {}}'), "none of float16"),
-        (lambda golden, own: (own.unlink(), own.mkdir()), "cannot be read"),
-        (lambda golden, own: own.write_bytes(bytes(range(256))), "cannot be read"),
-    ],
-)
-def test_one_bad_file_does_not_end_the_judgement(few, tmp_path, spoil, note):
-    golden, theirs = tmp_path / "golden", tmp_path / "theirs"
-    shutil.copytree(few, golden)
-    theirs.mkdir()
-    reference_answers(few, theirs, encoding="json")
-    spoil(golden, theirs / "rnn-last.json")
-    verdicts = vectors.judge(golden, theirs)
-    assert set(verdicts) == {"rnn-last", "lstm-last", "rnn-every"}
-    bad = verdicts.pop("rnn-last")
-    assert bad.verdict == NOT_ROUNDING and note in bad.worst.note
-    assert all(verdict.passed for verdict in verdicts.values())
-
-
 def test_gradients_that_are_exactly_zero_are_judged(tmp_path):
     """After one step from h0 = 0, dWhh is 0: another value for it is a bug, not a crash."""
-    pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
     golden, theirs = tmp_path / "golden", tmp_path / "theirs"
     vectors.write(golden, small("rnn-one-step"))
     theirs.mkdir()

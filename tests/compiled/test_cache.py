@@ -46,13 +46,13 @@ def compiled(n):
     return not sum(kernel.stats.cache_hits.values())
 
 
-def kept():
+def stored():
     return sorted(cache_folder().glob("*.nbc"), key=lambda path: path.stat().st_mtime_ns)
 
 
 def test_a_kernel_is_loaded_by_the_next_process():
     assert compiled(3) and not compiled(3) and compiled(5) and not compiled(3)
-    assert cache_folder().stat().st_mode & 0o777 == 0o700 and len(kept()) == 2
+    assert cache_folder().stat().st_mode & 0o777 == 0o700 and len(stored()) == 2
 
 
 def test_the_digest_is_of_all_files_that_kernels_are_written_in():
@@ -67,9 +67,19 @@ def test_the_digest_is_of_all_files_that_kernels_are_written_in():
     assert len(written) > 15 and written <= {*sources}
 
 
+def test_kernels_of_changed_sources_are_not_kept(tmp_path, monkeypatch, caplog):
+    """What was imported before the change would be run as if it were of the sources after it."""
+    changed = tmp_path / "kernels.py"
+    changed.write_text("# another version")
+    sources = [*_cache.kernel_sources(), changed]
+    monkeypatch.setattr(_cache, "kernel_sources", lambda: sources)
+    assert compiled(3) and not stored() and compiled(3)
+    assert caplog.text.count("refnet changed since this process began") == 1
+
+
 def test_no_flipped_bit_is_executed(caplog):
     compiled(3)
-    (path,) = kept()
+    (path,) = stored()
     whole = path.read_bytes()
     for bit in np.random.default_rng(0).integers(0, 8 * len(whole), 12):
         damaged = bytearray(whole)
@@ -94,14 +104,14 @@ def test_no_flipped_bit_is_executed(caplog):
 )
 def test_a_file_that_is_not_a_kernel_is_compiled_again(damage):
     compiled(3)
-    damage(kept()[0])
+    damage(stored()[0])
     assert compiled(3)
 
 
 def test_swapped_kernels_are_noticed_and_only_the_digest_tells():
     """Five's kernel in three's file is not run; with a digest made for it, it is: five times."""
     compiled(3), compiled(5)
-    three, five = kept()
+    three, five = stored()
     whole = three.read_bytes()
     three.write_bytes(five.read_bytes())
     assert compiled(3)
@@ -120,8 +130,8 @@ def test_swapped_kernels_are_noticed_and_only_the_digest_tells():
 
 def test_another_users_folder_is_refused(monkeypatch, caplog):
     compiled(3)
-    own = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
     assert compiled(3) and compiled(3)
     assert caplog.text.count("belongs to another user") == 1
 
@@ -131,7 +141,7 @@ def test_a_folder_in_which_others_could_write_is_emptied():
     cache_folder().chmod(0o777)
     (cache_folder() / "planted.nbc").write_text("")
     assert compiled(3)
-    assert cache_folder().stat().st_mode & 0o777 == 0o700 and len(kept()) == 1
+    assert cache_folder().stat().st_mode & 0o777 == 0o700 and len(stored()) == 1
     assert not compiled(3)
 
 
@@ -147,11 +157,11 @@ def test_old_versions_are_removed_and_the_size_is_bounded(monkeypatch):
     assert sorted(path.name for path in base.iterdir()) == sorted(
         [f"{0:016x}", f"{1:016x}", cache_folder().name, "mnist"]
     )
-    size = kept()[0].stat().st_size
+    size = stored()[0].stat().st_size
     monkeypatch.setattr(_cache, "LIMIT", 2 * size + size // 2)
     for n in range(5, 10):
         compiled(n)
-    assert len(kept()) == 2 and not (base / f"{0:016x}" / "a.nbi").exists()
+    assert len(stored()) == 2 and not (base / f"{0:016x}" / "a.nbi").exists()
     assert not compiled(9)
 
 
@@ -185,5 +195,5 @@ def test_processes_that_write_at_once_end_in_right_results(tmp_path):
     ]
     for process in processes:
         assert not process.communicate(timeout=120)[1] and process.returncode == 0
-    assert len(kept()) == 5 and not any(compiled(n) for n in range(3, 8))
+    assert len(stored()) == 5 and not any(compiled(n) for n in range(3, 8))
     assert not list(tmp_path.rglob("*.part"))

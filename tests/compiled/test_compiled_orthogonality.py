@@ -1,9 +1,5 @@
 """The compiled descent against ``orthogonalize``: by ``==`` on fractions, within rounding else."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -11,6 +7,8 @@ from refnet.compiled import orthogonality
 from refnet.compiled.orthogonality import descend
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import orthogonalize
+from support.marks import both_dtypes
+from support.subprocesses import run_python
 
 SIZES = (1, 2, 7, 8, 9, 17, 40)
 
@@ -25,16 +23,16 @@ def mismatches(size, dtype):
     most 3 a step at the smallest singular values and shrinks at the others, as these come
     near 1 within the steps before: 100 N eps of an entry is ten times what was seen."""
     starts = draw(size, dtype)
-    found = descend(starts, 0.1, 1e-6, 100)
+    computed = descend(starts, 0.1, 1e-6, 100)
     wrong = 0
-    for start, W, steps, cost in zip(starts, *found):
+    for start, W, steps, cost in zip(starts, *computed):
         right = orthogonalize(start)
         near = abs(W - right.W).max() <= 100 * size * np.finfo(dtype).eps
         wrong += not (steps == right.steps and near and cost < 1e-6)
     return wrong
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize("size", SIZES)
 def test_compiled_descent_is_the_reference(size, dtype):
     assert mismatches(size, dtype) == 0
@@ -82,11 +80,5 @@ assert (W[0] == right.W).all() and steps[0] == 0 and abs(costs[0] - right.costs[
 
 def test_source_is_exact_on_fractions():
     """The kernel's Python source, the JIT off, equals the reference with ==."""
-    done = subprocess.run(
-        [sys.executable, "-c", EXACT],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        timeout=120,
-    )
+    done = run_python(EXACT, NUMBA_DISABLE_JIT="1")
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,7 @@ import pytest
 
 from refnet.compiled.products import LEAST, LONG, NARROW, matmul
 from refnet.maths import numeric
-from refnet.maths.threads import get_threads, set_threads, usual_threads
+from support.compiled import at_every_number_of_threads
 
 LARGE = [
     (5 * LONG + 7, 128, 10),
@@ -54,8 +54,8 @@ def test_products_are_exact_on_whole_numbers(shape, dtype, compiled_only):
     a, b = whole_numbers(rng, (N, K), dtype), whole_numbers(rng, (K, M), dtype)
     true = a.astype(np.int64) @ b.astype(np.int64)
     for way in ("as it is", "turned", "cut", "fixed"):
-        found = matmul(arranged(a, way), arranged(b, way))
-        assert found.dtype == a.dtype and np.array_equal(found, true)
+        product = matmul(arranged(a, way), arranged(b, way))
+        assert product.dtype == a.dtype and np.array_equal(product, true)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -63,17 +63,11 @@ def test_the_same_bits_with_any_number_of_threads(shape):
     N, K, M = shape
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(sides).astype("f4") for sides in ((N, K), (K, M)))
-    found, before = [], get_threads()
-    try:
-        for threads in (1, 2):
-            set_threads(min(threads, usual_threads()))
-            found.append(matmul(a, b))
-    finally:
-        set_threads(before)
-    assert np.array_equal(*found)
+    results = at_every_number_of_threads(lambda: matmul(a, b))
+    assert all(np.array_equal(result, results[0]) for result in results)
     size = np.sqrt((a * a).sum(axis=1))[:, None] * np.sqrt((b * b).sum(axis=0))
     # every product and every sum of K of them is rounded
-    assert (abs(found[0] - a.astype("f8") @ b) <= 2 * K * np.finfo("f4").eps * size).all()
+    assert (abs(results[0] - a.astype("f8") @ b) <= 2 * K * np.finfo("f4").eps * size).all()
 
 
 def test_others_are_numpys(monkeypatch):
@@ -98,9 +92,9 @@ def test_not_finite_stays_where_it_belongs():
     a, b = np.ones((3 * LONG, 150), "f4"), np.ones((150, 10), "f4")
     a[LONG + 5, 3] = np.nan
     a[7, 149] = np.inf
-    found = matmul(a, b)
-    assert np.isnan(found[LONG + 5]).all() and (found[7] == np.inf).all()
-    assert np.isfinite(np.delete(found, [7, LONG + 5], axis=0)).all()
-    assert np.isnan(matmul(found.T, a)).all()
-    found[LONG + 5] = 0
-    assert (matmul(found.T, np.ones((3 * LONG, 200), "f4")) == np.inf).all()
+    product = matmul(a, b)
+    assert np.isnan(product[LONG + 5]).all() and (product[7] == np.inf).all()
+    assert np.isfinite(np.delete(product, [7, LONG + 5], axis=0)).all()
+    assert np.isnan(matmul(product.T, a)).all()
+    product[LONG + 5] = 0
+    assert (matmul(product.T, np.ones((3 * LONG, 200), "f4")) == np.inf).all()

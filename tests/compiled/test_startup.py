@@ -16,7 +16,7 @@ from support.subprocesses import run_python
 def run_side_by_side(*programs):
     """The results of programs, each code with the cache's folder, two at a time."""
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda one: run_python(one[0], NUMBA_CACHE_DIR=str(one[1])), programs))
+        return list(pool.map(lambda job: run_python(job[0], NUMBA_CACHE_DIR=str(job[1])), programs))
 
 
 SMALL_RUN = """
@@ -34,14 +34,14 @@ def test_a_cache_that_cannot_be_written_or_read(tmp_path):
     """A file where the folder should be; then damaged files in a good folder."""
     (tmp_path / "file").write_text("")
     code, folder = SMALL_RUN + "print(gradient())", tmp_path / "cache"
-    first, kept = run_side_by_side((code, tmp_path / "file" / "below"), (code, folder))
+    first, cached = run_side_by_side((code, tmp_path / "file" / "below"), (code, folder))
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert files
     for path in files:
         path.write_bytes(b"not a kernel")
     again = run_python(code, NUMBA_CACHE_DIR=str(folder))
-    for found in (first, kept, again):
-        assert found.returncode == 0 and found.stdout == first.stdout, found.stderr
+    for finished in (first, cached, again):
+        assert finished.returncode == 0 and finished.stdout == first.stdout, finished.stderr
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -64,9 +64,9 @@ if __name__ == "__main__":
     assert child.exitcode == 0
 """
     )
-    found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    finished = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, env=found
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, env=finished
     )
     assert result.returncode == 0, result.stderr
 
@@ -134,13 +134,13 @@ def gradient():
 )
 def test_the_second_kernel_is_made_ahead(program, change, ahead, tmp_path):
     """By another process, while this one compiles the first; by this one if that one fails."""
-    found = run_python(
+    finished = run_python(
         f"{SAVED}{program}\n{change}\nprint(os.getpid(), gradient()){GONE}",
         NUMBA_CACHE_DIR=str(tmp_path / "kept"),
         SAVED=str(tmp_path / "saved"),
     )
-    assert found.returncode == 0, found.stderr
-    here, gradient = found.stdout.split()
+    assert finished.returncode == 0, finished.stderr
+    here, gradient = finished.stdout.split()
     saved = [line.split() for line in (tmp_path / "saved").read_text().splitlines()]
     assert [by for name, by in saved if name == "forward"] == [here]
     second = [by for name, by in saved if name == "backward"]
@@ -175,10 +175,12 @@ def test_machine_code_of_kernels_only(tmp_path):
         .replace("zeros((4, 4)", "zeros((2, 4, 4)")
     )
     for program in (code, double, lstm):
-        kept, alone = run_side_by_side(
+        cached, alone = run_side_by_side(
             *((program, tmp_path / folder) for folder in ("kept", f"{hash(program)}"))
         )
-        assert kept.returncode == 0 and kept.stdout == alone.stdout, kept.stderr + alone.stderr
+        assert cached.returncode == 0 and cached.stdout == alone.stdout, (
+            cached.stderr + alone.stderr
+        )
 
 
 def test_numba_is_bounded_by_the_versions_that_the_tests_ran_on():
@@ -209,9 +211,9 @@ def test_a_numba_without_its_private_parts(tmp_path):
         (SMALL_RUN + "print(gradient())", tmp_path / "kept"),
         *((code, tmp_path / "none") for code in codes),
     )
-    for found in others:
-        assert found.returncode == 0, found.stderr
-        assert found.stdout == known.stdout and not (tmp_path / "none").exists()
+    for finished in others:
+        assert finished.returncode == 0, finished.stderr
+        assert finished.stdout == known.stdout and not (tmp_path / "none").exists()
 
 
 def test_a_numba_without_what_the_intrinsics_are_written_with():
@@ -229,6 +231,6 @@ print([str(one.message) for one in seen])""")
         for missing in ("", "del numba.np.arrayobj.populate_array")
     )
     assert known.returncode == plain.returncode == 0, known.stderr + plain.stderr
-    (one, said), (other, warned) = known.stdout.splitlines(), plain.stdout.splitlines()
+    (job, said), (other, warned) = known.stdout.splitlines(), plain.stdout.splitlines()
     assert said == "[]" and "populate_array" in warned and "plain Python" in warned
-    assert float(one) == pytest.approx(float(other), rel=64 * 2**-23)
+    assert float(job) == pytest.approx(float(other), rel=64 * 2**-23)

@@ -122,3 +122,16 @@ def test_ball_product_contains_rational_product():
         product = balls.MATMUL[flint.arb](lift(a, "ball"), lift(b, "ball"))
     assert all(contains(x, y) for x, y in zip(product.flat, lift(true, "fraction").flat))
     assert (balls.MATMUL[flint.fmpq](lift(a, "rational"), lift(b, "rational")) == true).all()
+
+
+def test_a_ball_that_is_no_number_is_undecided_without_a_warning(monkeypatch):
+    """Also where its conversion sets the processor's flag for invalid operations, as on ARM."""
+    no_number = np.array([balls.arb("nan"), balls.arb(1)])
+    value, known, radius = balls.decided(no_number)
+    assert np.isnan(value[0]) and known.tolist() == [False, True] and radius.tolist() == [np.inf, 0]
+
+    def flagged(ball):
+        return (np.float64(np.inf) - np.inf,) * 3 + (np.inf,)
+
+    monkeypatch.setattr(balls, "_all_ends", np.frompyfunc(flagged, 1, 4))
+    assert not balls.decided(no_number)[1].any()

@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from numpy.random import default_rng
 
 from refnet.batch import Batch
 from refnet.cells import CELLS
@@ -32,7 +33,7 @@ FEW = settings(max_examples=25)
 
 
 def random_case(net, seed=0, T=6, B=3, dtype=np.float64):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     return random_params(net, rng, dtype), random_batch(net, rng, dtype, T, B)
 
 
@@ -84,7 +85,7 @@ def tangent_of_dual_balls(net, params, batch, direction):
 
 
 def direction_of(params, batch, seed=1):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     return {name: rng.normal(size=value.shape) for name, value in {**params, "x": batch.x}.items()}
 
 
@@ -177,7 +178,7 @@ def test_masks_and_vanishing_entries():
 def test_targets_that_are_whole_numbers_in_both_halves_of_a_batch(monkeypatch):
     monkeypatch.setattr(enclose, "WORK", 1)
     net = RecurrentNet(1, 3, 2, loss="squared_error")
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     params, x = net.init(rng, np.float64), rng.normal(size=(4, 4, 1))
     y = np.arange(8).reshape(4, 2)
     whole, halved = (
@@ -189,7 +190,7 @@ def test_targets_that_are_whole_numbers_in_both_halves_of_a_batch(monkeypatch):
 def test_gates_that_are_closed_over_hundreds_of_steps():
     """No precision can be foreseen from the first steps; it is then found."""
     net = RecurrentNet(1, 2, 2, cell="lstm")
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     params = net.init(rng, np.float64)
     batch = Batch(np.floor(255 * rng.random((201, 1, 1))), np.array([1]))
     computed = certify(net, params, batch)
@@ -312,7 +313,7 @@ def test_every_transition_is_certified(name):
     """
     chosen = transition(name, margin=0.5) if name == "svd" else transition(name)
     net = RecurrentNet(2, 4, 3, transition=chosen)
-    rng = np.random.default_rng(3)
+    rng = default_rng(3)
     params = net.init(rng, np.float64, recurrent=orthogonal)
     params = {key: value + rng.uniform(-0.3, 0.3, value.shape) for key, value in params.items()}
     batch = Batch(rng.normal(size=(4, 2, 2)), rng.integers(0, 3, 2))
@@ -355,7 +356,7 @@ def test_rational_transitions_are_exact():
 
     def other(chosen):
         other = replace(net, transition=chosen)
-        return other, other.init(np.random.default_rng(0), np.float64, recurrent="orthogonal")
+        return other, other.init(default_rng(0), np.float64, recurrent="orthogonal")
 
     for margin in (0, "none"):
         svd, started = other(f"svd:margin={margin}")
@@ -381,7 +382,7 @@ def test_a_count_is_no_gradient():
 def test_a_value_between_two_floats_is_rounded_to_the_even_one(classes):
     """Without weights a softmax has 1 / classes everywhere, and some sums of such parts lie halfway
     between two floats: the value is that of exact division, at any precision."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     net = FeedforwardNet((20, classes))
     params = {name: 0 * value for name, value in net.init(rng, np.float64).items()}
     x, y = rng.normal(size=(8, 20)), rng.integers(0, classes, 8)

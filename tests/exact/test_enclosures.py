@@ -8,6 +8,7 @@ from dataclasses import replace
 import mpmath
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 from refnet.batch import Batch
 from refnet.exact import balls, certify, lift
@@ -109,7 +110,7 @@ def rotation(angle):
     return lower - lower.T
 
 
-ANGLES = np.random.default_rng(0).uniform(-10, 10, 2000)
+ANGLES = default_rng(0).uniform(-10, 10, 2000)
 
 
 def outside_rotations(exponential=expm):
@@ -163,7 +164,7 @@ def test_a_net_that_rotates():
 
 def test_dual_balls_have_the_derivative_of_the_exponential():
     """Push and pull of e^X on balls, and on dual balls of dual balls, overlap at 60 digits."""
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     with balls.precision(300):
         X, D, E, w = (lift(rng.normal(size=(3, 3)), "ball") for _ in range(4))
         value, push = parts(expm(dual_array(X, D)).value)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 from refnet import RecurrentNet
 from refnet.cells import CELLS
@@ -9,45 +10,11 @@ from refnet.check.cases import random_batch, random_params
 from refnet.exact import balls, enclose, transport
 from refnet.exact.convert import lift
 from refnet.maths.numeric import matmul
-from refnet.nets.stacked import StackedNet
 from support.balls import same_values
 from support.enclosures import CASES, draw, faults
+from support.masked import NETS, case
 
 pytestmark = pytest.mark.needs("flint", "mpmath")
-
-T, B = 60, 3
-MASK = np.arange(T)[:, None] < np.array([T, 7, 0])
-NETS = {
-    **{cell: RecurrentNet(2, 6, 4, cell) for cell in ("rnn", "gru", "lstm", "cifg")},
-    "every step": RecurrentNet(2, 5, 4, "gru", readout="every", reduction="batch_mean"),
-    "learned": RecurrentNet(2, 5, 2, "lstm", loss="squared_error", learn_h0=True, gain=1.25),
-    "sigmoid": RecurrentNet(2, 5, 2, activation="sigmoid", loss="squared_error"),
-    "transition": RecurrentNet(2, 4, 3, "gru", transition="expm"),
-    "tanh gates": RecurrentNet(2, 5, 3, "lstm", activation="sigmoid", gate="tanh"),
-    "stacked": StackedNet(2, 4, 3, "gru", layers=2, bidirectional=True),
-    "alone": StackedNet(2, 4, 4, "lstm", readout="none", loss="none", reduction="sum"),
-}
-GIVEN = {"bhh", "h0", "Wpi", "Wpf", "Wpo"}
-
-
-def case(net, scale=1.0, given=GIVEN):
-    """A net with all that it may be given, and a mask."""
-    rng = np.random.default_rng(2)
-    params = random_params(net, rng, np.float32)
-    params |= {
-        name: value
-        for name, value in net.init(np.random.default_rng(2), np.float32).items()
-        if "." in name
-    }  # a matrix that is exact
-    for name, shapes in net.shapes.items():
-        if name.split("_l")[0] in given and name not in params:
-            shape = tuple(B if size == "B" else size for size in shapes[-1])
-            params[name] = rng.uniform(-0.5, 0.5, shape).astype(np.float32)
-    params = {
-        name: value * np.float32(scale) if name.startswith("Whh") and "." not in name else value
-        for name, value in params.items()
-    }
-    return params, random_batch(net, rng, np.float32, T, B)._replace(mask=MASK)
 
 
 def missed(net, params, batch, bits=400):
@@ -77,7 +44,7 @@ def missed(net, params, batch, bits=400):
 @pytest.mark.parametrize("scale", [0.1, 1.0, 2.0])
 @pytest.mark.parametrize("net", NETS.values(), ids=NETS)
 def test_contains_what_balls_alone_enclose(net, scale):
-    assert missed(net, *case(net, scale)) == []
+    assert missed(net, *case(net, scale=scale)) == []
 
 
 def same_numbers(net, params, batch, monkeypatch):
@@ -91,7 +58,7 @@ def same_numbers(net, params, batch, monkeypatch):
 def test_a_matrix_that_is_not_exact_is_certified_without_a_word(monkeypatch):
     """Errors of the exponential of a drawn matrix are not followed, for balls alone suffice."""
     net = NETS["transition"]
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     params, batch = random_params(net, rng, np.float32), case(net)[1]
     same_numbers(net, params, batch, monkeypatch)
 
@@ -150,7 +117,7 @@ def test_a_radius_that_is_too_small_is_found(plant, monkeypatch):
 def test_derivatives_of_a_step(cell):
     """K + L W by central differences of the reference's step, and L by its backward pass."""
     net = RecurrentNet(2, 4, 3, cell)
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     params = {name: value.astype(float) for name, value in case(net)[0].items()}
     p = net.layer.scaled(params)
     lead = () if net.cell != "lstm" else (2,)
@@ -187,7 +154,7 @@ def test_derivatives_of_a_step(cell):
 @pytest.mark.parametrize("squarings", [0, 1, 5])
 def test_bound_of_the_spectral_norm(squarings):
     """Never below the norm, nor above it by more than N^(1 / 2^(k + 1)); tight for rank one."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     some = rng.normal(size=(5, 30, 7)) * 10.0 ** rng.integers(-100, 100, (5, 1, 1))
     ones = rng.normal(size=(5, 30, 1)) * rng.normal(size=(5, 1, 7))
     for a, room in ((some, 7**0.5 ** (squarings + 1)), (ones, 1)):
@@ -201,7 +168,7 @@ def test_bound_of_the_spectral_norm(squarings):
 @pytest.mark.parametrize("size", [1, 3])
 def test_errors_against_all_products(size, backward):
     """Every error is at least, and of numbers at most, the sum over all earlier defects."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     steps = 23
     A = rng.normal(size=(steps, 2, size, size)) / size**0.5
     defects = rng.uniform(-90, -60, (steps, 2))
@@ -220,7 +187,7 @@ def test_errors_against_all_products(size, backward):
 
 def test_products_of_jacobians_are_bounded_with_their_error():
     """In float64 with matrices that cancel: off by as much as the bound says, and not by less."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     A = rng.normal(size=(8, 1, 5, 5))
     off = 1e-9 * rng.normal(size=A.shape)
     error = np.sqrt((off**2).sum(axis=(2, 3)))
@@ -235,7 +202,7 @@ def test_products_of_jacobians_are_bounded_with_their_error():
 @pytest.mark.parametrize("exact", [True, False])
 def test_products_that_take_midpoints(exact):
     """With weights and balls of any size the distance contains what is cut off."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     weights = lift(rng.normal(size=(6, 4)) * 2.0 ** rng.integers(-60, 60, (6, 4)), "ball")
     with balls.precision(100):
         if not exact:
@@ -295,7 +262,7 @@ def test_long_sequences_need_fewer_bits(monkeypatch):
     """Of 220 steps, whose first ones predict what all lose."""
     net = RecurrentNet(2, 12, 3, "lstm")
     params, _ = case(net)
-    batch = random_batch(net, np.random.default_rng(0), np.float32, 220, 1)
+    batch = random_batch(net, default_rng(0), np.float32, 220, 1)
     params["h0"] = params["h0"][:, :1]
     searched = []
     search = enclose.search

@@ -15,37 +15,17 @@ from refnet.check import noise
 from refnet.check.cases import random_batch, random_params
 from refnet.exact import balls, enclose, parts
 from refnet.exact.convert import lift
-from refnet.nets.stacked import StackedNet
+from support.masked import GIVEN, NETS, case
 
 pytestmark = pytest.mark.needs("flint")
 
-MASK = np.arange(6)[:, None] < np.array([6, 2, 0, 5, 1])
-NETS = {
-    "lstm": RecurrentNet(3, 4, 5, "lstm"),
-    "every step": RecurrentNet(3, 4, 5, "gru", readout="every", reduction="batch_mean"),
-    "learned": RecurrentNet(3, 4, 2, "lstm", loss="squared_error", learn_h0=True),
-    "transition": RecurrentNet(3, 4, 5, transition="cayley", reduction="sum"),
-    "stacked": StackedNet(3, 4, 5, "gru", layers=2, bidirectional=True),
-    "alone": StackedNet(
-        3, 4, 8, "lstm", readout="none", loss="none", reduction="sum", bidirectional=True
-    ),
-}
+LENGTHS = (6, 2, 0, 5, 1)
 
 
-def case(net, given=True):
-    rng = np.random.default_rng(0)
-    params = random_params(net, rng, np.float32)
-    for name, shapes in net.shapes.items():
-        if given and name.startswith("h0") and name not in params:
-            shape = tuple(5 if size == "B" else size for size in shapes[-1])
-            params[name] = rng.normal(size=shape).astype(np.float32)
-    return params, random_batch(net, rng, np.float32, 6, 5)._replace(mask=MASK)
-
-
-@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("given", [(), GIVEN], ids=["alone", "given"])
 @pytest.mark.parametrize("net", NETS.values(), ids=NETS)
 def test_halves_give_what_the_whole_gives(net, given, monkeypatch):
-    params, batch = case(net, given)
+    params, batch = case(net, LENGTHS, given=given)
     with balls.precision(300):
         whole = enclose._balls(net, params, batch)
         monkeypatch.setattr(enclose, "WORK", 0)
@@ -61,7 +41,7 @@ def test_one_core_and_two_give_the_same_bits(monkeypatch):
     monkeypatch.setattr(enclose, "WORK", 0)
     monkeypatch.setattr(noise, "LARGE", 0)
     net = NETS["lstm"]
-    params, batch = case(net)
+    params, batch = case(net, LENGTHS)
 
     def both():
         certified = enclose.certify(net, params, batch)
@@ -80,7 +60,7 @@ def test_one_core_and_two_give_the_same_bits(monkeypatch):
 
 
 def test_runs_in_halves_are_those_of_the_whole(monkeypatch):
-    certified = enclose.certify(NETS["lstm"], *case(NETS["lstm"]))
+    certified = enclose.certify(NETS["lstm"], *case(NETS["lstm"], LENGTHS))
     whole = noise._all_passes(certified, np.float32, 9, 0, parts.Clock(24, None))
     monkeypatch.setattr(noise, "LARGE", 0)
     results = noise._all_passes(certified, np.float32, 9, 0, parts.Clock(24, None))
@@ -226,7 +206,7 @@ def test_certificate_and_sigma_report_their_products(monkeypatch):
         monkeypatch.setattr(module, "perf_counter", count().__next__)
     calls = []
     certified = enclose.certify(
-        NETS["lstm"], *case(NETS["lstm"]), progress=lambda *call: calls.append(call)
+        NETS["lstm"], *case(NETS["lstm"], LENGTHS), progress=lambda *call: calls.append(call)
     )
     assert [bits for bits, *_ in calls] == [certified.bits] * len(calls) and len(calls) > 10
     calls.clear()
@@ -239,7 +219,7 @@ def test_certificate_and_sigma_report_their_products(monkeypatch):
 def test_rounding_in_halves_is_that_of_the_whole(bits, monkeypatch):
     net = NETS["lstm"]
     with balls.precision(bits):
-        results = enclose._run(net, *case(net), "ball")
+        results = enclose._run(net, *case(net, LENGTHS), "ball")
         whole, doubt = enclose._enclosures(results, None)
         monkeypatch.setattr(enclose, "LARGE", 0)
         parted, same = enclose._enclosures(results, None)

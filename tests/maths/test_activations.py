@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from refnet.maths.activations import ACTIVATIONS, activation
+from refnet.maths.dual import dual_array, parts
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
+from support.arguments import refused
 
 KINKS = {  # name: (pre-activation, value, derivative) at the stated side
     "relu": (0.0, 0.0, 0.0),
@@ -41,9 +43,12 @@ def test_modrelu_threshold_and_tie_of_oplu():
     p = {"b_mod": np.array([-1.0, -1.0, -1.0])}
     a = np.array([[1.0, -3.0, 0.5]])
     h = act.forward(a, p)
-    da, own = act.backward(a, h, np.ones_like(a), p)
+    da, slopes = act.backward(a, h, np.ones_like(a), p)
     assert h.tolist() == [[0, -2, 0]] and da.tolist() == [[0, 1, 0]]
-    assert own["b_mod"].tolist() == [0, -1, 0]
+    assert slopes["b_mod"].tolist() == [0, -1, 0]
+    p, zero, unit = {"b_mod": np.ones(1)}, np.zeros((1, 1)), np.ones((1, 1))  # at the jump
+    tangent = parts(act.forward(dual_array(zero, unit), p))[1]
+    assert tangent == act.backward(zero, zero, unit, p)[0]
     a = np.array([[2.0, 2.0, 1.0, 3.0]])
     dh = np.array([[5.0, 6.0, 7.0, 8.0]])
     oplu = ACTIVATIONS["oplu"]
@@ -57,7 +62,7 @@ def test_oplu_is_refused_for_an_odd_number_of_units():
             lambda: FeedforwardNet((2, 3, 2), activation="oplu", backend=backend),
             lambda: RecurrentNet(2, 3, 2, activation="oplu", backend=backend),
         ):
-            with pytest.raises(ValueError, match="needs an even width, not 3"):
+            with refused("needs an even width, not 3"):
                 make()
         FeedforwardNet((2, 4, 3), activation="oplu", backend=backend)
 
@@ -71,7 +76,7 @@ def test_oplu_keeps_the_norm_and_refuses_odd_widths():
         lambda: ACTIVATIONS["oplu"].forward(a[:, :7], {}),
         lambda: ACTIVATIONS["oplu"].init(7),
     ):
-        with pytest.raises(ValueError, match="even width, not 7; use 8 or 6"):
+        with refused("even width, not 7; use 8 or 6"):
             call()
 
 
@@ -90,7 +95,7 @@ def test_constant_is_exact_on_fractions():
 
 
 def test_unknown_names_and_constants_are_refused():
-    with pytest.raises(ValueError, match="choose one of identity, tanh"):
+    with refused("choose one of identity, tanh"):
         activation("swish")
-    with pytest.raises(ValueError, match="has no constant"):
+    with refused("has no constant"):
         activation("tanh", 0.5)

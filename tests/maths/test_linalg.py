@@ -12,6 +12,8 @@ from refnet.maths import linalg, threads
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.linalg import Factored, OnePlus, expm, expm_pull, eye, qr, solve
 from refnet.maths.numeric import matmul
+from support.arguments import refused
+from support.marks import both_dtypes
 from support.strategies import arrays
 
 FLOATS = [np.float32, np.float64, np.longdouble, np.complex128, np.clongdouble]
@@ -60,13 +62,13 @@ def test_solve_leaves_its_arguments():
     "a, b", [((3, 3), (2, 1)), ((3, 2), (3, 1)), ((2, 3), (3, 1)), ((3, 3), (3,)), ((3, 3), (4, 1))]
 )
 def test_solve_refuses_shapes(a, b):
-    with pytest.raises(ValueError, match="need \\(N, N\\) and \\(N, K\\)"):
+    with refused("need \\(N, N\\) and \\(N, K\\)"):
         solve(np.ones(a), np.ones(b))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.longdouble, object])
 def test_singular_is_refused(dtype):
-    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+    with refused("singular", np.linalg.LinAlgError):
         solve(np.ones((3, 3), int).astype(dtype), eye(3, dtype))
 
 
@@ -88,7 +90,7 @@ def one_plus(a, b, error=1.0):
     return computed, sum(count) or len(count), solve(eye(len(a), wide) + a, b.astype(wide))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize("n,columns", [(1, 1), (3, 2), (20, 20), (90, 7)])
 @pytest.mark.parametrize("error", [1.0, 1e4])
 def test_solve_one_plus(dtype, n, columns, error):
@@ -128,14 +130,14 @@ def test_factored(dtype, n, columns, monkeypatch):
     rng = np.random.default_rng(4)
     a = rng.normal(size=(n, n)).astype(dtype) + 3 * n**0.5 * np.eye(n, dtype=dtype)
     b = rng.normal(size=(n, columns)).astype(dtype)
-    held, made = (a.copy(), b.copy()), Factored(a)
+    held, factored = (a.copy(), b.copy()), Factored(a)
     for transposed in (False, True):
         computed = []
         for count in (1, 2, 3):
             monkeypatch.setattr(threads, "_threads", lambda: count)
-            computed.append(made.solve(b, transposed))
+            computed.append(factored.solve(b, transposed))
             assert np.array_equal(computed[0], computed[-1]) and computed[-1].dtype == dtype
-        swapped = Factored(a.astype(made.lu.dtype.newbyteorder())).solve(
+        swapped = Factored(a.astype(factored.lu.dtype.newbyteorder())).solve(
             b.astype(b.dtype.newbyteorder()), transposed
         )
         assert np.array_equal(swapped, computed[0])
@@ -143,17 +145,17 @@ def test_factored(dtype, n, columns, monkeypatch):
         allowed = n * np.finfo(dtype).eps * size * abs(computed[0]).max()
         assert abs(system @ computed[0] - b).max() <= allowed
     assert np.array_equal(held[0], a) and np.array_equal(held[1], b)
-    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+    with refused("singular", np.linalg.LinAlgError):
         Factored(np.zeros((n, n), dtype))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble, np.complex128])
 @pytest.mark.parametrize("size", [1e-9, 1e-3, 1.0])
 def test_one_plus_transposed(dtype, size):
-    rng, one = np.random.default_rng(5), np.eye(6, dtype=dtype)
+    rng, unit = np.random.default_rng(5), np.eye(6, dtype=dtype)
     a = (size * rng.normal(size=(6, 6))).astype(dtype)
     b, system = rng.normal(size=(6, 2)).astype(dtype), OnePlus(a)
-    for transposed, whole in ((False, one + a), (True, one + a.T)):
+    for transposed, whole in ((False, unit + a), (True, unit + a.T)):
         left = whole @ system.solve(b, transposed=transposed) - b
         assert abs(left).max() <= 100 * (1 + size) ** 2 * np.finfo(dtype).eps * abs(b).max() * (
             np.linalg.cond(whole.astype(complex))
@@ -170,9 +172,9 @@ def test_solve_one_plus_of_other_numbers(data):
 
 
 def test_solve_one_plus_refuses_as_solve_does():
-    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+    with refused("singular", np.linalg.LinAlgError):
         solve_one_plus(-np.eye(2), np.ones((2, 1)))
-    with pytest.raises(ValueError, match="need \\(N, N\\) and \\(N, K\\)"):
+    with refused("need \\(N, N\\) and \\(N, K\\)"):
         solve_one_plus(np.zeros((3, 3)), np.ones((2, 1)))
     assert np.isnan(solve_one_plus(np.full((2, 2), np.nan), np.ones((2, 1)))).all()
 
@@ -213,15 +215,15 @@ def test_qr_of_a_complex_step_is_its_derivative(start):
 @pytest.mark.parametrize("size", [0.1, 0.41, 0.417, 0.46, 0.5, -0.5])
 def test_derivatives_of_expm(size):
     """All of them are e^a for one number: what is cut off of the series is less than an eps."""
-    a, one = np.array([[size]]), np.ones((1, 1))
+    a, along = np.array([[size]]), np.ones((1, 1))
     true, limit = np.exp(size), 2 * np.finfo(float).eps
     step = 2.0**-300
-    shifted = expm(a + 1j * step * one)
+    shifted = expm(a + 1j * step * along)
     for computed in (
         expm(a).value,
-        expm_pull(expm(a), one),
+        expm_pull(expm(a), along),
         shifted.value.imag / step,
-        expm_pull(shifted, one.astype(complex)).imag / step,
+        expm_pull(shifted, along.astype(complex)).imag / step,
     ):
         assert abs(computed[0, 0] - true) <= limit * true
 
@@ -246,9 +248,9 @@ def test_expm_gains_from_longdouble():
 
 
 def test_expm_refuses_what_is_not_finite():
-    with pytest.raises(ValueError, match="not finite"):
+    with refused("not finite"):
         expm(np.full((2, 2), np.inf))
-    with pytest.raises(ValueError, match="not finite"):
+    with refused("not finite"):
         expm(np.full((2, 2), np.nan))
 
 
@@ -274,14 +276,3 @@ def test_expm_oracle_rejects(data):
     right = expm_pull(expm(a), cotangent)
     assume(((right - right.T) * direction).sum() != 0)
     assert expm_push_minus_pull(a, direction, cotangent, wrong) != 0
-
-
-def test_expm_pull_agrees_with_scipy():
-    rng = np.random.default_rng(5)
-    a, direction, cotangent = rng.normal(size=(3, 5, 5))
-    frechet = scipy.linalg.expm_frechet(a, direction, compute_expm=False)
-    ours = (expm_pull(expm(a), cotangent) * direction).sum()
-    unit = 25 * np.finfo(float).eps * (1 + abs(a).sum(axis=0).max())
-    assert (
-        abs(ours - (frechet * cotangent).sum()) <= unit * abs(frechet).max() * abs(cotangent).sum()
-    )

@@ -6,6 +6,7 @@ from hypothesis import given, strategies as st
 
 from refnet.compiled import losses as compiled
 from refnet.maths.losses import counted_predictions, cross_entropy, score, squared_error
+from support.arguments import refused
 
 EPS = np.finfo(float).eps
 
@@ -86,7 +87,7 @@ def test_compiled_cross_entropy_of_many_rows():
     for at in (0, 2600, 4999):
         wrong = labels.copy()
         wrong[at] = 9
-        with pytest.raises(ValueError, match="from 0 to 9"):
+        with refused("from 0 to 9"):
             compiled.cross_entropy(logits, wrong)
 
 
@@ -146,12 +147,12 @@ def test_masked_nan_does_not_leak():
 )
 def test_bad_labels_are_refused(labels, message):
     for function in (cross_entropy, compiled.cross_entropy):
-        with pytest.raises(ValueError, match=message):
+        with refused(message):
             function(np.zeros((2, 3)), labels)
 
 
 def test_bad_targets_are_refused():
-    with pytest.raises(ValueError, match="need the same"):
+    with refused("need the same"):
         squared_error(np.zeros((2, 3)), np.zeros((2, 1)))
-    with pytest.raises(ValueError, match="reduction 'max' is unknown"):
+    with refused("reduction 'max' is unknown"):
         counted_predictions(None, (2,), "max")

@@ -11,6 +11,8 @@ from refnet.maths import linalg
 from refnet.maths.linalg import eye, solve
 from refnet.maths.numeric import matmul, times
 from refnet.matrices.stiefel import METRICS, RETRACTIONS, defect, determinant, gradient, guard, step
+from support.arguments import refused
+from support.marks import both_dtypes
 from support.strategies import arrays
 
 HALF = Fraction(1, 2)
@@ -70,36 +72,10 @@ def test_gradient_is_tangent_and_descends(point, metric, data):
     assert (matmul(matmul(F, M.T) - matmul(M, F.T), M) == g).all()
 
 
-def test_released_code_does_not_descend():
-    """Erratum 31: with A = G'W - W'G applied on the left the loss can rise."""
-    rng = np.random.default_rng(0)
-    rising = 0
-    for _ in range(20):
-        W, G = np.linalg.qr(rng.normal(size=(4, 4)))[0], rng.normal(size=(4, 4))
-        code = (G.T @ W - W.T @ G) @ W
-        corrected = (G @ W.T - W @ G.T) @ W
-        assert inner(G, corrected) > 0
-        rising += inner(G, code) < 0
-    assert rising > 0
-
-
 @given(points(tall=False), RATE)
 def test_metrics_agree_on_square_matrices_up_to_the_rate(point, rate):
     M, G = point
     assert (step(M, G, rate) == step(M, G, 2 * rate, metric="euclidean")).all()
-
-
-@given(points(tall=False))
-def test_system_is_never_singular(point):
-    """det(I + A) >= 1 for every skew A: its eigenvalues come as 1 +- i m."""
-    _, G = point
-
-    def det(a):
-        if len(a) == 0:
-            return 1
-        return sum((-1) ** j * a[0, j] * det(np.delete(a[1:], j, axis=1)) for j in range(len(a)))
-
-    assert det(eye(len(G), object) + G - G.T) >= 1
 
 
 def random_point(N, P, dtype=np.longdouble, seed=1):
@@ -164,7 +140,7 @@ def test_every_step_stays_and_descends(retraction, metric, dtype):
         M, G = random_point(*shape, dtype=dtype)
         before = M.copy()
         if retraction == "polar" and dtype == np.longdouble:
-            with pytest.raises(TypeError, match="cayley"):
+            with refused("cayley", TypeError):
                 step(M, G, 0.5, retraction, metric)
             return
         new = step(M, G, 0.5, retraction, metric)
@@ -227,7 +203,7 @@ def test_float32_steps_do_not_drift(shape, steps):
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (300, 263), (263, 263)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_defect(shape, dtype):
     """Of a large matrix, made by parts, it is that of the whole: wherever one entry is off, as
     ``||M'M - I||_F`` says in float64, within ten times the rounding of sums of N products."""
@@ -254,20 +230,20 @@ def test_guard(point):
     left = guard(off.M).defect / off.defect**2  # 3/4 / sqrt(P) where all values are off alike
     assert left == pytest.approx(0.75 / M.shape[1] ** 0.5, rel=0.01)
     for hopeless in (2 * M, 0 * M, M * np.nan):
-        with pytest.raises(ValueError, match="start from an orthogonal one"):
+        with refused("start from an orthogonal one"):
             guard(hopeless)
 
 
 def test_wrong_arguments_are_named():
     M = np.eye(3)
-    with pytest.raises(ValueError, match="retraction 'newton' is unknown; choose one of cayley"):
+    with refused("retraction 'newton' is unknown; choose one of cayley"):
         step(M, M, 0.1, "newton")
     for retraction in RETRACTIONS:
-        with pytest.raises(ValueError, match="metric 'flat' is unknown"):
+        with refused("metric 'flat' is unknown"):
             step(M, M, 0.1, retraction, "flat")
-    with pytest.raises(ValueError, match="transpose a wide matrix"):
+    with refused("transpose a wide matrix"):
         step(M[:2], M[:2], 0.1)
-    with pytest.raises(ValueError, match=r"its gradient \(3, 2\)"):
+    with refused(r"its gradient \(3, 2\)"):
         step(M, M[:, :2], 0.1)
 
 

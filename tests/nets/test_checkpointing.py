@@ -3,7 +3,6 @@ exactly on fractions, and peaks that grow with the square root of the sequence l
 
 import tracemalloc
 from dataclasses import replace
-from fractions import Fraction
 from unittest.mock import patch
 
 import hypothesis.strategies as st
@@ -15,18 +14,18 @@ from refnet.batch import Batch
 from refnet.cells import CELLS
 from refnet.cli import main
 from refnet.maths.activations import ACTIVATIONS
-from refnet.maths.threads import get_threads, set_threads, usual_threads
 from refnet.nets import layer as checkpointing
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_jacobians
-from refnet.training.experiment import build
-from refnet.training.loop import resume, train
+from support.arguments import refused
+from support.compiled import at_every_number_of_threads
+from support.marks import both_backends, both_dtypes
 from support.oracles import planted
-from support.rational import RATIONAL_GATE, shapes
-from support.runs import TINY, arrays as saved
-from support.strategies import arrays, masks
+from support.rational import RATIONAL_GATE, generic_case
+from support.runs import arrays as saved
+from support.strategies import arrays, drawn_case
 
 GATE = replace(RATIONAL_GATE, name="sigmoid")
 SHORT = patch.object(checkpointing, "STRETCH", 1)  # so that a few steps make several segments
@@ -38,34 +37,23 @@ def cases(draw, cell):
     act = ACTIVATIONS[draw(st.sampled_from(["softsign", "identity", "prelu", "relu"]))]
     longest = 5 if cell == "rnn" else 3  # the gates' fractions grow without bound
     T, B, H = draw(st.integers(0, longest)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
-    D = C = 1
-    readout = draw(st.sampled_from(["last", "every"]))
     net = RecurrentNet(
-        D,
+        1,
         H,
-        C,
+        1,
         cell=cell,
         activation=act,
-        readout=readout,
+        readout=draw(st.sampled_from(["last", "every"])),
         loss="squared_error",
         gain=draw(st.sampled_from([1, 2])),
         clip_step=draw(st.sampled_from([None, 1])),
         gate=GATE,
         backend="reference",
     )
-    peepholes = draw(st.sampled_from([(), ("Wpi", "Wpf", "Wpo")])) if cell == "lstm" else ()
-    _, need, x, h0 = shapes(cell, T, B, D, H, act, peepholes)
-    need |= {"Why": (C, H), "by": (C,)}
-    start = draw(st.sampled_from([None, (*h0[:-2], H), h0]))
-    if start is not None:
-        need["h0"] = start
-    params = {name: draw(arrays(shape, True)) for name, shape in need.items()}
-    steps = (T, B) if readout == "every" else (B,)
-    return (
-        net,
-        params,
-        Batch(draw(arrays(x, True)), draw(arrays((*steps, C), True)), draw(masks(T, B))),
-    )
+    case = drawn_case(draw, net, T, B)
+    for name in draw(st.sampled_from([(), CELLS[cell].OPTIONAL])):
+        case.params[name] = draw(arrays(H, True))
+    return case[:3]
 
 
 def agrees(net, params, batch, whole=None):
@@ -81,8 +69,8 @@ def agrees(net, params, batch, whole=None):
         and without.gradients.keys() == whole.gradients.keys() - {"x"}
         and all(
             value.shape == whole.gradients[name].shape and (value == whole.gradients[name]).all()
-            for found in (parts, without)
-            for name, value in found.gradients.items()
+            for computed in (parts, without)
+            for name, value in computed.gradients.items()
         )
     )
 
@@ -98,40 +86,19 @@ def test_equals_the_net_without_checkpoints(cell, data):
 def exact_case(cell, readout):
     """Two segments, of one step and of two; no zeros or ties, so that every bug shows. One of
     the sequences ends before the last step and one is read at h0."""
-    rng = np.random.default_rng(1)
-    T, B, H, act = 3, 3, 2 if cell == "rnn" else 1, ACTIVATIONS["softsign"]
-    peepholes = ("Wpi", "Wpf", "Wpo") if cell == "lstm" else ()
-    _, need, x, h0 = shapes(cell, T, B, 1, H, act, peepholes)
-    need |= {
-        "Why": (1, H),
-        "by": (1,),
-        "h0": h0,
-        "x": x,
-        "y": (T, B, 1) if readout == "every" else (B, 1),
-    }
-    drawn = {
-        name: np.vectorize(lambda n: Fraction(int(n), 8), otypes=[object])(
-            2 * rng.integers(-8, 8, shape) + 1
-        )
-        for name, shape in need.items()
-    }
-    mask = np.arange(T)[:, None] < np.array([3, 2, 0])
-    batch = Batch(drawn.pop("x"), drawn.pop("y"), mask)
-    return (
-        RecurrentNet(
-            1,
-            H,
-            1,
-            cell=cell,
-            activation=act,
-            readout=readout,
-            loss="squared_error",
-            gate=GATE,
-            backend="reference",
-        ),
-        drawn,
-        batch,
+    H = 2 if cell == "rnn" else 1
+    net = RecurrentNet(
+        1,
+        H,
+        1,
+        cell,
+        activation="softsign",
+        readout=readout,
+        loss="squared_error",
+        gate=GATE,
+        backend="reference",
     )
+    return generic_case(net, seed=1, B=3, mask=True)[:3]
 
 
 BUGS = {
@@ -157,13 +124,13 @@ def test_a_planted_bug_is_rejected(bug, monkeypatch):
     owner, name = (RecurrentNet, "_pull_cells") if of_net else (checkpointing.Layer, "backward")
     wrong = planted(getattr(owner, name), *BUGS[bug])
     whole = loss_and_gradients(*case)
-    found = []
+    computed = []
     for split in (SHORT, SINGLE):  # one segment has two steps; one is run again, and not from h0
         with split, monkeypatch.context() as patched:
             assert agrees(*case)
             patched.setattr(owner, name, wrong)
-            found.append(agrees(*case, whole))
-    assert not all(found)
+            computed.append(agrees(*case, whole))
+    assert not all(computed)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -173,8 +140,8 @@ def test_a_tape_can_be_pulled_back_twice(cell):
     net = replace(net, checkpoint="sqrt")
     with SHORT:
         outputs, tape = net.forward(params, batch.x)
-        one, two = (net.backward(params, tape, outputs) for _ in range(2))
-    assert all((value == two[name]).all() for name, value in one.items())
+        earlier, two = (net.backward(params, tape, outputs) for _ in range(2))
+    assert all((value == two[name]).all() for name, value in earlier.items())
 
 
 def test_segments():
@@ -202,7 +169,7 @@ def unit_case(cell, readout, dtype, T=2000, B=5, H=6):
     return net, params, Batch(x, y, mask)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize("readout", ["last", "every"])
 @pytest.mark.parametrize("cell", CELLS)
 def test_compiled_differs_in_the_order_of_sums_alone(cell, readout, dtype):
@@ -238,15 +205,14 @@ def test_compiled_differs_in_the_order_of_sums_alone(cell, readout, dtype):
 @pytest.mark.parametrize("cell", CELLS)
 def test_same_bits_at_any_number_of_threads(cell):
     net, params, batch = unit_case(cell, "last", np.float32, B=37)
-    net, before, found = replace(net, checkpoint="sqrt"), get_threads(), []
-    try:
-        for threads in range(1, usual_threads() + 1):
-            set_threads(threads)
-            gradients = loss_and_gradients(net, params, batch._replace(mask=None)).gradients
-            found.append([gradients[name].tobytes() for name in sorted(gradients)])
-    finally:
-        set_threads(before)
-    assert all(bits == found[0] for bits in found)
+    net = replace(net, checkpoint="sqrt")
+
+    def bits():
+        gradients = loss_and_gradients(net, params, batch._replace(mask=None)).gradients
+        return [gradients[name].tobytes() for name in sorted(gradients)]
+
+    first, *others = at_every_number_of_threads(bits)
+    assert all(other == first for other in others)
 
 
 def peak(net, T):
@@ -281,22 +247,22 @@ def test_memory_grows_with_the_square_root(cell, readout):
 
 
 def test_every_other_derivative():
+    def derivatives(net, params, batch):
+        yield from hvp(net, params, batch, params).values()
+        yield from jvp(net, params, batch, params)
+        for share in per_example_gradients(net, params, batch):
+            yield share.gradients["Whh"]
+        yield state_jacobians(net, params, batch.x)
+
     for readout in ("last", "every"):
         net, params, batch = exact_case("rnn", readout)
-        parts = replace(net, checkpoint="sqrt")
         with SHORT:
-            for name, value in hvp(net, params, batch, params).items():
-                assert (value == hvp(parts, params, batch, params)[name]).all(), name
-            for one, two in zip(jvp(net, params, batch, params), jvp(parts, params, batch, params)):
-                assert (one == two).all()
-            for one, two in zip(
-                per_example_gradients(net, params, batch),
-                per_example_gradients(parts, params, batch),
+            for whole, parts in zip(
+                derivatives(net, params, batch),
+                derivatives(replace(net, checkpoint="sqrt"), params, batch),
+                strict=True,
             ):
-                assert (one.gradients["Whh"] == two.gradients["Whh"]).all()
-            assert (
-                state_jacobians(net, params, batch.x) == state_jacobians(parts, params, batch.x)
-            ).all()
+                assert np.all(whole == parts)
 
 
 def test_certified_with_its_states():
@@ -308,85 +274,39 @@ def test_certified_with_its_states():
         1, 2, 1, activation=net.activation, loss="squared_error", backend="reference"
     )
     with SHORT:
-        found = certify(replace(net, checkpoint="sqrt"), params, batch).named()
+        computed = certify(replace(net, checkpoint="sqrt"), params, batch).named()
     wanted = certify(net, params, batch).named()
-    assert "h" in found and found.keys() == wanted.keys()
-    assert all((value.exact == found[name].exact).all() for name, value in wanted.items())
+    assert "h" in computed and computed.keys() == wanted.keys()
+    assert all((value.exact == computed[name].exact).all() for name, value in wanted.items())
 
 
 def test_the_tape_says_that_it_has_no_states():
     net, params, batch = exact_case("rnn", "last")
     tape = replace(net, checkpoint="sqrt").forward(params, batch.x)[1]
-    with pytest.raises(AttributeError, match="keeps no states"):
+    with refused("keeps no states", AttributeError):
         tape.cell.h
-
-
-def test_an_unknown_name_is_refused(tmp_path, capsys):
-    with pytest.raises(ValueError, match="checkpoint 'log' is unknown; choose one of none, sqrt"):
-        RecurrentNet(1, 1, 1, checkpoint="log", backend="reference")
-    assert (
-        main(
-            [
-                "train",
-                "temporal-order",
-                "--checkpoint",
-                "log",
-                "--quiet",
-                "--out",
-                str(tmp_path / "run"),
-            ]
-        )
-        == 2
-    )
-    assert "choose one of none, sqrt" in capsys.readouterr().err
-
-
-LONG = replace(TINY, length=40, checkpoint="sqrt", iterations=20)
 
 
 def test_train_by_name(tmp_path, monkeypatch, capsys):
     """Every one of a run's steps goes back over checkpoints, and --config repeats it."""
     calls = []
-    honest = checkpointing.Layer.backward
+    backward = checkpointing.Layer.backward
     monkeypatch.setattr(
         checkpointing.Layer,
         "backward",
-        lambda layer, *args: calls.append(layer.checkpoints) or honest(layer, *args),
+        lambda layer, *args: calls.append(layer.checkpoints) or backward(layer, *args),
     )
-    flags = (
-        "temporal-order:samples=40 --length 40 --hidden 6 --batch 4 --iterations 20 "
-        "--evaluate-every 10 --optimizer rmsprop --backend reference --checkpoint sqrt "
-        "--quiet --out"
-    )
-    assert main(["train", *flags.split(), str(tmp_path / "a")]) == 0
+    a, b = tmp_path / "a", tmp_path / "b"
+    flags = "temporal-order:samples=40 --length 40 --hidden 6 --batch 4 --iterations 20 "
+    flags += "--evaluate-every 10 --optimizer rmsprop --backend reference --checkpoint sqrt"
+    assert main(["train", *flags.split(), "--quiet", "--out", str(a)]) == 0
     assert calls == [True] * 21  # and the step that is tried before there is a folder
-    assert (
-        main(
-            [
-                "train",
-                "--config",
-                str(tmp_path / "a" / "config.toml"),
-                "--quiet",
-                "--out",
-                str(tmp_path / "b"),
-            ]
-        )
-        == 0
-    )
-    assert len(calls) == 42 and saved(tmp_path / "a") == saved(tmp_path / "b")
-    assert "checkpoint" in (tmp_path / "a" / "config.toml").read_text()
+    assert main(["train", "--config", f"{a}/config.toml", "--quiet", "--out", str(b)]) == 0
+    assert len(calls) == 42 and saved(a) == saved(b)
+    assert "checkpoint" in (a / "config.toml").read_text()
 
 
-def test_resuming_gives_the_same_bits(tmp_path):
-    assert build(LONG).net.checkpoint == "sqrt"
-    train(LONG, tmp_path / "whole")
-    asked = iter(range(1000))
-    train(LONG, tmp_path / "parts", stop=lambda: next(asked) >= 13)
-    resume(LONG, tmp_path / "parts")
-    assert saved(tmp_path / "parts") == saved(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@both_backends
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("act", ["tanh", "softsign", "prelu"])
 def test_a_net_that_only_runs_forward(cell, act, backend):
@@ -407,7 +327,7 @@ def test_a_net_that_only_runs_forward(cell, act, backend):
             forward = replace(net, checkpoint="forward")
             want, (got, tape) = net.forward(params, x, seen)[0], forward.forward(params, x, seen)
             assert want.tobytes() == got.tobytes()
-            with pytest.raises(ValueError, match="keeps no tape; run forward and backward of"):
+            with refused("keeps no tape; run forward and backward of"):
                 forward.backward(params, tape, got)
 
 
@@ -426,7 +346,7 @@ def test_memory_of_a_net_that_only_runs_forward(cell, readout, most):
     for each in (replace(net, checkpoint="none"), net):
         each.forward(params, x)  # compiles
         tracemalloc.start()
-        kept = each.forward(params, x)
+        result = each.forward(params, x)
         used = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert (used < most * 4 * 2000 * 8 * 32) == (each is net), kept[0].shape
+        assert (used < most * 4 * 2000 * 8 * 32) == (each is net), result[0].shape

@@ -14,41 +14,34 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.nets import base, layer, padding, recurrent
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients
+from support.drawn import padded
+from support.marks import both_backends
 from support.padding import GARBAGE, littered
 
 
 def make(net, seed=0, T=7, B=4, dtype=np.float32, gaps=True):
     """Parameters and a batch whose sequences have T, 3, 1 and no steps; some masked within."""
-    rng = np.random.default_rng(seed)
-    params = {
-        name: value + rng.uniform(-0.5, 0.5, value.shape).astype(dtype)
-        for name, value in net.init(rng, dtype).items()
-    }
-    x = rng.standard_normal((T, B, net.inputs)).astype(dtype)
-    mask = np.arange(T)[:, None] < np.array([T, 3, 1, 0])[:B]
+    params, batch = padded(net, T, B, dtype, seed)
     if gaps:
-        mask[0, :2] = False
-    shape = (T, B) if net.readout == "every" else (B,)
-    y = (
-        rng.integers(0, net.outputs, shape)
-        if net.loss == "cross_entropy"
-        else rng.standard_normal((*shape, net.outputs)).astype(dtype)
-    )
-    return params, Batch(x, y, mask)
+        batch.mask[0, :2] = False
+    return params, batch
 
 
 def every_derivative(net, params, batch, v, exotic):
     with np.errstate(all="ignore"):
         result = loss_and_gradients(net, params, batch)
-        found = {"loss": result.loss, **result.gradients}
+        derivatives = {"loss": result.loss, **result.gradients}
         if exotic:
-            found["slope"] = jvp(net, params, batch, v)[1]
-            found |= {f"hvp {name}": value for name, value in hvp(net, params, batch, v).items()}
-            found["states"] = state_gradients(net, params, batch)
+            derivatives["slope"] = jvp(net, params, batch, v)[1]
+            derivatives |= {
+                f"hvp {name}": value for name, value in hvp(net, params, batch, v).items()
+            }
+            derivatives["states"] = state_gradients(net, params, batch)
             for b, share in enumerate(per_example_gradients(net, params, batch)):
-                found |= {f"{b} {name}": value for name, value in share.gradients.items()}
-    return found
+                derivatives |= {f"{b} {name}": value for name, value in share.gradients.items()}
+    return derivatives
 
 
 def leaks(net, garbage=GARBAGE, seed=0, exotic=True, **shape):
@@ -96,7 +89,7 @@ def test_garbage_does_not_count(net, garbage, seed):
 
 
 @pytest.mark.parametrize("readout", ["last", "every"])
-@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@both_backends
 @pytest.mark.parametrize("cell", sorted(CELLS))
 def test_garbage_over_several_segments(cell, backend, readout, monkeypatch):
     """With checkpoints: sequences that end before, within and at the edge of a segment."""
@@ -104,13 +97,24 @@ def test_garbage_over_several_segments(cell, backend, readout, monkeypatch):
     net = RecurrentNet(2, 4, 3, cell, readout=readout, backend=backend, checkpoint="sqrt")
     assert len(layer.segments(7)) > 2
     assert leaks(net, exotic=False) == []
-    assert leaks(replace(net, activation=ACTIVATIONS["relu"]), exotic=False) == []
+    assert leaks(replace(net, activation="relu"), exotic=False) == []
 
 
-@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@pytest.mark.parametrize("readout", ["last", "every", "none"])
+@both_backends
+@pytest.mark.parametrize("cell, act", [("rnn", "tanh"), ("rnn", "identity"), ("lstm", "tanh")])
+def test_garbage_does_not_count_in_a_stack(cell, act, backend, readout):
+    net = StackedNet(
+        2, 4, 8, cell, act, readout=readout, layers=2, bidirectional=True, backend="reference"
+    )
+    net = replace(net, loss="none", reduction="sum", backend=backend)
+    assert leaks(net, exotic=False, gaps=False) == []
+
+
+@both_backends
 def test_states_that_overflow_after_the_end_do_not_count(backend):
     """The states grow by 8 at every step, from the end of a short sequence into infinity."""
-    net = RecurrentNet(1, 2, 2, activation=ACTIVATIONS["identity"], backend=backend)
+    net = RecurrentNet(1, 2, 2, activation="identity", backend=backend)
     params, batch = make(net, T=160, B=4)
     params["Whh"] = 8 * np.eye(2, dtype=np.float32)
     mask = np.arange(160)[:, None] < np.array([5, 3, 1, 0])
@@ -142,14 +146,11 @@ def test_outputs_in_the_padding_are_those_of_its_x():
     params, batch = make(net)
     outputs, _ = net.forward(params, batch.x, batch.mask)
     assert np.array_equal(outputs, net.forward(params, batch.x)[0])
-    x = batch.x.copy()
-    x[5, 1, 0] = np.nan
-    other = batch.x.copy()
-    other[5, 1, 0] = 0
-    assert np.array_equal(
-        net.forward(params, x, batch.mask)[0], net.forward(params, other, batch.mask)[0]
-    )
-    assert np.isnan(x[5, 1, 0])  # what was passed stays as it is
+    with_nan, with_zero = batch.x.copy(), batch.x.copy()
+    with_nan[5, 1, 0], with_zero[5, 1, 0] = np.nan, 0
+    first, second = (net.forward(params, x, batch.mask)[0] for x in (with_nan, with_zero))
+    assert np.array_equal(first, second)
+    assert np.isnan(with_nan[5, 1, 0])  # what was passed stays as it is
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
@@ -183,9 +184,9 @@ def test_targets_of_the_last_step_are_none_of_the_padding():
     ):
         net = RecurrentNet(1, 2, 2, loss="squared_error", readout=readout, backend="reference")
         params, x = net.init(rng, np.float64), rng.normal(size=(2, 2, 1))
-        found = loss_and_gradients(net, params, Batch(x, y, mask))
+        result = loss_and_gradients(net, params, Batch(x, y, mask))
         certified = exact.certify(net, params, Batch(x, y, mask))
-        assert abs(certified.loss.value - found.loss) <= 1e-12 * found.loss
+        assert abs(certified.loss.value - result.loss) <= 1e-12 * result.loss
 
 
 @pytest.mark.parametrize("bug", ["never again", "one step late", "NaN within x"])
@@ -197,7 +198,7 @@ def test_planted_bugs_are_rejected(bug, monkeypatch):
             3,
             "lstm",
             readout=readout,
-            activation=ACTIVATIONS["relu"],
+            activation="relu",
             checkpoint=checkpoint,
             backend="reference",
         )

@@ -7,7 +7,7 @@ import pytest
 
 import refnet
 from refnet.nets import backends
-from tests.support.oracles import planted
+from support.oracles import planted
 
 T, B, D, C = 5, 3, 2, 4
 NETS = [

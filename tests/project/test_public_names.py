@@ -12,6 +12,7 @@ import pytest
 import refnet
 from refnet.tasks.files import folders
 from support.public import FACES, PUBLIC
+from support.subprocesses import run_python
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -37,7 +38,7 @@ def test_packages_are_there_without_an_import_of_their_own():
         "refnet.transitions.transition.__name__, refnet.analysis.henrici.__name__, "
         "callable(refnet.train))"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    result = run_python(code)
     names = ["certify", "compare", "transition", "henrici", "True"]
     assert result.stdout.split() == names, result.stderr
 
@@ -49,7 +50,8 @@ def test_transitions_are_one_module_under_both_names():
         "assert refnet.transitions is same is sys.modules['refnet.transitions']; "
         "assert SVD is refnet.transitions.SVD"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    result = run_python(code)
+    assert result.returncode == 0, result.stderr
 
 
 def test_a_printed_net_can_be_read():
@@ -144,10 +146,5 @@ def test_a_folder_of_that_name_does_not_hide_the_package(tmp_path):
     of an editable installation, comes before a folder without __init__.py; setuptools' own finder
     comes after it."""
     (tmp_path / "refnet").mkdir()
-    result = subprocess.run(
-        [sys.executable, "-c", "import refnet; print(refnet.__file__)"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    result = run_python("import refnet; print(refnet.__file__)", cwd=tmp_path)
     assert result.stdout.strip() == refnet.__file__, result.stderr

@@ -1,13 +1,11 @@
 """The pages' tables and figures are what the records say, and what the README shows works."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from benchmarks.figures import FIGURES, RESULTS, stamp
 from benchmarks.readme import PAGES, ROOT, TABLES, generate
-from refnet.cli import main
 
 pytestmark = pytest.mark.needs("matplotlib")
 
@@ -74,34 +72,3 @@ def test_the_examples_of_the_readme_run(capsys):
         exec(code, scope)
     shown = re.search(r"```\n(not rounding.*?)```", README.read_text(), re.DOTALL).group(1)
     assert capsys.readouterr().out == shown
-
-
-@pytest.mark.parametrize("command", ["train", "orthogonalize", "check", "vectors", "info"])
-def test_help_teaches_with_an_example(command, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main([command, "--help"])
-    assert ended.value.code == 0
-    assert f"refnet {command}" in capsys.readouterr().out.split("xample", 1)[1]
-
-
-def test_info_names_the_cache(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert main(["info"]) == 0
-    facts = capsys.readouterr().out
-    assert str(tmp_path) in facts and "blas" in facts
-
-
-def test_an_error_is_one_line(capsys):
-    assert main(["train", "temporal-order", "--method", "magic", "--quiet"]) == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1 and "choose one of plain, oinit" in message
-    assert not Path("runs/temporal-order-magic-seed0").exists()
-
-
-def test_commands_refuse_what_they_cannot_do(capsys):
-    assert main(["train"]) == 2
-    assert "name a task" in capsys.readouterr().err
-    assert main(["train", "--resume", "nowhere", "--seed", "1"]) == 2
-    assert "only --iterations" in capsys.readouterr().err
-    assert main(["train", "--resume", "nowhere"]) == 2
-    assert "nowhere" in capsys.readouterr().err

@@ -11,12 +11,13 @@ import pytest
 from benchmarks import machine
 from benchmarks.peers import SIZES, demand, placed
 from refnet.compiled.vector import BYTES
+from support.marks import both_dtypes
 
 RECORD = Path(machine.__file__).parent / "results/roofline.json"
 WORDS = {np.float32: "ps", np.float64: "pd"}
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_every_multiply_add_is_made(dtype):
     """Sum n starts at n and becomes (sum + 1) / 2 at every turn."""
     out = np.zeros(2, dtype)
@@ -31,7 +32,7 @@ def test_every_multiply_add_is_made(dtype):
     assert 2e6 <= operations < 2e6 + 2 * 2 * machine.INDEPENDENT * lanes
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_multiply_adds_are_fused_and_whole_vectors(dtype):
     kernel = numba.njit(machine._compute.py_func)  # code from the cache cannot be looked into
     kernel(0, 1, np.zeros(1, dtype), 1)
@@ -60,15 +61,15 @@ def test_nothing_recorded_is_above_the_peak():
 
 def test_the_copy_is_made(monkeypatch):
     monkeypatch.setattr(machine, "COPIED", 2**12)
-    made = []
+    arrays = []
     monkeypatch.setattr(
-        machine, "aligned", lambda shape, dtype: made.append(np.zeros(shape, dtype)) or made[-1]
+        machine, "aligned", lambda shape, dtype: arrays.append(np.zeros(shape, dtype)) or arrays[-1]
     )
-    go, moved = machine.bandwidth(2)
+    go, bytes_moved = machine.bandwidth(2)
     go()
-    to, source = made
+    to, source = arrays
     assert (to == 3 * source).all() and (source == 1).all()
-    assert moved == to.nbytes + source.nbytes == 2**13
+    assert bytes_moved == to.nbytes + source.nbytes == 2**13
 
 
 @pytest.mark.parametrize("cell,gates", [("rnn", 1), ("lstm", 4), ("gru", 3)])

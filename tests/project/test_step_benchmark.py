@@ -47,12 +47,7 @@ def test_some_runs_replace_their_rows(monkeypatch, tmp_path, capsys):
     """A run measured alone takes its place in the record; what was not measured stays."""
     path = tmp_path / "steps.json"
     step = {"time": 1.0, "parts": dict.fromkeys(PARTS, 0.0)}
-    row = {
-        "T": 1,
-        "D": 1,
-        "H": 1,
-        "B": 1,
-        "every": 1,
+    row = dict.fromkeys(("T", "D", "H", "B", "every"), 1) | {
         "step": step,
         "evaluation": step,
         steps.SHARE: 0.5,
@@ -62,22 +57,22 @@ def test_some_runs_replace_their_rows(monkeypatch, tmp_path, capsys):
         json.dumps({"runs": [{**row, "run": "mnist"}, {**row, "run": "ptb"}], "side by side": []})
     )
     pair = {"median": 1.0, "quartiles": [1.0, 1.0]}
-    monkeypatch.setattr(steps, "RESULTS", path)
+    monkeypatch.setattr("benchmarks.records.RESULTS", tmp_path)
     monkeypatch.setattr(steps, "measure", lambda name, budget: {**row, "run": name, "H": 7})
     monkeypatch.setattr(
         steps,
         "side_by_side",
         lambda name, *_: {"run": name, "alone": pair, "together": pair, "ratio": pair},
     )
-    found = []
+    records = []
     for options in (["ptb", "copy"], [], ["ptb", "--quick"]):
         monkeypatch.setattr(sys, "argv", ["steps", "--runs", *options])
         assert steps.main() == 0 and "mnist" in capsys.readouterr().out
-        found.append(json.loads(path.read_text()))
-    assert [(made["run"], made["H"]) for made in found[0]["runs"]] == [
+        records.append(json.loads(path.read_text()))
+    assert [(run["run"], run["H"]) for run in records[0]["runs"]] == [
         ("mnist", 1),
         ("copy", 7),
         ("ptb", 7),
-    ] and not found[0]["side by side"]
-    assert found[1]["runs"] == found[0]["runs"] and len(found[1]["side by side"]) == 3
-    assert found[2] == found[1]
+    ] and not records[0]["side by side"]
+    assert records[1]["runs"] == records[0]["runs"] and len(records[1]["side by side"]) == 3
+    assert records[2] == records[1]

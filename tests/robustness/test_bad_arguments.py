@@ -3,6 +3,7 @@
 import inspect
 import warnings
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib import import_module
 
 import hypothesis
@@ -18,28 +19,15 @@ from refnet.nets.recurrent import RecurrentNet
 from support.arguments import NAMES, B, C, D, H, T, W, problem, rng, said_well
 
 ROOMS = (
-    "analysis",
-    "analysis.flow",
-    "analysis.geometry",
-    "analysis.memory",
-    "analysis.orthogonalization",
-    "analysis.powers",
-    "analysis.spectra",
-    "analysis.variance",
-    "exact",
-    "check",
-    "tasks",
-    "matrices.initializers",
-    "matrices.orthogonality",
-    "matrices.transitions",
-    "maths.activations",
-    "nets.gradients",
-    "nets.states",
-    "training.optimizers",
-)
+    "analysis analysis.flow analysis.geometry analysis.memory analysis.orthogonalization "
+    "analysis.powers analysis.spectra analysis.variance exact check tasks "
+    "matrices.initializers matrices.orthogonality matrices.transitions maths.activations "
+    "nets.gradients nets.states training.optimizers"
+).split()
 """The modules whose names are public; the functions in all others get arguments from these."""
 
 
+@cache
 def public_functions():
     """Every function with a public name, by that name; a name has one function."""
     functions = {}
@@ -51,122 +39,72 @@ def public_functions():
     return functions
 
 
-def net_problem():
-    net = RecurrentNet(D, H, C)
-    params, batch = problem(net)
-    return {"net": net, "params": params, "batch": batch}
-
-
-def net_and_x():
-    problem = net_problem()
-    return {"net": problem["net"], "params": problem["params"], "x": problem["batch"].x}
-
-
-GOOD = {
-    "initialize": lambda: {"name": "gaussian", "shape": (2, 3), "rng": rng()},
-    "activation": lambda: {"name": "prelu", "start": 1},
-    "optimizer": lambda: {"name": "rmsprop", "rate": 0.1, "form": "torch"},
-    "clip_by_norm": lambda: {"grads": {"W": W}, "limit": 1},
-    "clip_by_value": lambda: {"grads": {"W": W}, "limit": 1},
-    "weight_decay": lambda: {"weights": {"W": W}, "strength": 1},
-    "defect": lambda: {"W": W, "form": "squared", "side": None},
-    "defect_and_gradient": lambda: {"W": W, "form": "squared", "side": None},
-    "orthogonalize": lambda: {
-        "W": W,
-        "rate": 0.1,
-        "stop_cost": 1e-6,
-        "stop_gradient": None,
-        "max_steps": 5,
-        "form": "squared",
-        "name": "W",
-    },
-    "orthogonalize_params": lambda: {"weights": {"W": W}, "parallel": False},
-    "open_penalty": lambda: {"weights": {"W": W}, "strength": 1, "form": "squared"},
-    "open_update": lambda: {"W": W, "rate": 0.1, "strength": 1, "form": "squared"},
-    "transition": lambda: {"name": "svd", "margin": 0.1},
-    "make_task": lambda: {"name": "adding", "length": 20},
-    "options": lambda: {"name": "copy"},
-    "loss_and_gradients": lambda: {**net_problem(), "divisor": 3},
-    "per_example_gradients": net_problem,
-    "jvp": lambda: {**net_problem(), "direction": {}},
-    "hvp": lambda: {**net_problem(), "direction": {}},
-    "state_jacobians": net_and_x,
-    "step_jacobians": net_and_x,
-    "state_gradients": net_problem,
-    "lift": lambda: {"array": W, "kind": "fraction", "name": "W"},
-    "certify": lambda: {
-        **net_problem(),
-        "kind": None,
-        "radius": 1.0,
-        "bits": 64,
-        "max_bits": 128,
-        "max_seconds": 5,
-    },
-    "noise_covariance": lambda: {"W": W / 4, "noise": 2, "horizon": 3},
-    "fisher_memory": lambda: {"W": W / 4, "v": W[0], "delays": 2, "noise": 1, "horizon": 3},
-    "total_memory": lambda: {"W": W / 4, "v": W[0], "noise": 1},
-    "chain_memory": lambda: {"gain": 1.1, "delays": 3},
-    "normal_memory": lambda: {"eigenvalues": W[0] / 4, "weights": W[0], "delays": 3},
-    "signal_to_noise": lambda: {"W": W, "v": W[0], "steps": 3, "noise": 1},
-    "peak_order": lambda: {"h": np.ones((2, 1, 3)), "W": W, "widest": 1},
-    "defect_moments": lambda: {"m": 2, "n": 3, "moments": (1, 3, 15, 105)},
-    "basin": lambda: {"rate": 0.1},
-    "orthogonalization_experiment": lambda: {
-        "distribution": "gaussian",
-        "runs": 1,
-        "size": 2,
-        "rate": 0.1,
-        "threshold": 1e-3,
-        "seed": 0,
-        "max_steps": 3,
-    },
-    "gradient_norms": lambda: {**net_problem(), "last": True},
-    "jacobian_spectra": net_and_x,
-    "lyapunov_exponents": net_and_x,
-    "step_bounds": net_and_x,
-    "retraction_errors": lambda: {
-        "shape": (3, 2),
-        "rates": W[0],
-        "rng": rng(),
-        "retraction": "qr",
-        "metric": "euclidean",
-    },
-    "descents": lambda: {"n": 3, "runs": 2, "rng": rng()},
-    "defect_over_steps": lambda: {
-        "n": 3,
-        "steps": 5,
-        "points": 2,
-        "rng": rng(),
-        "dtype": "float32",
-        "rate": 0.1,
-        "guarded": False,
-    },
-    "margin_steps": lambda: {"margins": W[0], "p": W[0], "spectrum_rate": "plain"},
-    "predicted_variances": lambda: {
-        "widths": (3, 2),
-        "weight_variances": W[0, :1],
-        "x": 1,
-        "gradient": 1,
-        "activation": "tanh",
-    },
-    "simulated_variances": lambda: {
-        "widths": (3, 2),
-        "weights": "he",
-        "rng": rng(),
-        "runs": 2,
-        "activation": "tanh",
-    },
-    "power_norms": lambda: {"W": W, "steps": 3},
-    "power_radii": lambda: {"N": 2, "runs": 2, "n": 2, "rng": rng()},
-    "fibonacci": lambda: {"n": 5},
-    "spectral_radius": lambda: {"W": W},
-    "singular_values": lambda: {"W": W},
-    "henrici": lambda: {"W": W},
-    "schur_form": lambda: {"W": W},
-    "numerical_range": lambda: {"W": W, "angles": 3},
-    "pseudospectrum": lambda: {"W": W, "z": W[0]},
+NET = RecurrentNet(D, H, C)
+GIVEN = {
+    "W": W,
+    "array": W,
+    "direction": {},
+    "form": "squared",
+    "grads": {"W": W},
+    "limit": 1,
+    "rate": 0.1,
+    "shape": (3, 2),
+    "strength": 1,
+    "v": W[0],
+    "weights": {"W": W},
+    "widths": (3, 2),
+    **dict.fromkeys(("N", "m", "n", "points", "runs"), 2),
+    **dict.fromkeys(("delays", "steps"), 3),
+    **dict.fromkeys(("eigenvalues", "margins", "p", "rates", "z"), W[0]),
 }
-"""Good arguments of every public function; what is bad is derived from its rules and below."""
+"""Good arguments by the name of the parameter, for those without a default."""
+GOOD = {
+    "initialize": {"name": "gaussian"},
+    "activation": {"name": "prelu", "start": 1},
+    "optimizer": {"name": "rmsprop", "form": "torch"},
+    "transition": {"name": "svd", "margin": 0.1},
+    "make_task": {"name": "adding", "length": 20},
+    "options": {"name": "copy"},
+    "loss_and_gradients": {"divisor": 3},
+    "lift": {"kind": "fraction"},
+    "certify": {"bits": 64, "max_bits": 128, "max_seconds": 5},
+    "noise_covariance": {"W": W / 4, "noise": 2, "horizon": 3},
+    "fisher_memory": {"W": W / 4, "horizon": 3},
+    "total_memory": {"W": W / 4},
+    "chain_memory": {"gain": 1.1},
+    "normal_memory": {"eigenvalues": W[0] / 4, "weights": W[0]},
+    "peak_order": {"h": np.ones((2, 1, 3)), "widest": 1},
+    "defect_moments": {"moments": (1, 3, 15, 105)},
+    "orthogonalization_experiment": {"distribution": "gaussian", "runs": 1, "size": 2},
+    "defect_over_steps": {"dtype": "float32"},
+    "predicted_variances": {"weight_variances": W[0, :1]},
+    "simulated_variances": {"weights": "he", "runs": 2},
+    "numerical_range": {"angles": 3},
+    **dict.fromkeys(
+        "basin clip_by_norm clip_by_value defect defect_and_gradient descents fibonacci "
+        "gradient_norms henrici hvp jacobian_spectra jvp lyapunov_exponents margin_steps "
+        "open_penalty open_update orthogonalize orthogonalize_params per_example_gradients "
+        "power_norms power_radii pseudospectrum retraction_errors schur_form signal_to_noise "
+        "singular_values spectral_radius state_gradients state_jacobians step_bounds "
+        "step_jacobians weight_decay".split(),
+        {},
+    ),
+}
+"""Every public function, with further good arguments, or others than those of GIVEN."""
+UNCHECKED = {"inputs", "penalty", "options", "chosen", "progress"}
+
+
+def parameters(name):
+    return inspect.signature(public_functions()[name]).parameters
+
+
+def arguments(name):
+    """Good arguments of a function; what is bad is derived from its rules and below."""
+    params, batch = problem(NET)
+    given = GIVEN | {"net": NET, "params": params, "batch": batch, "x": batch.x, "rng": rng()}
+    required = (key for key, entry in parameters(name).items() if entry.default is entry.empty)
+    return {key: given[key] for key in required if key in given} | GOOD[name]
+
 
 ELSEWHERE = {
     "settle": "takes no arguments",
@@ -209,26 +147,23 @@ WRONG = {
 """Bad values by the name of the parameter, for those without a rule."""
 
 
+def wrong_values(name, parameter):
+    rules = getattr(public_functions()[name], "rules", {})
+    return rules[parameter].wrong if parameter in rules else WRONG.get(parameter, ())
+
+
 def bad_arguments():
-    for name, function in public_functions().items():
-        if name in GOOD:
-            rules = getattr(function, "rules", {})
-            for parameter in GOOD[name]():
-                wrong = rules[parameter].wrong if parameter in rules else WRONG[parameter]
-                yield from ((name, parameter, index) for index in range(len(wrong)))
+    for name in GOOD:
+        for parameter in {**arguments(name), **parameters(name)}:
+            for index in range(len(wrong_values(name, parameter))):
+                yield name, parameter, index
 
 
 def test_every_public_function_has_an_entry():
     assert {*GOOD, *ELSEWHERE} == set(public_functions())
-    for name, function in public_functions().items():
-        if name in GOOD:
-            known = {*getattr(function, "rules", {}), *WRONG}
-            missing = (
-                set(inspect.signature(function).parameters)
-                - known
-                - {"inputs", "penalty", "options", "chosen", "progress"}
-            )
-            assert not missing, f"{name} says nothing of {missing}"
+    for name in GOOD:
+        missing = {key for key in parameters(name) if not wrong_values(name, key)} - UNCHECKED
+        assert not missing, f"{name} says nothing of {missing}"
 
 
 def arrays_in(value):
@@ -246,9 +181,9 @@ def arrays_in(value):
 def test_good_arguments_give_finite_numbers_and_the_same_again(name):
     if name == "certify":
         pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
-    found, again = (public_functions()[name](**GOOD[name]()) for _ in range(2))
-    assert found is not None and type(found) is type(again)
-    for a, b in zip(arrays_in(found), arrays_in(again), strict=True):
+    result, again = (public_functions()[name](**arguments(name)) for _ in range(2))
+    assert result is not None and type(result) is type(again)
+    for a, b in zip(arrays_in(result), arrays_in(again), strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
         assert a.dtype == object or np.isfinite(a).all() and a.tobytes() == b.tobytes()
 
@@ -274,40 +209,24 @@ def garbage():
 
 @pytest.mark.parametrize("name, parameter, index", list(bad_arguments()))
 def test_a_bad_argument_is_named(name, parameter, index):
-    function = public_functions()[name]
-    rules = getattr(function, "rules", {})
-    value = (rules[parameter].wrong if parameter in rules else WRONG[parameter])[index]
-    with pytest.raises((ValueError, TypeError)) as found:
-        function(**{**GOOD[name](), parameter: value})
-    said_well(found.value)
+    value = wrong_values(name, parameter)[index]
+    with pytest.raises((ValueError, TypeError)) as raised:
+        public_functions()[name](**{**arguments(name), parameter: value})
+    said_well(raised.value)
 
 
 @given(st.data(), st.sampled_from(sorted(set(GOOD) - {"certify"})))
 @hypothesis.settings(max_examples=1500)
 def test_garbage_gives_a_result_or_a_documented_error(data, name):
     """Any value for any parameter: only documented exceptions, each in one line."""
-    function, arguments = public_functions()[name], GOOD[name]()
-    parameter = data.draw(st.sampled_from(sorted(arguments)))
+    given = arguments(name)
+    parameter = data.draw(st.sampled_from(sorted(given)))
     value = data.draw(garbage())
-    if parameter in (
-        "runs",
-        "size",
-        "max_steps",
-        "delays",
-        "seed",
-        "N",
-        "angles",
-        "horizon",
-        "m",
-        "n",
-        "steps",
-        "widest",
-        "points",
-    ) and isinstance(value, int):
+    if isinstance(value, int):
         value = min(value, 3)  # a large one is right, and slow
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            function(**{**arguments, parameter: value})
+            public_functions()[name](**{**given, parameter: value})
         except Exception as error:
             said_well(error)

@@ -153,10 +153,10 @@ def test_threads_at_once(library):
         return library.number
 
     with ThreadPoolExecutor(2) as pool:
-        one, other = pool.submit(wait, first), pool.submit(wait, second)
+        early, other = pool.submit(wait, first), pool.submit(wait, second)
         entered.wait()
         first.set()
-        assert one.result() == 1 == library.number
+        assert early.result() == 1 == library.number
         second.set()
         assert other.result() == 1
     assert library.number == 3 and not process._SERIAL
@@ -165,9 +165,9 @@ def test_threads_at_once(library):
 def test_many_calls_in_many_threads(library):
     """No call ever sees another number than one."""
     seen = set()
-    look = serial_blas(lambda: seen.add(library.number))
+    read = serial_blas(lambda: seen.add(library.number))
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: look(), range(4000)))
+        list(pool.map(lambda _: read(), range(4000)))
     assert seen == {1} and library.number == 3
 
 

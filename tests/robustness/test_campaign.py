@@ -42,8 +42,8 @@ def test_few_trials(name, tmp_path, monkeypatch):
                 pass
         except OSError as error:
             pytest.skip(f"no file system can be mounted here: {error}")
-    found = campaign.PARTS[name][0](FEW[name])
-    assert found["trials"] == FEW[name] and found["wrong"] == []
+    result = campaign.PARTS[name][0](FEW[name])
+    assert result["trials"] == FEW[name] and result["wrong"] == []
 
 
 def test_fuzzing_notices_what_it_looks_for(monkeypatch, tmp_path):
@@ -59,7 +59,7 @@ def test_fuzzing_notices_what_it_looks_for(monkeypatch, tmp_path):
     kinds = [
         fuzz.Kind("a", data, failing),
         fuzz.Kind("b", data, greedy),
-        fuzz.Kind("c", data, lambda path: path.read_bytes(), lambda found: found == data),
+        fuzz.Kind("c", data, lambda path: path.read_bytes(), lambda result: result == data),
     ]
     monkeypatch.setattr(fuzz, "kinds", lambda folder: kinds)
     wrong = fuzz.fuzz(6)["wrong"]

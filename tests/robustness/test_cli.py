@@ -1,11 +1,9 @@
 """The command line: exit codes, and errors in one line."""
 
-import builtins
 import configparser
 import io
 import json
 import re
-import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -17,6 +15,9 @@ from refnet import cli
 from refnet.check import tables, userfunction
 from refnet.runs import progress
 from refnet.training.config import Config
+from support.arguments import refused
+from support.packages import hide
+from support.subprocesses import run_refnet
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,7 +35,6 @@ def test_version(capsys):
         [],
         ["trian"],
         "train temporal-order --hidden x".split(),
-        ["train"],
         "train temporal-order --hidden 0 --out nowhere".split(),
         ["train", "temporal-order", "--cell=--"],
         ["explain", "powers", "--figure=--"],
@@ -43,7 +43,6 @@ def test_version(capsys):
         "check jax --cell rnm".split(),
         "check torch --json no/such/folder/x.json".split(),
         "check torch --json .".split(),
-        ["orthogonalize", "--runs", "0"],
         ["vectors", "judge", "nowhere", "nowhere"],
         "check torch --function nowhere.py:loss".split(),
         ["check", "onnx", "nowhere.onnx"],
@@ -74,6 +73,12 @@ def test_errors_and_bad_arguments_end_with_2(arguments, capsys):
                 ["check", "function"],
             )
         ],
+        (["train"], "name a task"),
+        ("train --resume nowhere --seed 1".split(), "--resume continues a run in its folder with"),
+        (
+            "train adding --method magic".split(),
+            "method 'magic' is unknown; choose one of plain, oinit",
+        ),
         ("train adding --threads 999".split(), "--threads is 999; need 1 to "),
         ("explain spectra --matrix nothing".split(), "matrix 'nothing' is unknown; choose one of "),
         *[
@@ -154,43 +159,33 @@ def test_too_little_memory_says_what_to_make_smaller(capsys, monkeypatch, said):
     )
 
 
-@pytest.mark.parametrize(
-    "body, message",
-    [
-        ("    raise ValueError('of mine')", "ValueError: of mine (at {file}:3: raise"),
-        ("    return {}['lost']", "KeyError: 'lost' (at {file}:3: return"),
-        ("    return 1", "returned int; need the loss as a tensor"),
-        ("    import numpy\n    return numpy.ones(2)", "returned shape (2,)"),
-        (
-            "    import numpy\n    return numpy.ones(2) @ numpy.ones(3)",
-            "(at {file}:4: return numpy",
-        ),
-    ],
-)
-def test_a_users_function_fails_with_its_own_line(tmp_path, body, message):
-    file = tmp_path / "mine.py"
-    file.write_text(f"x = 1\ndef loss(p, x, y):\n{body}\n")
-    with pytest.raises(ValueError) as found:
-        userfunction.loaded(f"{file}:loss", userfunction.loss_of)(1, 2, 3)
-    assert message.format(file=file) in str(found.value) and "\n" not in str(found.value)
+def in_loss(body):
+    return f"x = 1\ndef loss(p, x, y):\n    {body}\n"
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
+        (in_loss("raise ValueError('of mine')"), "ValueError: of mine (at {}:3: raise"),
+        (in_loss("return {}['lost']"), "KeyError: 'lost' (at {}:3: return"),
+        (in_loss("return 1"), "returned int; need the loss as a tensor"),
+        (in_loss("import numpy; return numpy.ones(2)"), "returned shape (2,)"),
+        (
+            in_loss("import numpy\n    return numpy.ones(2) @ numpy.ones(3)"),
+            "(at {}:4: return numpy",
+        ),
         ("def loss(:\n", "SyntaxError"),
-        ("import nowhere_to_be_found\n", ":1: import nowhere"),
-        ("1 / 0\n", ":1: 1 / 0"),
-        ("import sys\nsys.exit(3)\n", "SystemExit: 3 (at "),
+        ("import nowhere_to_be_found\n", "{}:1: import nowhere"),
+        ("1 / 0\n", "{}:1: 1 / 0"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3 (at {}"),
         ("loss = 1\n", "has no function loss"),
     ],
 )
 def test_a_users_file_fails_with_its_own_line(tmp_path, content, message):
     file = tmp_path / "mine.py"
     file.write_text(content)
-    with pytest.raises(ValueError) as found:
-        userfunction.loaded(f"{file}:loss", userfunction.loss_of)
-    assert message in str(found.value) and str(file) in str(found.value)
+    with refused(re.escape(message.format(file))):
+        userfunction.loaded(f"{file}:loss", userfunction.loss_of)(1, 2, 3)
 
 
 def test_a_users_function_on_the_command_line(tmp_path, capsys):
@@ -221,12 +216,22 @@ def broken(p, x, y):
 
 
 @pytest.mark.parametrize(
-    "words", ["check", "check torch", "check jax", "check onnx", "vectors write", "vectors judge"]
+    "command",
+    "train, orthogonalize, info, check, check torch, check jax, check onnx, vectors, "
+    "vectors write, vectors judge".split(", "),
 )
-def test_help_teaches_with_an_example(words, capsys):
-    with pytest.raises(SystemExit):
-        cli.main([*words.split(), "--help"])
-    assert "example" in capsys.readouterr().out
+def test_help_teaches_with_an_example(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*command.split(), "--help"])
+    assert ended.value.code == 0
+    assert f"refnet {command}" in capsys.readouterr().out.split("xample", 1)[1]
+
+
+def test_info_names_the_cache(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert cli.main(["info"]) == 0
+    facts = capsys.readouterr().out
+    assert str(tmp_path) in facts and "blas" in facts
 
 
 def test_a_frameworks_own_layers_at_given_sizes_and_types(capsys, monkeypatch):
@@ -264,22 +269,13 @@ def test_where_a_framework_refuses_everything_nothing_is_judged(capsys):
 def without(monkeypatch):
     """A function that makes packages impossible to import, and has the judge find all others."""
 
-    def hide(*names):
-        real = builtins.__import__
-
-        def refuse(name, *rest, **more):
-            if name.split(".")[0] in names:
-                raise ImportError(f"No module named {name!r}")
-            return real(name, *rest, **more)
-
-        for module in [m for m in sys.modules if m.split(".")[0] in names]:
-            monkeypatch.delitem(sys.modules, module)
-        monkeypatch.setattr(builtins, "__import__", refuse)
+    def without(*names):
+        hide(monkeypatch, *names)
         monkeypatch.setattr(
             "refnet.check.commands.find_spec", lambda name: None if name in names else name
         )
 
-    return hide
+    return without
 
 
 @pytest.mark.parametrize(
@@ -353,7 +349,5 @@ def test_a_bar_always_shows_the_iteration_and_the_time_left(width, monkeypatch):
 
 
 def test_a_command_by_module():
-    done = subprocess.run(
-        [sys.executable, "-m", "refnet", "train"], cwd=ROOT, text=True, capture_output=True
-    )
+    done = run_refnet("train")
     assert done.returncode == 2 and done.stderr.count("\n") == 1

@@ -2,14 +2,14 @@
 nothing is left behind."""
 
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from refnet.training import loop, steps
 from refnet.training.config import Config
+from support.arguments import refused
+from support.subprocesses import run
 
 NOT_NEEDED = [  # and the lines that are said of them
     (
@@ -57,13 +57,8 @@ def train(folder, variables):
         "from refnet.__main__ import main; sys.exit(main())"
     )
     words = "train temporal-order:samples=20 --length 10 --hidden 4 --iterations 2 --quiet".split()
-    backend = variables.get("BACKEND", "compiled")
-    return subprocess.run(
-        [sys.executable, "-c", code, *words, "--out", str(folder), "--backend", backend],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-    )
+    words += ["--out", folder, "--backend", variables.get("BACKEND", "compiled")]
+    return run(["-c", code, *words], None, variables)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the names are POSIX's")
@@ -112,6 +107,6 @@ def test_what_refuses_the_first_step_leaves_no_folder(tmp_path, monkeypatch, pla
     classes = {"Optimizer": Optimizer, "Experiment": Experiment, "TemporalOrder": TemporalOrder}
     monkeypatch.setattr(classes[home] if home else steps, name, refuse)
     config = Config("temporal-order:samples=20", length=10, hidden=4, backend=backend)
-    with pytest.raises(error, match="refused"):
+    with refused("refused", error):
         loop.train(config, tmp_path / "deep" / "run")
     assert not any(tmp_path.iterdir())

@@ -11,6 +11,7 @@ import pytest
 from refnet.cli import main
 from refnet.runs.files import naming, write_named, write_text
 from refnet.training.loop import train
+from support.arguments import refused
 from support.runs import TINY
 
 
@@ -18,10 +19,10 @@ def test_system_errors_name_the_file(tmp_path):
     with pytest.raises(OSError) as caught, naming(tmp_path / "x"):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert caught.value.errno == errno.ENOSPC and str(tmp_path / "x") in str(caught.value)
-    with pytest.raises(IsADirectoryError, match="sub"):
+    with refused("sub", IsADirectoryError):
         (tmp_path / "sub").mkdir()
         write_text(tmp_path / "sub", "x")
-    with pytest.raises(FileNotFoundError, match="nowhere/file"):
+    with refused("nowhere/file", FileNotFoundError):
         write_text(tmp_path / "nowhere" / "file", "x")
 
 
@@ -37,7 +38,7 @@ def test_a_folder_that_cannot_be_synced_is_used_all_the_same(tmp_path, monkeypat
     monkeypatch.setattr(os, "fsync", refuse)
     train(TINY, tmp_path / "run", stop=lambda: True)
     code = errno.EIO
-    with pytest.raises(OSError, match="text"):
+    with refused("text", OSError):
         write_text(tmp_path / "text", "x")
 
 

@@ -116,9 +116,11 @@ def raw(source):
 
 
 def test_no_name_is_printed_as_it_is():
-    found = [
+    printed = [
         f"{path.name}:{each}" for path in PACKAGE.rglob("*.py") for each in raw(path.read_text())
     ]
-    assert [re.sub(r"\d+: ", "", each) for each in found] == ["cli.py:folder"], found  # its summary
+    assert [re.sub(r"\d+: ", "", each) for each in printed] == ["cli.py:folder"], (
+        printed
+    )  # its summary
     assert [*raw("print(f'run folder: {folder}')")] == ["1: folder"]
     assert [*raw("print(f'{printable(args.folder)}', file=sys.stderr)")] == []

@@ -4,8 +4,6 @@ import multiprocessing
 import os
 import platform
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -73,8 +71,8 @@ def test_processes_that_are_started_have_one_thread_and_no_interrupt(monkeypatch
         "signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
     )
     with starting():
-        inside = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    after = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        inside = run_python(code)
+    after = run_python(code)
     assert (inside.stdout, after.stdout) == ("1 True\n", "2 False\n")
     assert "MKL_NUM_THREADS" not in os.environ
 

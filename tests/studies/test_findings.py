@@ -21,8 +21,9 @@ from refnet.studies.comparison import (
     solved,
     stated,
 )
-from refnet.studies.findings import FINDINGS
+from refnet.studies.declared import FINDINGS
 from refnet.studies.ladder import NETS, TABLES
+from refnet.studies.study import View
 from refnet.training.protocols import SYNTHETIC
 
 ALL = [(study, finding) for study, findings in FINDINGS.items() for finding in findings]
@@ -116,7 +117,7 @@ def test_a_sentence_says_of_itself_that_it_has_one_run():
 def recorded(study):
     """The recorded rows of a study that have ended, by the labels that its findings have."""
     row_of, rows = studies.recorded(study), {}
-    for job in study.jobs(lambda job: None, studies.seeds(study), False):
+    for job in study.jobs(View(seeds=studies.seeds(study))):
         label = re.sub(r"( units)?, seed \d+$", "", job.name)
         rows.setdefault(label, [])
         if row := row_of(job):
@@ -151,7 +152,7 @@ def test_every_sentence_beneath_a_table_is_a_finding():
     comparison: a heading, a table, or what is said of settings and of errors."""
     texts = {text for _, finding in ALL for text in (finding.text, ONE_RUN + finding.text)}
     for study in STUDIES.values():
-        text = study.table(studies.recorded(study), studies.seeds(study), False)
+        text = study.table(View(studies.recorded(study), studies.seeds(study)))
         said = {
             line.removeprefix("- ") for line in text.splitlines() if line and line[0] not in "|#"
         }
@@ -247,7 +248,7 @@ def test_what_is_said_of_table_i_is_what_its_lengths_say(name, reached, said):
             return None
         return {"state": "solved" if int(length) <= ends[int(seed)] else "finished", "best": {}}
 
-    text = STUDIES[name].table(row_of, 3, False)
+    text = STUDIES[name].table(View(row_of, 3))
     notes = [each.text for each in FINDINGS.get(name, ()) if each.text in text]
     assert len(notes) == bool(said) and said in text
 

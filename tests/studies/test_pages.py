@@ -6,60 +6,39 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-import numpy as np
 import pytest
-from matplotlib.image import imread
 
 from refnet import cli
-from refnet.analysis.flow import gradient_norms
 from refnet.runs.files import argument
-from refnet.runs.plots import save
 from refnet.runs.read import FileError
-from refnet.studies import causes, costs, examples, flow, orhan, runner, work
+from refnet.studies import costs, runner
 from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.comparison import ONE_RUN, Finding, solved
-from refnet.studies.controlled import CELLS, PTB
-from refnet.studies.grid import Cell, _curves, accuracy, grid, solved_at
+from refnet.studies.grid import Cell, Grid
 from refnet.studies.ladder import GRID, PRINTED, Ladder
-from refnet.studies.manchev import pixel_by_pixel
 from refnet.studies.progress import progress
-from refnet.studies.spectra import evolution
+from refnet.studies.quantities import accuracy, solved_at
 from refnet.studies.store import Store
-from refnet.studies.study import protocols, under, unknown
+from refnet.studies.study import View, protocols, under, unknown
 from refnet.studies.work import begun, shown
 from refnet.training import loop
 from refnet.training.config import Config, to_toml
-from refnet.training.experiment import build
-from refnet.training.protocols import PROTOCOLS, configure, preset
-from support.studies import TINY, make, slow_study, tiny_jobs, tiny_study
-
-needs_matplotlib = pytest.mark.needs("matplotlib")
-
-
-def by_name(rows):
-    """The rows by the names of their runs."""
-    return lambda job: rows.get(job.name)
-
-
-def jobs_of(name, seeds=1):
-    return STUDIES[name].jobs(unknown, seeds, False)
-
-
-def figure_of(name, rows, seeds=1):
-    return STUDIES[name].figure(by_name(rows), seeds, False)
-
-
-def cells_of(line):
-    """What a line of a table has in its cells."""
-    return [cell.strip() for cell in line.split("|")[1:-1]]
-
-
-def row(state="finished", iterations=100, **best):
-    return {"state": state, "iterations": iterations, "best": best, "final": best}
+from refnet.training.protocols import PROTOCOLS, configure
+from support.studies import (
+    TINY,
+    by_name,
+    cells_of,
+    jobs_of,
+    make,
+    row,
+    slow_study,
+    tiny_jobs,
+    tiny_study,
+)
 
 
 def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
-    study = grid(
+    study = Grid(
         "g",
         "G",
         [
@@ -74,7 +53,7 @@ def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
         "a, seed 1": row(accuracy=0.75),
         "b, seed 0": row("solved", 40, accuracy=1.0),
     }
-    lines = [cells_of(line) for line in study.table(by_name(rows), 2, False).splitlines()]
+    lines = [cells_of(line) for line in study.table(by_name(rows, 2)).splitlines()]
     assert lines[0] == ["run", "accuracy, %", "printed", "solved at", "runs"]
     assert lines[2:] == [
         ["a", "50.0 (25.0 to 75.0, 2 seeds)", "94.10", "not solved", "2 finished"],
@@ -86,16 +65,16 @@ def test_a_table_shows_ours_beside_the_printed_and_what_was_not_run():
 def test_accuracies_are_shown_at_their_best_and_at_the_end():
     declined = {**row(accuracy=0.924), "final": {"accuracy": 0.918}}
     assert "| 92.40 (one seed) | 97.03   | 91.80 (one seed)       |" in find("table-iii").table(
-        by_name({"FF+OPEN, seed 0": declined}), 1, False
+        by_name({"FF+OPEN, seed 0": declined})
     )
     assert "| 91.80 (one seed)       | 91.40   | 92.40 (one seed) |" in find("table-iv").table(
-        by_name({"alpha = 0.1, seed 0": declined}), 1, False
+        by_name({"alpha = 0.1, seed 0": declined})
     )
 
 
 def test_a_note_is_shown_if_the_rows_that_have_ended_say_so():
     cell = Cell("a", {"task": "copy"}, quick={"length": 9})
-    study = grid(
+    study = Grid(
         "g",
         "G",
         [cell],
@@ -104,10 +83,10 @@ def test_a_note_is_shown_if_the_rows_that_have_ended_say_so():
     )
     done, failed, begun = row("solved"), row(), row("begun") | {"of": 200}
     for second, said in ((done, ""), (begun, ONE_RUN), (failed, None)):
-        text = study.table(by_name({"a, seed 0": done, "a, seed 1": second}), 2, False)
+        text = study.table(by_name({"a, seed 0": done, "a, seed 1": second}, 2))
         assert text.endswith(f"\n{said}all solved.\n") or said is None and "solved." not in text
-    assert "all solved" not in study.table(by_name({"a, seed 0": done}), 1, True)
-    assert "all solved" not in study.table(by_name({}), 2, False)
+    assert "all solved" not in study.table(by_name({"a, seed 0": done}, quick=True))
+    assert "all solved" not in study.table(by_name({}, 2))
 
 
 def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
@@ -118,10 +97,9 @@ def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
                 Ladder("adding", "plain").rung(10).name: row("solved"),
                 Ladder("adding", "plain").rung(20).name: ended,
                 Ladder("adding", "plain", 1).rung(10).name: row("begun") | {"of": 9},
-            }
-        ),
-        2,
-        False,
+            },
+            2,
+        )
     )
     assert cells_of(text.splitlines()[-1]) == [
         "SRNN",
@@ -134,26 +112,24 @@ def test_a_ladder_of_adding_shows_its_errors_by_each_criterion():
 
 def test_a_ladder_climbs_until_a_length_is_not_solved():
     solved = {Ladder("adding", "plain").rung(T).name: row("solved") for T in (10, 20, 30)}
-    reached, job = Ladder("adding", "plain").climb(by_name(solved))
+    reached, job = Ladder("adding", "plain").climb(by_name(solved).row_of)
     assert reached == 30 and job.config.length == 40
     ended = {**solved, job.name: row("finished")}
-    assert Ladder("adding", "plain").climb(by_name(ended)) == (30, None)
+    assert Ladder("adding", "plain").climb(by_name(ended).row_of) == (30, None)
     study = find("table-i")
-    assert len(study.jobs(by_name({}), 1, False)) == 12
-    text = study.table(by_name(solved), 1, False)
+    assert len(study.jobs(by_name({}))) == 12
+    text = study.table(by_name(solved))
     assert "at least 30, not finished" in text and "not run" in text
-    assert "30 (one seed)" in study.table(by_name(ended), 1, False)
+    assert "30 (one seed)" in study.table(by_name(ended))
     assert str(PRINTED["random-permutation"]["oinit"]) in text
 
 
 def test_the_search_climbs_with_every_candidate_and_names_the_best():
     search = find("table-i").search
-    first = search.jobs(by_name({}), 1, False)
+    first = search.jobs(by_name({}))
     assert len(first) == 4 * (5 + 5 + 25) == len({job.key for job in first})
     # the printed parameters' runs are Table I's own
-    assert {job.key for job in find("table-i").jobs(by_name({}), 1, False)} < {
-        job.key for job in first
-    }
+    assert {job.key for job in find("table-i").jobs(by_name({}))} < {job.key for job in first}
     rows = {
         Ladder("adding", "oinit", chosen=(rate,)).rung(10).name: row(
             "solved" if rate < 0.01 else "finished"
@@ -161,15 +137,15 @@ def test_the_search_climbs_with_every_candidate_and_names_the_best():
         for rate in GRID[0]
     }
     rows[Ladder("adding", "oinit", chosen=(0.001,)).rung(20).name] = row("solved")
-    text = search.table(by_name(rows), 1, False)
+    text = search.table(by_name(rows))
     line = next(line for line in text.splitlines() if "adding, oinit" in line)
     assert cells_of(line)[1:] == ["100", "alpha 0.01", "20 (one seed)", "alpha 0.001", "2 of 5"]
     rows[Ladder("adding", "oinit", chosen=(0.0001,)).rung(20).name] = row("solved")
-    assert "| alpha 0.001; alpha 0.0001 |" in search.table(by_name(rows), 1, False)
+    assert "| alpha 0.001; alpha 0.0001 |" in search.table(by_name(rows))
     alone = "only the printed"
-    assert alone in search.table(by_name({}), 1, False) and alone not in text
+    assert alone in search.table(by_name({})) and alone not in text
     del rows[Ladder("adding", "oinit", chosen=(0.0001,)).rung(20).name]
-    wanted = search.jobs(by_name(rows), 1, False)
+    wanted = search.jobs(by_name(rows))
     assert len(wanted) == len(first) - 2 and [job.config.length for job in wanted[-3:]] == [
         20,
         20,
@@ -200,10 +176,10 @@ def test_costs_are_remembered_for_this_machine(tmp_path, monkeypatch):
 def test_every_study_has_runs_of_different_keys_and_a_table():
     for study in STUDIES.values():
         for quick in (False, True):
-            jobs = study.jobs(unknown, 2, quick)
+            jobs = study.jobs(View(seeds=2, quick=quick))
             assert len({job.key for job in jobs}) == len(jobs) == len({job.name for job in jobs})
-            assert len(jobs) == 2 * len(study.jobs(unknown, 1, quick)) > 0
-            assert "not run" in study.table(unknown, 1, quick), study.name
+            assert len(jobs) == 2 * len(study.jobs(View(quick=quick))) > 0
+            assert "not run" in study.table(View(quick=quick)), study.name
 
 
 @pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
@@ -225,9 +201,7 @@ def test_a_study_follows_either_protocol_of_its_authors(study):
     other = under(study, others[0])
     assert under(study, followed) is study and other.name != study.name
     assert STUDIES.get(other.name, other) is other
-    before, after = (
-        {job.name: job for job in each.jobs(unknown, 1, False)} for each in (study, other)
-    )
+    before, after = ({job.name: job for job in each.jobs(View())} for each in (study, other))
     assert list(before) == [name for name in after if name in before]
     for name, job in before.items():
         if job.config and job.config.protocol == followed:
@@ -277,7 +251,7 @@ def test_the_page_is_what_the_recorded_rows_make(tmp_path, monkeypatch):
     assert studies.PAGE.read_text(encoding="utf-8") != page
     # but no unfinished run, which other machines do not have
     study = find("figure-1")
-    job, store = study.jobs(unknown, 1, False)[0], studies.store_of(study)
+    job, store = study.jobs(View())[0], studies.store_of(study)
     loop.train(job.config, store.unfinished(job.key) / "run", stop=lambda: True, draw=False)
     assert shown(store)(job)["state"] == "begun" and studies.page() == page
 
@@ -291,7 +265,7 @@ def test_under_another_protocol_only_what_is_said_of_settings_is_said():
         study = find(name)
         other = under(study, protocol)
         for rows in ("solved", "finished"):
-            text = other.table(lambda job: row(rows), 3, False)
+            text = other.table(View(lambda job: row(rows), 3))
             notes = text.splitlines()[len(text.partition("\n\n")[0].splitlines()) + 1 :]
             assert len([line for line in notes if line]) == count, name
         assert "Here" not in text
@@ -305,14 +279,15 @@ def test_what_a_study_says_of_another_is_what_the_rows_say():
     def rows_of(study, label):
         store = studies.store_of(find(study))
         rows = store.rows()
-        jobs = {job.name: job for job in find(study).jobs(unknown, 3, False)}
+        jobs = {job.name: job for job in find(study).jobs(View(seeds=3))}
         return [
             row for seed in range(3) if (row := store.done(jobs[f"{label}, seed {seed}"], rows))
         ]
 
     def farthest(question, first):
         """Which of a question's runs is farthest from its first one."""
-        cells = [cell.label for cell in CELLS if cell.label.startswith(f"{question}:")]
+        labels = [job.name.rpartition(",")[0] for job in jobs_of("causes") if job.config]
+        cells = [label for label in labels if label.startswith(f"{question}:")]
         start, *others = (accuracy(rows_of("causes", label)[0]) for label in cells)
         assert cells[0].endswith(first)
         return max(zip(others, cells[1:]), key=lambda pair: abs(pair[0] - start))[1]
@@ -334,37 +309,12 @@ def test_what_a_study_says_of_another_is_what_the_rows_say():
         ),
         (
             "(study causes) the code's embedding moves the number most",
-            farthest(PTB, "as recorded in Table 3").endswith("embedding of 512 (code)"),
+            farthest(
+                "Penn Treebank to 75 characters, margin 0, 20 epochs", "as recorded in Table 3"
+            ).endswith("embedding of 512 (code)"),
         ),
     ]:
         assert said in page and holds, said
-
-
-@needs_matplotlib
-def test_a_figure_that_cannot_be_written_or_drawn_hides_nothing(tmp_path, monkeypatch, capsys):
-    """As in a folder of somebody else, or with Matplotlib's settings for a LaTeX that is not
-    there."""
-
-    def refused(self):
-        raise PermissionError(13, "Permission denied", str(self.folder / ".lock"))
-
-    def undrawn(*ask):
-        raise RuntimeError("latex could not be found")
-
-    drawn = replace(tiny_study(), figure=lambda *ask: "a figure", table=lambda *ask: "the table")
-    monkeypatch.setattr("refnet.studies.catalogue.find", lambda name: drawn)
-    monkeypatch.setattr(Store, "held", refused)
-    assert cli.main(["study", "tiny", "--table", "--folder", str(tmp_path)]) == 0
-    output = capsys.readouterr()
-    assert "the table" in output.out and "the figure could not be written: " in output.err
-    drawn = replace(drawn, figure=undrawn)
-    monkeypatch.setattr("refnet.studies.runner.run", lambda *ask: {"a run": "its error"})
-    assert cli.main(["study", "tiny", "--folder", str(tmp_path)]) == 2
-    output = capsys.readouterr()
-    assert "the table" in output.out and output.err.splitlines() == [
-        "Matplotlib could not draw the figure: latex could not be found",
-        "failed: a run: its error",
-    ]
 
 
 @pytest.mark.parametrize("refusal", [PermissionError(13, "Permission denied"), None])
@@ -417,7 +367,10 @@ def test_a_run_is_resumed_where_it_is(tmp_path, capsys):
     before = (tmp_path / "run" / "rows.jsonl").read_bytes()
     words = ["train", "--resume", str(tmp_path / "run"), "--iterations", "4", "--out", "other"]
     assert cli.main(words) == 2
-    assert "only --iterations may be given with it, not --out" in capsys.readouterr().err
+    assert (
+        "only --iterations and --patience may be given with it, not --out"
+        in capsys.readouterr().err
+    )
     assert (tmp_path / "run" / "rows.jsonl").read_bytes() == before
 
 
@@ -517,304 +470,3 @@ def test_a_study_tells_its_progress_again_and_again(tmp_path, monkeypatch):
     reports.clear()
     make(tiny_study(), Store(tmp_path / "tiny"), tell=reports.append)
     assert reports == []
-
-
-@needs_matplotlib
-def test_the_norms_in_training_are_those_of_the_nets_passed_through():
-    def net(**options):
-        return preset(
-            "copy:samples=50", length=5, hidden=6, backend="reference", dtype="float64", **options
-        )
-
-    config = net(transition="svd:margin=0")
-    norms, values = flow.norms_in_training(config, 5, 2)
-    assert norms.shape == (3, 26) and values.shape == (3, 6)
-    e = build(config)
-    start = e.start()[0]
-    assert np.array_equal(norms[0], gradient_norms(e.net, start, e.task.batch(0, 50, 0)))
-    assert not np.array_equal(norms[0], norms[1])
-    # margin 0 and no activation: the norm is kept through time, and the spectrum is 1
-    assert np.allclose(norms / norms[:, -1:], 1, rtol=1e-9) and np.allclose(values, 1)
-    free = net(transition="svd:margin=none", recurrent="glorot_normal")
-    wider, spread = flow.norms_in_training(free, 3, 2)
-    assert np.ptp(wider[0]) > 0.1 * wider[0].max() and np.ptp(spread[0]) > 0.1
-
-
-def flow_row(margin, norms):
-    return {
-        "times": list(range(len(norms[0]))),
-        "updates": [0, 25],
-        "norms": norms,
-        "s_min": 0.9,
-        "s_max": 1.1,
-        "settings": {"length": 200, "margin": margin},
-    }
-
-
-@needs_matplotlib
-def test_figure_3_of_manchev_and_spratling():
-    """Its lines are the rows', on the examples that an iteration of the table's runs has."""
-
-    def row(shift):
-        return {
-            "state": "begun",
-            "curve": {
-                "iteration": [1000, 2000],
-                "accuracy": [shift, shift + 0.5],
-                "defect": [shift + 1, shift + 1.5],
-                "spectral_radius": [shift + 2, shift + 2.5],
-                "gradient_norm": [shift + 3, shift + 3.5],
-            },
-        }
-
-    rows = {"SRNN+OINIT": row(1), "SRNN+OPEN": row(2), "SRNN": row(3)}
-    accuracy, names, oinit, opened = pixel_by_pixel(rows).axes
-    assert len(names.get_legend().get_texts()) == 3
-    assert [list(line.get_ydata()) for line in accuracy.lines] == [[n, n + 0.5] for n in (1, 2, 3)]
-    (batch,) = {job.config.batch for job in jobs_of("table-ii")}
-    for place, shift in (oinit, 1), (opened, 2):
-        assert place.get_title().endswith(("OINIT", "OPEN")[shift - 1])
-        assert [list(line.get_ydata()) for line in place.lines] == [
-            [shift + n, shift + n + 0.5] for n in (1, 2, 3)
-        ]
-        assert all(list(line.get_xdata()) == [batch, 2 * batch] for line in place.lines)
-    assert len(pixel_by_pixel({"SRNN": row(0)}).axes) == 2
-
-
-@needs_matplotlib
-@pytest.mark.parametrize(
-    "norms, low, high",
-    [([[1.0, 1.0], [1.0, 1.0]], "1", "1"), ([[1.0, 2.0], [9.0, 3.0]], "0.5", "3")],
-)
-def test_figure_2_of_vorontsov_et_al(tmp_path, norms, low, high):
-    rows = {flow._job("0", 0, False).name: flow_row("0", norms)}
-    text = STUDIES["figure-2-flow"].table(by_name(rows), 1, False)
-    assert [cell.split()[0] for cell in cells_of(text.splitlines()[2])[2:4]] == [low, high]
-    save(tmp_path / "figure.png", figure_of("figure-2-flow", rows))
-    assert imread(tmp_path / "figure.png").std() > 0.01
-
-
-@needs_matplotlib
-def test_a_study_draws_what_it_has_and_nothing_without_rows():
-    """Any seed's rows, those of runs of another kind, or none."""
-
-    def rows_of(name, text, row):
-        known = {job.name: row for job in jobs_of(name, 3) if text in job.name}
-        assert known
-        return figure_of(name, known, 3)
-
-    flow_of = flow_row("1", [[1.0, 1.0], [1.0, 1.0]])
-    assert len(rows_of("figure-2-flow", "margin 1, seed 1", flow_of).axes[4].images) == 1
-    curves = curve_row(mse=[3, 2, 1], spectral_radius=[None] * 3, gradient_norm=[1, 1, 1])
-    assert rows_of("examples", "LSTM", curves).axes[0].lines
-    assert rows_of("causes", "gradient in", {"ratio": 1}) is None
-    for study in STUDIES.values():
-        assert study.figure is None or study.figure(unknown, 3, False) is None
-
-
-@needs_matplotlib
-def test_a_curve_keeps_the_beginning_of_a_long_run():
-    job = jobs_of("table-ii")[0]
-    rows = [{"iteration": 1000 * (n + 1)} for n in range(1000)]
-    points = work._curve(job, rows)["iteration"]
-    assert len(points) <= 100 and points[:5] == [1000, 2000, 3000, 4000, 5000]
-    assert points[-1] == 1_000_000 and max(np.diff(points)) < 30_000
-    assert work._curve(job, rows[:100])["iteration"] == [row["iteration"] for row in rows[:100]]
-
-
-@needs_matplotlib
-def test_losses_of_the_chain():
-    """Of tasks.Copy's batches, the loss and the same without probabilities below 1e-7."""
-    losses = orhan.losses("chain", 0, 200, 12)
-    assert losses["first_radius"] > 0.9 and losses["median"] <= losses["largest"]
-    assert losses["clipped"] == pytest.approx(losses["largest"]) and losses["large"] == 0
-    rows = {
-        job.name: {**losses, "largest": 3e14} for job in jobs_of("orhan-pitkow") if not job.config
-    }
-    line = STUDIES["orhan-pitkow"].table(by_name(rows), 1, False).splitlines()[-2]
-    assert cells_of(line)[0] == "chain" and "3e+14" in line
-
-
-def curve_row(state="finished", **columns):
-    return {
-        "state": state,
-        "iterations": 300,
-        "curve": {
-            "iteration": [100, 200, 300],
-            "loss": [2.0, 1.0, 0.5],
-            "accuracy": [0.1, 0.5, 0.9],
-            **columns,
-        },
-    }
-
-
-@needs_matplotlib
-def test_figures_3_and_6_of_vorontsov_et_al():
-    """A panel of losses, and one for each run that has a spectrum: its mean, the band of a
-    standard deviation, its extremes."""
-    rows = {
-        "0.1": curve_row(
-            "begun",
-            s_min=[1, 0.9, 0.8],
-            s_mean=[1, 1.01, 1.02],
-            s_max=[1, 1.1, 1.2],
-            s_sd=[0, 0.1, 0.2],
-        ),
-        "LSTM": curve_row(**dict.fromkeys(("s_min", "s_mean", "s_max", "s_sd"), [None] * 3)),
-    }
-    figure = evolution(rows)
-    losses, names, spectrum = figure.axes
-    assert {line.get_marker() for line in (*losses.lines, *spectrum.lines)} == {"o"}
-    assert (
-        [line.get_label() for line in losses.lines]
-        == ["0.1, not finished", "LSTM"]
-        == [text.get_text() for text in names.get_legend().get_texts()]
-    )
-    assert spectrum.get_title() == "0.1, not finished"
-    lines = {line.get_label(): list(line.get_ydata()) for line in spectrum.lines}
-    assert lines == {
-        f"{name} s": values
-        for name, values in (
-            ("smallest", [1, 0.9, 0.8]),
-            ("mean", [1, 1.01, 1.02]),
-            ("largest", [1, 1.1, 1.2]),
-        )
-    }
-    low, high = spectrum.collections[0].get_paths()[0].get_extents().intervaly
-    assert low == pytest.approx(0.82) and high == pytest.approx(1.22)
-
-
-@needs_matplotlib
-def test_curves_have_a_panel_each_and_an_axis_that_shows_the_short_ones():
-    long = curve_row()
-    long["curve"]["iteration"] = [100, 10_000, 60_000]
-    figure = _curves(
-        {"a": [curve_row()], "b": [long, curve_row()]}, ("accuracy", "loss"), lambda label: ""
-    )
-    assert [(axes.get_ylabel(), axes.get_xscale(), len(axes.lines)) for axes in figure.axes] == [
-        ("accuracy", "log", 3),
-        ("training loss, with penalties", "log", 3),
-    ]  # of two seeds both
-    assert len(figure.axes[0].collections) == 1  # the band of the two seeds
-    figure = _curves(
-        {"a, 1": [curve_row()], "b, 1": [long]}, ("accuracy", "loss"), lambda label: label[0]
-    )
-    assert [(axes.get_title(), axes.get_xscale()) for axes in figure.axes] == [
-        ("a", "linear"),
-        ("b", "linear"),
-    ]
-
-
-@needs_matplotlib
-def test_long_runs_have_ticks_that_do_not_touch_and_many_curves_a_legend_beneath():
-    """Nothing is drawn on top of anything else, and the picture is as wide as a page."""
-    row = curve_row(mse=[3, 2, 1])
-    row["curve"]["iteration"] = [50_000, 100_000, 300_000]
-    figure = _curves(
-        {f"a run with a long name, {n}": [row] for n in range(7)},
-        ("accuracy", "loss", "mse"),
-        lambda label: "",
-    )
-    figure.draw_without_rendering()
-    assert figure.get_figwidth() <= 9
-    for axes in figure.axes:
-        boxes = [
-            text.get_window_extent()
-            for text in axes.get_xticklabels()
-            if axes.get_xlim()[0] <= text.get_position()[0] <= axes.get_xlim()[1]
-        ]
-        assert all(box.x1 < other.x0 for box, other in zip(boxes, boxes[1:])) and len(boxes) > 2
-        assert axes.get_xticklabels()[1].get_text().endswith(",000")
-        assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
-
-
-@needs_matplotlib
-def test_a_run_that_has_not_ended_is_no_part_of_a_band():
-    """Its last value is not its end. With none that has ended, the farthest is drawn alone."""
-    names = [f"FF+OPEN, seed {seed}" for seed in range(3)]
-    rows = [
-        {**curve_row(state, accuracy=[at] * 3), "iterations": iterations}
-        for state, at, iterations in (
-            ("finished", 0.9, 300),
-            ("begun", 0.1, 200),
-            ("diverged", 0.7, 300),
-        )
-    ]
-    for known, *expected in (
-        (rows, 0.9, 0.7),
-        (rows[1:2], 0.1),
-        ([rows[1], {**rows[1], "iterations": 100, "curve": rows[0]["curve"]}], 0.1),
-    ):
-        panel = figure_of("table-iii", dict(zip(names, known)), 3).axes[0]
-        assert [line.get_ydata()[-1] for line in panel.lines] == pytest.approx(expected)
-        assert ("not finished" in panel.lines[0].get_label()) == (expected == [0.1])
-        assert len(panel.collections) == (expected == [0.9, 0.7])
-
-
-@needs_matplotlib
-@pytest.mark.parametrize(
-    "name, first", [("table-iii", "FF+OPEN"), ("examples", "temporal order T = 60, open")]
-)
-def test_a_run_that_diverged_before_its_first_evaluation_is_in_no_curve(name, first):
-    whole = row(accuracy=0.9) | curve_row(
-        mse=[None] * 3, spectral_radius=[1] * 3, gradient_norm=[1] * 3
-    )
-    study, nothing = (
-        STUDIES[name],
-        row("diverged", 0) | {"curve": dict.fromkeys(whole["curve"], [])},
-    )
-
-    def row_of(job):
-        return whole if job.name == f"{first}, seed 1" else nothing
-
-    assert len(study.figure(row_of, 2, False).axes[0].lines) == 1
-    assert (
-        study.table(row_of, 2, False).count("2 diverged") == len(study.jobs(unknown, 1, False)) - 1
-    )
-    assert study.figure(lambda job: nothing, 2, False) is None
-
-
-@needs_matplotlib
-@pytest.mark.parametrize("length, drawn", [(1, False), (2, True)])
-def test_one_evaluation_is_no_curve(length, drawn):
-    row = curve_row("begun")
-    row["curve"] = {
-        name: row["curve"].get(name, [1, 2, 3])[:length]
-        for name in ("iteration", "accuracy", "loss")
-    }
-    figure = figure_of("table-iii", {job.name: row for job in jobs_of("table-iii")})
-    assert (figure is not None) == drawn
-
-
-@needs_matplotlib
-def test_the_figure_of_the_examples_has_a_band_of_seeds_for_each_method():
-    rows = {
-        examples.METHODS[method].job(seed, False, ()).name: curve_row(
-            accuracy=[0.1 * (seed + 1)] * 3, spectral_radius=[1] * 3, gradient_norm=[1] * 3
-        )
-        for method, seeds in (("oinit", 1), ("open", 3))
-        for seed in range(seeds)
-    }
-    figure = figure_of("examples", rows, 5)
-    assert "median and range of up to 3 seeds" in figure.get_suptitle()
-    accuracy = figure.axes[0]
-    lines = {line.get_label(): line.get_ydata()[-1] for line in accuracy.lines}
-    assert lines == pytest.approx({"OINIT": 0.1, "OPEN": 0.2})
-    low, high = accuracy.collections[0].get_paths()[0].get_extents().intervaly
-    assert (low, high) == pytest.approx((0.1, 0.3))
-
-
-@needs_matplotlib
-def test_a_small_input_matrix_lets_the_gradient_through():
-    rows = {
-        start: causes.fading("temporal-order", 60, start, 0)["ratio"] for start in causes.STARTS
-    }
-    assert 0.5 < rows["W_xh from N(0, .01)"] < 1.5
-    assert max(rows["as in the code"], rows["W_hh alone made orthogonal"]) < 0.1
-    rows = {
-        job.name: {"ratio": 0.25 if job.arguments["start"] == "as in the code" else 4}
-        for job in causes.STUDY.jobs(unknown, 1, True)
-        if not job.config
-    }
-    lines = causes.STUDY.table(by_name(rows), 1, False).splitlines()
-    assert [line.split("|")[-2].split()[0] for line in lines[-6:]] == ["0.25", "4", "4"] * 2

@@ -3,14 +3,11 @@
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
 import time
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import fields, replace
 from multiprocessing import get_context
-from pathlib import Path
 
 import pytest
 
@@ -19,16 +16,16 @@ from refnet.maths.threads import get_threads, usual_threads
 from refnet.runs.folder import BusyError, holder
 from refnet.runs.rows import machine
 from refnet.studies import catalogue, costs, runner, work
-from refnet.studies.grid import Cell, accuracy, grid, solved_at
+from refnet.studies.grid import Cell, Grid
 from refnet.studies.jobs import Job
 from refnet.studies.ladder import Ladder
 from refnet.studies.progress import status
+from refnet.studies.quantities import accuracy, solved_at
 from refnet.studies.runner import run
 from refnet.studies.store import Store
-from refnet.studies.study import Study, only
-from refnet.training import loop
+from refnet.studies.study import Study, View, only
+from refnet.training import fit, loop
 from refnet.training.config import Config, applicable
-from support.cluster import scheduler_and_workers
 from support.studies import (
     CALLS,
     TINY,
@@ -252,8 +249,8 @@ def test_a_run_that_diverges_is_a_result(store, tmp_path, monkeypatch):
             run = replace(run, params={**run.params, "by": run.params["by"] * float("nan")})
         return step(e, run, batch)
 
-    step = loop.step
-    monkeypatch.setattr(loop, "step", wild)
+    step = fit.step
+    monkeypatch.setattr(fit, "step", wild)
     late = work.execute(Job("late", TINY), tmp_path)
     assert late["state"] == "diverged" and late["iterations"] == TINY.evaluate_every
     assert 0 <= late["best"]["accuracy"] == late["final"]["accuracy"]
@@ -313,13 +310,13 @@ def test_a_run_that_has_begun_is_shown_as_begun_and_goes_on_elsewhere(tmp_path):
     row = work.begun(job, early)
     assert (row["iterations"], row["final"], row["curve"]["accuracy"]) == (0, {}, [])
     assert re.search("0 of 40.*3 runs of which no time is known", status(tiny_study(), early), re.S)
-    study = grid(
+    study = Grid(
         "g",
         "G",
         [Cell("a", {"task": "copy"})],
         [("accuracy, %", accuracy, ".1f"), ("solved at", solved_at, ".0f")],
     )
-    line = study.table(lambda job: begun, 1, False).splitlines()[2].split("|")
+    line = study.table(View(lambda job: begun)).splitlines()[2].split("|")
     assert line[1].strip() == "a" and line[2].strip().endswith("so far")
     assert [part.strip() for part in line[3:5]] == ["not yet", "1 at 20 of 40 iterations"]
     row = work.execute(job, store.folder)
@@ -358,8 +355,8 @@ def test_a_damaged_run_is_shown_as_damaged_and_hides_no_other(store, damage):
     text = status(tiny_study(), store)
     assert re.search(r"seed 0 +\| damaged", text) and f"seed 0: {row['damaged']}" in text
     assert re.search(r"seed 1 +\| begun", text)
-    study = grid("g", "G", [Cell("a", {"task": "copy"})], [("accuracy, %", accuracy, ".1f")])
-    line = study.table(lambda job: row, 1, False).splitlines()[2]
+    study = Grid("g", "G", [Cell("a", {"task": "copy"})], [("accuracy, %", accuracy, ".1f")])
+    line = study.table(View(lambda job: row)).splitlines()[2]
     assert [cell.strip() for cell in line.split("|")[1:4]] == ["a", "not yet", "1 damaged"]
     # the study makes all others, and says what to remove
     failed = make(tiny_study(), store)
@@ -497,7 +494,7 @@ def test_a_folder_in_which_no_row_can_be_written_is_refused_before_a_run(store, 
 
 def test_a_run_that_another_process_has_ended_is_not_waited_for(tmp_path, monkeypatch):
     """Each time a busy run is asked for again, all rows are read."""
-    asked, jobs = [], slow_study(2).jobs(None, 1, False)
+    asked, jobs = [], slow_study(2).jobs(View())
     row = work.execute(jobs[0], tmp_path / "there")
     store = Store(tmp_path / "here")
 
@@ -539,7 +536,7 @@ def test_only_takes_every_run_that_status_shows(climbed, tmp_path, monkeypatch, 
     monkeypatch.setattr(
         "refnet.studies.runner.run",
         lambda study, store, *rest: (
-            ran.extend(study.jobs(lambda job: store.done(job, store.rows()), 1, False)) or {}
+            ran.extend(study.jobs(View(lambda job: store.done(job, store.rows())))) or {}
         ),
     )
     path = climbed.path
@@ -564,7 +561,7 @@ def test_a_row_has_the_commit_at_the_beginning_of_its_run(tmp_path, monkeypatch)
     """Hours later the source tree may have another."""
     monkeypatch.setattr(work, "commit", lambda: f"after {len(CALLS)} calls")
     CALLS.clear()
-    job = slow_study().jobs(None, 1, False)[0]
+    job = slow_study().jobs(View())[0]
     assert work.execute(job, tmp_path)["commit"] == "after 0 calls" and CALLS == [0]
 
 
@@ -651,7 +648,7 @@ def test_what_a_kill_leaves_of_a_run_that_is_done_is_removed(store):
     """Between its row and the removal of its folder; but not of a run that is made again."""
     study = slow_study(2)
     assert run(study, store) == {}
-    keys = [job.key for job in study.jobs(lambda job: None, 1, False)]
+    keys = [job.key for job in study.jobs(View())]
     for key in (*keys, "another"):
         (store.unfinished(key) / "run").mkdir(parents=True)
         (store.unfinished(key) / "made.json").write_text("{}")
@@ -659,146 +656,3 @@ def test_what_a_kill_leaves_of_a_run_that_is_done_is_removed(store):
     assert run(study, store) == {}
     assert {path.name for path in store.folder.glob("unfinished/*")} == {keys[0], "another"}
     assert len(store.rows()) == 2
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-sys.path[:0] = [{tests!r}, {root!r}]
-from support.studies import tiny_study
-from refnet.studies.runner import run
-from refnet.studies.store import Store
-if __name__ == "__main__":
-    executor = 2
-    if len(sys.argv) > 2:
-        from distributed import Client
-        executor = Client(sys.argv[2]).get_executor(retries=3, pure=False)
-    failed = run(tiny_study(**{options}), Store(Path(sys.argv[1])), executor=executor)
-    assert not failed, failed
-"""
-
-
-def start(script, options, *arguments):
-    script.write_text(
-        SCRIPT.format(
-            tests=str(Path(__file__).parents[1]),
-            options=options,
-            root=str(Path(__file__).parents[2]),
-        )
-    )
-    return subprocess.Popen(
-        [sys.executable, str(script), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-
-
-def await_rows(process, store, lines):
-    """Until some unfinished run has that number of rows."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        assert process.poll() is None, process.communicate()[0].decode()
-        for path in store.folder.glob("unfinished/*/run/rows.jsonl"):
-            try:
-                if path.read_bytes().count(b"\n") >= lines:
-                    return path
-            except FileNotFoundError:
-                pass
-        time.sleep(0.01)
-    raise AssertionError("no run got going")
-
-
-def test_a_study_that_was_killed_goes_on_to_the_same_rows(tmp_path):
-    """SIGKILL in the middle of a run, then the study again: the rows of an undisturbed one, and
-    the run that was cut went on from its checkpoint."""
-    options = {"iterations": 1500, "number": 2}
-    assert make(tiny_study(**options), Store(tmp_path / "whole")) == {}
-    store = Store(tmp_path / "killed")
-    process = start(tmp_path / "study.py", options, store.folder)
-    await_rows(process, store, 5)
-    process.kill()
-    process.communicate()
-    cut = [path.parent for path in store.folder.glob("unfinished/*")]
-    assert cut and len(store.rows()) < 2
-    again = start(tmp_path / "study.py", options, store.folder)
-    output, _ = again.communicate(timeout=200)
-    assert again.returncode == 0, output.decode()
-    assert results(store) == results(Store(tmp_path / "whole"))
-    assert len(store.path.read_text().splitlines()) == 2
-    assert not list(store.folder.glob("unfinished/*"))
-
-
-def test_a_cluster_without_a_scheduler(tmp_path, capsys):
-    pytest.importorskip("distributed")
-    words = f"study table-i --quick --folder {tmp_path} --cluster nowhere"
-    assert cli.main(words.split()) == 2
-    assert re.fullmatch(
-        "refnet study: --cluster nowhere: no scheduler answers there .*: dask scheduler\n",
-        capsys.readouterr().err,
-    )
-    assert not any(tmp_path.iterdir())
-
-
-def test_no_logger_of_a_cluster_prints():
-    """Not even those that have a level and a handler of their own, or come later."""
-    pytest.importorskip("distributed")
-    program = """
-import logging, distributed.batched, distributed.comm.tcp
-from refnet.studies.cli import CLUSTER_LOGGERS, silence
-loggers = [*CLUSTER_LOGGERS, *logging.root.manager.loggerDict, "distributed.comes_later"]
-logging.getLogger("distributed.client").critical("before")
-silence(CLUSTER_LOGGERS)
-for name in loggers:
-    if name.startswith(CLUSTER_LOGGERS):
-        logging.getLogger(name).critical("of %s", name)
-"""
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert process.returncode == 0 and re.fullmatch(".* - before\n", process.stderr), process
-
-
-def test_a_cluster_that_loses_its_scheduler(tmp_path):
-    """One line, after what was said before, and no traceback of dask's."""
-    pytest.importorskip("distributed")
-    processes, address = scheduler_and_workers(tmp_path, workers=1)
-    words = f"-m refnet study figure-1 --quick --folder {tmp_path} --cluster {address}"
-    study = subprocess.Popen(
-        [sys.executable, *words.split()],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.getcwd()},
-    )
-    try:
-        assert "0 of 3 runs done" in study.stderr.readline()
-        processes[0].kill()
-        *begun, last = study.stderr.read().splitlines()
-        assert study.wait() == 2 and all(": begun" in line for line in begun), begun
-        assert last.startswith("refnet study: the executor (ClientExecutor) has ended before")
-    finally:
-        study.stderr.close()
-        for process in (study, *processes):
-            process.kill()
-            process.wait()
-
-
-def test_a_cluster_that_loses_a_worker_loses_no_run(tmp_path):
-    """A real scheduler, two real workers, one killed while it works: each run is finished once
-    and the rows are those of an undisturbed study."""
-    pytest.importorskip("distributed")
-    options = {"iterations": 800, "number": 4}
-    assert make(tiny_study(**options), Store(tmp_path / "whole")) == {}
-    store = Store(tmp_path / "cluster")
-    processes, address = scheduler_and_workers(tmp_path)
-    try:
-        client = start(tmp_path / "study.py", options, store.folder, address)
-        held = await_rows(client, store, 5).parent / ".lock"
-        holder = next(process for process in processes[1:] if str(process.pid) in held.read_text())
-        holder.send_signal(signal.SIGKILL)
-        output, _ = client.communicate(timeout=200)
-        assert client.returncode == 0, output.decode()
-        assert holder.wait() == -signal.SIGKILL
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert results(store) == results(Store(tmp_path / "whole"))
-    assert len(store.path.read_text().splitlines()) == 4

@@ -1,12 +1,12 @@
 """What the tests of arguments share: a small problem, bad names, and what an error has to be."""
 
 import re
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
-from refnet.batch import Batch
-from refnet.nets.recurrent import RecurrentNet
+from support.drawn import drawn
 
 REFUSED = (ValueError, TypeError)
 T, B, D, H, C = 5, 6, 3, 4, 2
@@ -20,23 +20,15 @@ def rng():
 
 def problem(net, dtype=np.float64):
     """Parameters and a batch for a net."""
-    params = net.init(rng(), dtype)
-    recurrent = isinstance(net, RecurrentNet)
-    x = rng().normal(size=(T, B, D) if recurrent else (B, D)).astype(dtype)
-    lead = (T, B) if recurrent and net.readout == "every" else (B,)
-    y = (
-        rng().integers(0, C, lead)
-        if net.loss == "cross_entropy"
-        else rng().normal(size=(*lead, C)).astype(dtype)
-    )
-    return params, Batch(x, y)
+    return drawn(net, T, B, dtype)
 
 
-def refused(call, name, error=REFUSED):
-    with pytest.raises(error, match=name) as found:
-        call()
-    assert "\n" not in str(found.value)
-    return str(found.value)
+@contextmanager
+def refused(message, error=ValueError):
+    """What must raise an error of this type, in one line that ``message``, a pattern, is in."""
+    with pytest.raises(error, match=message) as raised:
+        yield raised
+    assert "\n" not in str(raised.value)
 
 
 def said_well(error, parameter=None):

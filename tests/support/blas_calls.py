@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import sys
 import threading
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -112,56 +113,49 @@ def calls():
     yield "open_update", partial(orthogonality.open_update, W, 0.1, 0.1)
     yield "open_penalty", partial(orthogonality.open_penalty, {"W": W}, 0.1)
     yield "orthogonalize", lambda: orthogonality.orthogonalize(W * 10, max_steps=2).W
-    for name, given in MADE.items():
-        made = refnet.transitions.transition(name)
-        yield f"{name} init", partial(made.init, Q)
-        parts = process.serial_blas(made.init)(Q)
-        parts |= {part: parts[part] + W for part in given}
-        tape = process.serial_blas(made.matrix)(parts)[1]
-        yield f"{name} matrix", lambda: made.matrix(parts)[0]
-        yield f"{name} pull_back", partial(made.pull_back, parts, tape, G)
-        yield f"{name} report", partial(made.report, parts)
+    for name, changed in MADE.items():
+        matrix = refnet.transitions.transition(name)
+        yield f"{name} init", partial(matrix.init, Q)
+        parts = process.serial_blas(matrix.init)(Q)
+        parts |= {part: parts[part] + W for part in changed}
+        tape = process.serial_blas(matrix.matrix)(parts)[1]
+        yield f"{name} matrix", lambda: matrix.matrix(parts)[0]
+        yield f"{name} pull_back", partial(matrix.pull_back, parts, tape, G)
+        yield f"{name} report", partial(matrix.report, parts)
     yield from nets(rng)
     config = refnet.Config(
         "copy", length=5, hidden=N, iterations=2, evaluate_every=2, backend="reference"
     )
     with TemporaryDirectory() as folder:
         yield "train", lambda: refnet.train(config, f"{folder}/run", draw=False).final["loss"]
-    for function in (
-        analysis.singular_values,
-        analysis.spectral_radius,
-        analysis.henrici,
-        analysis.noise_covariance,
-    ):
-        yield function.__name__, partial(function, W)
     yield "schur_form", lambda: analysis.schur_form(W).strict
-    yield "power_norms", partial(analysis.power_norms, W, 3)
-    yield "numerical_range", partial(analysis.numerical_range, W, 2)
-    yield "pseudospectrum", partial(analysis.pseudospectrum, W, np.ones(1))
-    yield "fisher_memory", partial(analysis.fisher_memory, W, v, 2)
-    yield "total_memory", partial(analysis.total_memory, W, v)
-    yield (
-        "retraction_errors",
-        lambda: analysis.retraction_errors(
-            (N, N), np.array([0.01, 0.02]), np.random.default_rng(0)
-        ),
-    )
+    for name, arguments in (
+        ("singular_values", (W,)),
+        ("spectral_radius", (W,)),
+        ("henrici", (W,)),
+        ("noise_covariance", (W,)),
+        ("power_norms", (W, 3)),
+        ("numerical_range", (W, 2)),
+        ("pseudospectrum", (W, np.ones(1))),
+        ("fisher_memory", (W, v, 2)),
+        ("total_memory", (W, v)),
+        ("retraction_errors", ((N, N), np.array([0.01, 0.02]), rng)),
+    ):
+        yield name, partial(getattr(analysis, name), *arguments)
 
 
 def nets(rng):
     """What recurrent and feedforward nets do."""
     x = rng.normal(size=(4, 100, N))
     y = np.zeros(100, int)
-    compiled = refnet.RecurrentNet(N, N, 5, backend="compiled", embedding=N)
     net = refnet.RecurrentNet(N, N, 5, backend="reference", embedding=N)
-    stack = refnet.StackedNet(N, N, 5, backend="reference", layers=2)
-    deep = refnet.FeedforwardNet((N, N, 5), backend="reference")
-    for kind, each, batch in (
-        ("compiled", compiled, refnet.Batch(x, y)),
-        ("recurrent", net, refnet.Batch(x, y)),
-        ("stacked", stack, refnet.Batch(x, y)),
-        ("feedforward", deep, refnet.Batch(x[0], y)),
+    for kind, each, inputs in (
+        ("compiled", replace(net, backend="compiled"), x),
+        ("recurrent", net, x),
+        ("stacked", refnet.StackedNet(N, N, 5, backend="reference", layers=2), x),
+        ("feedforward", refnet.FeedforwardNet((N, N, 5), backend="reference"), x[0]),
     ):
+        batch = refnet.Batch(inputs, y)
         params = each.init(np.random.default_rng(0), np.float64)
         outputs, tape = process.serial_blas(each.forward)(params, batch.x)
         yield f"{kind} forward", lambda: each.forward(params, batch.x)[0]

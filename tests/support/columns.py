@@ -10,7 +10,7 @@ def in_columns(out):
         for line in lines
         for place in places[:3]
     )
-    found = [line[places[2] : places[3]].strip() for line in lines]
-    right = found.count("explained by rounding")
+    verdicts = [line[places[2] : places[3]].strip() for line in lines]
+    right = verdicts.count("explained by rounding")
     assert last == f"{right} of {len(lines)} are explained by rounding"
-    return found
+    return verdicts

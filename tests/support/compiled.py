@@ -1,14 +1,32 @@
-"""Random cases for compiled cells, and code that runs their source on fractions."""
+"""Random cases for compiled cells, what they promise, and code that runs their source on
+fractions."""
 
 import numpy as np
 
+from refnet.maths.threads import get_threads, set_threads, usual_threads
 
-def draw_gated(rng, cell, act, T, B, D, H, K, dtype, peepholes=True):
-    """Parameters, x, h0 and dh of a gated cell, every entry drawn."""
+LAYOUTS = {
+    "fortran": np.asfortranarray,
+    "big-endian": lambda v: v.astype(v.dtype.newbyteorder(">")),
+    "strided": lambda v: np.repeat(v, 2, axis=-1)[..., ::2],
+    "reversed": lambda v: v[..., ::-1].copy()[..., ::-1],
+    "unaligned, read-only": lambda v: (
+        np.frombuffer(b"\0" + v.tobytes(), np.uint8)[1:].view(v.dtype).reshape(v.shape)
+    ),
+}
+"""The same numbers, lying in another way in memory."""
+
+
+def draw_case(rng, cell, act, sizes, dtype, optional=True):
+    """Parameters, x, h0 and dh of a cell, every entry drawn; ``sizes``: T, B, D, H and the number
+    of states whose cotangent is given."""
+    T, B, D, H, K = sizes
     G = len(cell.GATES)
-    start = {**(cell.init(H, 1, peepholes) if cell.STATES == 2 else cell.init(H)), **act.init(H)}
+    start = cell.init(H) | act.init(H)
+    if optional:
+        start |= dict.fromkeys(getattr(cell, "OPTIONAL", ()), np.zeros(H))
     p = {
-        "Whh": rng.standard_normal((G * H, H)) / H**0.5,
+        "Whh": rng.standard_normal((G * H, H)) / max(H, 1) ** 0.5,
         "Wxh": rng.standard_normal((G * H, D)),
         **{name: rng.standard_normal(value.shape) / 2 for name, value in start.items()},
     }
@@ -20,6 +38,37 @@ def draw_gated(rng, cell, act, T, B, D, H, K, dtype, peepholes=True):
             for shape in ((T, B, D), (*lead, B, H), (K, B, H))
         ),
     )
+
+
+def assert_agree(plain, fast, case, act, gate=None, **options):
+    """Assert that a compiled cell agrees with the reference: at most six steps with some tens of
+    roundings each, of the largest entry."""
+    p, x, h0, dh = case
+    tolerance, gates = 256 * np.finfo(x.dtype).eps, {} if gate is None else {"gate": gate}
+    want, got = (cell.forward(p, x, h0, act, **gates) for cell in (plain, fast))
+    assert got.h.dtype == x.dtype and got.h.shape == want.h.shape
+    assert np.all(abs(got.h - want.h) <= tolerance * abs(want.h).max(initial=1))
+    # the same tape, so that kinks and clipping are decided alike
+    expected, gradients = (
+        cell.backward(p, want, dh, act, **gates, **options) for cell in (plain, fast)
+    )
+    assert set(gradients) == set(expected)
+    for key, value in expected.items():
+        assert gradients[key].shape == value.shape, (act.name, key)
+        scale = abs(value).max(initial=np.finfo(x.dtype).tiny)
+        assert np.all(abs(gradients[key] - value) <= tolerance * scale), (act.name, key)
+
+
+def at_every_number_of_threads(compute):
+    """What ``compute`` gives with one thread, two, and so on."""
+    results, before = [], get_threads()
+    try:
+        for threads in range(1, usual_threads() + 1):
+            set_threads(threads)
+            results.append(compute())
+    finally:
+        set_threads(before)
+    return results
 
 
 EXACT_RUN = """

@@ -5,8 +5,8 @@ from fractions import Fraction
 import flint
 import numpy as np
 
-from refnet.batch import Batch
 from refnet.cells import CELLS
+from refnet.check.cases import random_batch
 from refnet.exact import certify
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.initializers import orthogonal
@@ -54,16 +54,7 @@ def draw(net, seed=0, T=3, B=2, mask=None, dtype=np.float64, h0=None, scale=1, *
     }
     if h0 is not None:
         params["h0"] = rng.normal(size=h0).astype(dtype)
-    is_recurrent = hasattr(net, "cell")
-    x = rng.normal(size=(T, B, net.inputs) if is_recurrent else (B, net.widths[0])).astype(dtype)
-    outputs = net.outputs if is_recurrent else net.widths[-1]
-    steps = (T, B) if is_recurrent and net.readout == "every" else (B,)
-    y = (
-        rng.integers(0, outputs, steps)
-        if net.loss == "cross_entropy"
-        else rng.normal(size=(*steps, outputs)).astype(dtype)
-    )
-    return params, Batch(x, y, mask)
+    return params, random_batch(net, rng, dtype, T, B)._replace(mask=mask)
 
 
 SHORT = np.array([[True, True], [True, False], [False, False]])
@@ -90,6 +81,8 @@ def cases():
             },
         )
     yield "peepholes", RecurrentNet(2, 4, 3, cell="lstm", gain=1.25), {"peepholes": True}
+    yield "coupled peepholes", RecurrentNet(2, 4, 3, cell="cifg"), {"peepholes": True}
+    yield "projection", RecurrentNet(2, 4, 3, cell="lstm", projection=2, learn_h0=True), {}
     yield "saturated", RecurrentNet(2, 4, 3, cell="gru"), {"scale": 12}
     yield "vanishing", RecurrentNet(2, 4, 3), {"scale": 1e-6}
     for name, act in ACTIVATIONS.items():

@@ -5,6 +5,8 @@ over everything computed gives all derivatives (scalar reverse mode). Nets are w
 equations read; nothing is shared with refnet but the names of parameters and settings.
 """
 
+from functools import partial
+
 import mpmath
 import numpy as np
 from mpmath import mpf
@@ -71,11 +73,7 @@ def sigmoid(a):
 
 
 def numbers(array):
-    out = np.empty(np.shape(array), object)
-    for index in np.ndindex(out.shape):
-        value = array[index]
-        out[index] = Number(value if isinstance(value, mpf) else float(value))
-    return out
+    return each(lambda value: Number(value if isinstance(value, mpf) else float(value)), array)
 
 
 def each(function, *arrays):
@@ -122,20 +120,14 @@ def rnn(p, x, state, act):
     return [act(x @ p["Wxh"].T + state[0] @ p["Whh"].T + p["bh"], p)]
 
 
-def lstm(p, x, state, act):
+def lstm(p, x, state, act, coupled=False):
     h, c = state
-    i, f, g, o = split(x @ p["Wxh"].T + h @ p["Whh"].T + p["bh"], 4)
-    i, f, g = (sigmoid(i + p.get("Wpi", 0) * c), sigmoid(f + p.get("Wpf", 0) * c), act(g, p))
-    c = f * c + i * g
-    return [sigmoid(o + p.get("Wpo", 0) * c) * act(c, p), c]
-
-
-def cifg(p, x, state, act):
-    h, c = state
-    i, g, o = split(x @ p["Wxh"].T + h @ p["Whh"].T + p["bh"], 3)
+    i, *f, g, o = split(x @ p["Wxh"].T + h @ p["Whh"].T + p["bh"], 3 if coupled else 4)
     i = sigmoid(i + p.get("Wpi", 0) * c)
-    c = (1 - i) * c + i * act(g, p)
-    return [sigmoid(o + p.get("Wpo", 0) * c) * act(c, p), c]
+    f = 1 - i if coupled else sigmoid(f[0] + p.get("Wpf", 0) * c)
+    c = f * c + i * act(g, p)
+    h = sigmoid(o + p.get("Wpo", 0) * c) * act(c, p)
+    return [h @ p["Whr"].T if "Whr" in p else h, c]
 
 
 def gru(p, x, state, act):
@@ -156,7 +148,13 @@ def gru_before(p, x, state, act):
     return [(1 - z) * n + z * h]
 
 
-CELLS = {"rnn": rnn, "lstm": lstm, "gru": gru, "gru_before": gru_before, "cifg": cifg}
+CELLS = {
+    "rnn": rnn,
+    "lstm": lstm,
+    "gru": gru,
+    "gru_before": gru_before,
+    "cifg": partial(lstm, coupled=True),
+}
 
 
 def solve(a, b):
@@ -171,30 +169,23 @@ def solve(a, b):
     return b
 
 
-def one(n):
+def identity(n):
     return numbers(np.eye(n))
 
 
 def power_series(X):
     """e^X by its power series at X / 2^10, squared ten times: 60 terms of a norm below 1/50
     leave 1e-180."""
-    X, out = X / 2**10, one(len(X))
+    X, out = X / 2**10, identity(len(X))
     for k in range(60, 0, -1):
-        out = one(len(X)) + (X @ out) / k
+        out = identity(len(X)) + (X @ out) / k
     for _ in range(10):
         out = out @ out
     return out
 
 
 def skew(A):
-    n = len(A)
-    return np.array(
-        [
-            [A[i, j] if i > j else -A[j, i] if i < j else Number(0) for j in range(n)]
-            for i in range(n)
-        ],
-        object,
-    )
+    return np.tril(A, -1) - np.tril(A, -1).T
 
 
 def from_base(X, base):
@@ -202,22 +193,22 @@ def from_base(X, base):
 
 
 def cayley(A):
-    return solve(one(len(A)) + skew(A), one(len(A)) - skew(A))
+    return solve(identity(len(A)) + skew(A), identity(len(A)) - skew(A))
 
 
 def reflections(V, D):
     """The reflections one after the other, as matrices."""
     if D.ndim == 2:
         return reflections(V, D[:, 0]).T
-    out = one(V.shape[1])
+    out = identity(V.shape[1])
     for v in V:
-        out = out @ (one(len(v)) - np.outer(2 * v, v) / (v @ v))
+        out = out @ (identity(len(v)) - np.outer(2 * v, v) / (v @ v))
     return out[:, : len(D)] * D
 
 
 def blocks(P, T, g, a):
     n = len(P)
-    M = np.array([[T[i, j] if i < j else Number(0) for j in range(n)] for i in range(n)], object)
+    M = np.triu(T, 1)
     for k in range(n // 2):
         c, s = g[k] * cos(a[k]), g[k] * sin(a[k])
         i, j = 2 * k, 2 * k + 1
@@ -226,30 +217,30 @@ def blocks(P, T, g, a):
 
 
 TRANSITIONS = {
-    "Orthogonal": lambda made, M: M,
-    "Product": lambda made, D, S: D * S,
-    "SVD": lambda made, U, V, s=None, p=None: (
+    "Orthogonal": lambda matrix, M: M,
+    "Product": lambda matrix, D, S: D * S,
+    "SVD": lambda matrix, U, V, s=None, p=None: (
         U
         * (
             numbers(np.ones(U.shape[1]))
             if s is None and p is None
             else s
             if p is None
-            else 2 * float(made.margin) * (sigmoid(p) - 0.5) + 1
+            else 2 * float(matrix.margin) * (sigmoid(p) - 0.5) + 1
         )
         @ V.T
     ),
-    "MatrixExponential": lambda made, A, base: from_base(power_series(skew(A)), base),
-    "CayleyMap": lambda made, A, base: from_base(cayley(A), base),
-    "ScaledCayley": lambda made, A, D: cayley(A) * D,
-    "Householder": lambda made, V, D: reflections(V, D),
-    "Schur": lambda made, P, T, g, a: blocks(P, T, g, a),
+    "MatrixExponential": lambda matrix, A, base: from_base(power_series(skew(A)), base),
+    "CayleyMap": lambda matrix, A, base: from_base(cayley(A), base),
+    "ScaledCayley": lambda matrix, A, D: cayley(A) * D,
+    "Householder": lambda matrix, V, D: reflections(V, D),
+    "Schur": lambda matrix, P, T, g, a: blocks(P, T, g, a),
 }
 CONSTANT = ("base", "D")
 """Parts of a transition that are not trained: refnet gives them the gradient 0."""
 
 
-def made_by(transition, p, slot):
+def matrix_of(transition, p, slot):
     parts = {
         name[len(slot) + 1 :]: value for name, value in p.items() if name.startswith(slot + ".")
     }
@@ -282,45 +273,45 @@ def recurrent(net, p, x, mask):
     if net.transition is not None:
         p = {
             **p,
-            "Whh": np.concatenate([made_by(net.transition, p, f"Whh{gate}") for gate in gates]),
+            "Whh": np.concatenate([matrix_of(net.transition, p, f"Whh{gate}") for gate in gates]),
         }
     seen = {
         name: value if name in ("Why", "by", "slope", "b_mod") else float(net.gain) * value
         for name, value in p.items()
     }
-    states = 2 if net.cell in ("lstm", "cifg") else 1
+    count = 2 if net.cell in ("lstm", "cifg") else 1
     h0 = p["h0"]
-    if h0.ndim == (1 if states == 1 else 2):
+    if h0.ndim == count:
         h0 = np.broadcast_to(h0[..., None, :], (*h0.shape[:-1], B, net.hidden))
-    history = [[h0] if states == 1 else list(h0)]
+    history = [[h0] if count == 1 else [h0[0][..., : p["Whh"].shape[1]], h0[1]]]
     for t in range(T):
         history.append(CELLS[net.cell](seen, x[t], history[-1], ACTIVATIONS[net.activation.name]))
-    found = {
-        name: np.stack([state[n] for state in history]) for n, name in enumerate("hc"[:states])
+    states = {
+        name: np.stack([state[n] for state in history]) for n, name in enumerate("hc"[:count])
     }
     if net.readout == "every":
-        read = found["h"][1:]
+        read = states["h"][1:]
     else:
         last = [
             T if mask is None else max([0, *(np.flatnonzero(mask[:, b]) + 1)]) for b in range(B)
         ]
-        read = np.stack([found["h"][last[b], b] for b in range(B)])
-    return read @ p["Why"].T + p["by"], found
+        read = np.stack([states["h"][last[b], b] for b in range(B)])
+    return read @ p["Why"].T + p["by"], states
 
 
 def feedforward(net, p, x, mask):
-    h, found = x, {}
+    h, states = x, {}
     for layer in range(1, len(net.widths) - 1):
         W = (
-            made_by(net.transition, p, f"W{layer}")
+            matrix_of(net.transition, p, f"W{layer}")
             if net.transition is not None and f"W{layer}" not in p
             else p[f"W{layer}"]
         )
-        own = {name: p[f"{name}{layer}"] for name in ("slope", "b_mod") if f"{name}{layer}" in p}
-        h = ACTIVATIONS[net.activation.name](h @ W.T + p[f"b{layer}"], own)
-        found[f"h{layer}"] = h
+        slopes = {name: p[f"{name}{layer}"] for name in ("slope", "b_mod") if f"{name}{layer}" in p}
+        h = ACTIVATIONS[net.activation.name](h @ W.T + p[f"b{layer}"], slopes)
+        states[f"h{layer}"] = h
     last = len(net.widths) - 1
-    return h @ p[f"W{last}"].T + p[f"b{last}"], found
+    return h @ p[f"W{last}"].T + p[f"b{last}"], states
 
 
 def evaluate(net, params, batch):
@@ -333,13 +324,13 @@ def evaluate(net, params, batch):
             lead = (2,) if net.cell in ("lstm", "cifg") else ()
             p["h0"] = numbers(np.zeros((*lead, batch.x.shape[1], net.hidden)))
         x = numbers(batch.x)
-        outputs, found = (recurrent if is_recurrent else feedforward)(net, p, x, batch.mask)
+        outputs, states = (recurrent if is_recurrent else feedforward)(net, p, x, batch.mask)
         loss = loss_of(net, outputs, batch.y, batch.mask)
         loss.slope = mpf(1)
         for number in reversed(Number.tape):
             for source, slope in number.sources:
                 source.slope += slope * number.slope
-        values = {"loss": np.array(loss, object), "outputs": outputs, **found}
+        values = {"loss": np.array(loss, object), "outputs": outputs, **states}
         return {name: each(lambda v: v.value, value) for name, value in values.items()} | {
             f"d{name}": each(lambda v: v.slope, value)
             if name.split(".")[-1] not in CONSTANT

@@ -9,6 +9,7 @@ from textwrap import dedent
 import numpy as np
 
 from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.dual import dual_array, parts
 from refnet.maths.losses import counted_predictions
 from refnet.nets.gradients import jvp, loss_and_gradients
 
@@ -33,15 +34,19 @@ def dot(a, b):
     return sum((np.asarray(a[name] * b[name]).sum() for name in b), start=0)
 
 
-def push_minus_pull(case, backward=None):
-    """``<w, J v> - <J' w, v>`` for the outputs: exactly zero on rationals.
+def gap(forward, at, direction, cotangent, pulled):
+    """``<w, J v> - <J' w, v>`` of a function of named arrays: exactly zero on rationals. The push
+    is ``forward`` on dual numbers; ``pulled`` is what the pass to judge gives for w."""
+    lifted = {name: dual_array(value, direction[name]) for name, value in at.items()}
+    return (parts(forward(lifted))[1] * cotangent).sum() - dot(pulled, direction)
 
-    The push is the forward pass on dual numbers, the pull the backward pass to judge.
-    """
+
+def push_minus_pull(case, backward=None):
+    """The same for the outputs of a net."""
     net, params, batch, direction, cotangent = case
-    pushed, _ = jvp(net, params, batch, direction)
     outputs, tape = net.forward(params, batch.x, batch.mask)
     pulled = (backward or type(net).backward)(net, params, tape, cotangent)
+    pushed, _ = jvp(net, params, batch, direction)
     return (pushed * cotangent).sum() - dot(pulled, direction)
 
 
@@ -77,5 +82,5 @@ def rounding_bound(case):
     steps = len(batch.x) if batch.x.ndim == 3 else net.depth + 1
     widths = sum(outputs.shape) + sum(max(value.shape, default=0) for value in params.values())
     n = 4 * steps * (widths + 8) + batch.x.size
-    own = {name: value for name, value in direction.items() if name in pulled}
-    return n * eps * size * dot(pulled, {name: abs(v) for name, v in own.items()})
+    sizes = {name: abs(value) for name, value in direction.items() if name in pulled}
+    return n * eps * size * dot(pulled, sizes)

@@ -9,11 +9,11 @@ GARBAGE = (np.nan, np.inf, -np.inf, np.finfo(np.float32).max, -1e30)
 
 def littered(batch, net, garbage, rng):
     """The batch with garbage, and with zeros, wherever nothing counts."""
-    x, y, mask = batch
+    x, y, mask, _ = batch
     after = np.arange(len(x))[:, None, None] >= last_steps(mask)[:, None]
     mess = rng.choice(garbage, x.shape).astype(x.dtype)
     dirty_y = clean_y = y
-    if net.readout == "every":
+    if net.readout != "last":
         counts = mask if y.ndim == 2 else mask[:, :, None]
         bad = (
             rng.choice([-1, 99, 2**40], y.shape)

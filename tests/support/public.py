@@ -17,9 +17,9 @@ MADE_BY_CLIENTS = ("Batch", "Config", "FeedforwardNet", "RecurrentNet", "Stacked
 ROOMS = ("analysis", "cells", "maths", "matrices", "nets", "tasks", "training")
 """The rooms in which every function needs an example; of the others, what the faces hand on."""
 MODULES = [
-    found.name
+    module_info.name
     for room in ROOMS
-    for found in walk_packages(import_module(f"refnet.{room}").__path__, f"refnet.{room}.")
+    for module_info in walk_packages(import_module(f"refnet.{room}").__path__, f"refnet.{room}.")
 ]
 PUBLIC = {
     f"{value.__module__}.{name}": value

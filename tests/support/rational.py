@@ -1,53 +1,36 @@
 """Cells and nets on rational numbers: activations, shapes, cases, and planted bugs."""
 
-from importlib import import_module
+from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
-from refnet.batch import Batch
-from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.nets.recurrent import RecurrentNet
-from refnet.prove.checks import RATIONAL_GATE as RATIONAL_GATE, generic as generic
-from support.strategies import Case
+from support.strategies import case_of
 
 SOFTSIGN = ACTIVATIONS["softsign"]
+RATIONAL_GATE = Activation(  # (1 + softsign(a)) / 2: rational, in (0, 1), generic slope
+    "rational_gate",
+    lambda a, p, alpha: (1 + SOFTSIGN.forward(a, p)) / 2,
+    lambda a, h, dh, p, alpha: (SOFTSIGN.backward(a, 2 * h - 1, dh, p)[0] / 2, {}),
+    rational=True,
+)
 
 
-def shapes(name, T, B, D, H, act, peepholes=()):
-    cell = import_module(f"refnet.cells.{name}")
-    G = len(cell.GATES)
-    need = {"Whh": (G * H, H), "Wxh": (G * H, D), "bh": (G * H,)}
-    need |= {name: shape(H) for name, shape, _ in act.start}
-    need |= dict.fromkeys(peepholes, (H,))
-    if name == "gru":
-        need["bhn"] = (H,)
-    h0 = (B, H) if cell.STATES == 1 else (2, B, H)
-    return cell, need, (T, B, D), h0
-
-
-def net_shapes(net, B, h0=None):
-    """The shapes of the parameters, with initial states if ``h0`` is 0 (shared) or 1."""
-    start = net.init(np.random.default_rng(0), np.float64)
-    states = {
-        name: tuple(B if n == "B" else n for n in options[h0])
-        for name, options in net.shapes.items()
-        if name.startswith("h0") and h0 is not None
-    }
-    return {**{name: value.shape for name, value in start.items()}, **states}
+def generic(rng, shape, under=97):
+    """Fractions without zeros, ties or repeated entries, so that every planted bug shows."""
+    values = rng.choice(np.arange(1, 400), size=shape, replace=False)
+    signs = rng.choice([-1, 1], size=shape)
+    return np.vectorize(lambda v: Fraction(int(v), under), otypes=[object])(values * signs)
 
 
 def generic_case(net, seed, T=3, B=2, mask=False, h0=1):
     """A case of ``generic`` numbers, for any net; with ``mask``, of sequences of 3, 2 and 0
     steps."""
-    rng = np.random.default_rng(seed)
-    recurrent = isinstance(net, RecurrentNet)
-    params = {name: generic(rng, shape) for name, shape in net_shapes(net, B, h0).items()}
-    x = generic(rng, (T, B, net.inputs) if recurrent else (B, net.widths[0]))
-    lead = (T, B) if recurrent and net.readout != "last" else (B,)
-    y = generic(rng, (*lead, net.outputs if recurrent else net.widths[-1]))
-    direction = {name: generic(rng, value.shape) for name, value in {**params, "x": x}.items()}
     counted = np.arange(T)[:, None] < np.array([3, 2, 0])[:B] if mask else None
-    return Case(net, params, Batch(x, y, counted), direction, generic(rng, y.shape))
+    h0 = h0 if isinstance(net, RecurrentNet) else None
+    return case_of(partial(generic, np.random.default_rng(seed)), net, T, B, h0, counted)
 
 
 RNN_BUGS = {

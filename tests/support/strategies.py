@@ -42,72 +42,66 @@ def masks(draw, T, B):
     return np.arange(T)[:, None] < np.array(lengths)
 
 
-@st.composite
-def targets(draw, shape, outputs, loss, exact):
-    if loss == "cross_entropy":
-        return draw(
-            hnp.arrays(np.int64, shape, elements=st.integers(0, outputs - 1), fill=st.nothing())
-        )
-    return draw(arrays((*shape, outputs), exact))
+def net_shapes(net, B, h0=None):
+    """The shapes of the parameters, with initial states if ``h0`` is 0 (shared) or 1."""
+    start = net.init(np.random.default_rng(0), np.float64)
+    states = {
+        name: tuple(B if n == "B" else n for n in options[h0])
+        for name, options in net.shapes.items()
+        if name.startswith("h0") and h0 is not None
+    }
+    return {**{name: value.shape for name, value in start.items()}, **states}
+
+
+def case_of(fill, net, T, B, h0=None, mask=None, labels=None):
+    """A case of any net; ``fill`` makes an array from its shape, ``labels`` one of classes."""
+    recurrent = isinstance(net, RecurrentNet)
+    outputs = net.outputs if recurrent else net.widths[-1]
+    params = {name: fill(shape) for name, shape in net_shapes(net, B, h0).items()}
+    x = fill((T, B, net.inputs) if recurrent else (B, net.widths[0]))
+    lead = (T, B) if recurrent and net.readout != "last" else (B,)
+    y = labels(lead, outputs) if net.loss == "cross_entropy" else fill((*lead, outputs))
+    direction = {name: fill(value.shape) for name, value in {**params, "x": x}.items()}
+    return Case(net, params, Batch(x, y, mask), direction, fill((*lead, outputs)))
+
+
+def drawn_case(draw, net, T, B, exact=True, masked=True):
+    """The same with arrays, an h0 and a mask that Hypothesis draws."""
+
+    def labels(shape, outputs):
+        elements = st.integers(0, outputs - 1)
+        return draw(hnp.arrays(np.int64, shape, elements=elements, fill=st.nothing()))
+
+    h0 = draw(st.sampled_from([None, 0, 1])) if masked else None
+    mask = draw(masks(T, B)) if masked else None
+    return case_of(lambda shape: draw(arrays(shape, exact)), net, T, B, h0, mask, labels)
 
 
 @st.composite
-def rnn_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_error", learn_h0=None):
+def rnn_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_error"):
     act = ACTIVATIONS[draw(st.sampled_from(list(names)))]
     T, B, D, C = (draw(st.integers(1, 3)) for _ in range(4))
-    H = draw(st.sampled_from([2, 4] if act.name == "oplu" else [1, 2, 3]))
-    readout = draw(st.sampled_from(["last", "every"]))
     net = RecurrentNet(
         D,
-        H,
+        draw(st.sampled_from([2, 4] if act.name == "oplu" else [1, 2, 3])),
         C,
         activation=act,
-        readout=readout,
+        readout=draw(st.sampled_from(["last", "every"])),
         loss=loss,
         reduction=draw(st.sampled_from(["sum", "mean", "batch_mean"])),
         gain=draw(st.sampled_from([1, 2])),
         backend="reference",
     )
-    shapes = {
-        "Whh": (H, H),
-        "Wxh": (H, D),
-        "bh": (H,),
-        "Why": (C, H),
-        "by": (C,),
-        **{name: shape(H) for name, shape, _ in act.start},
-    }
-    h0 = draw(st.sampled_from([None, (H,), (B, H)]))
-    if h0 is not None:
-        shapes["h0"] = h0
-    params = {name: draw(arrays(shape, exact)) for name, shape in shapes.items()}
-    if "slope" in params and not exact:
-        params["slope"] = params["slope"] / 2  # the rounding bound takes |f'| <= 1
-    x = draw(arrays((T, B, D), exact))
-    steps = (T, B) if readout == "every" else (B,)
-    batch = Batch(x, draw(targets(steps, C, loss, exact)), draw(masks(T, B)))
-    direction = {
-        name: draw(arrays(np.shape(value), exact)) for name, value in {**params, "x": x}.items()
-    }
-    return Case(net, params, batch, direction, draw(arrays((*steps, C), exact)))
+    case = drawn_case(draw, net, T, B, exact)
+    if "slope" in case.params and not exact:
+        case.params["slope"] = case.params["slope"] / 2  # the rounding bound takes |f'| <= 1
+    return case
 
 
 @st.composite
 def feedforward_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_error"):
     act = ACTIVATIONS[draw(st.sampled_from(list(names)))]
-    B = draw(st.integers(1, 3))
     hidden = st.sampled_from([2, 4] if act.name == "oplu" else [1, 2, 3])
     widths = (draw(st.integers(1, 3)), *draw(st.lists(hidden, max_size=3)), draw(st.integers(1, 3)))
     net = FeedforwardNet(widths, activation=act, loss=loss, backend="reference")
-    shapes = {}
-    for layer in range(1, len(widths)):
-        shapes[f"W{layer}"] = (widths[layer], widths[layer - 1])
-        shapes[f"b{layer}"] = (widths[layer],)
-        if layer <= net.depth:
-            shapes |= {f"{name}{layer}": shape(widths[layer]) for name, shape, _ in act.start}
-    params = {name: draw(arrays(shape, exact)) for name, shape in shapes.items()}
-    x = draw(arrays((B, widths[0]), exact))
-    batch = Batch(x, draw(targets((B,), widths[-1], loss, exact)))
-    direction = {
-        name: draw(arrays(np.shape(value), exact)) for name, value in {**params, "x": x}.items()
-    }
-    return Case(net, params, batch, direction, draw(arrays((B, widths[-1]), exact)))
+    return drawn_case(draw, net, 0, draw(st.integers(1, 3)), exact, masked=False)

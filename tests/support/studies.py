@@ -5,9 +5,10 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from refnet.maths.threads import get_threads
+from refnet.studies.catalogue import STUDIES
 from refnet.studies.jobs import Job
 from refnet.studies.runner import run
-from refnet.studies.study import Study
+from refnet.studies.study import Study, View
 from support import runs
 
 TINY = replace(runs.TINY, iterations=40)
@@ -100,3 +101,49 @@ class Distant(Executor):
             future.cancel()
             future.set_running_or_notify_cancel()
         return future
+
+
+def by_name(rows, seeds=1, quick=False):
+    """A view of the rows that have the names of their runs."""
+    return View(lambda job: rows.get(job.name), seeds, quick)
+
+
+def jobs_of(name, seeds=1):
+    return STUDIES[name].jobs(View(seeds=seeds))
+
+
+def figure_of(name, rows, seeds=1):
+    return STUDIES[name].figure(by_name(rows, seeds))
+
+
+def cells_of(line):
+    """What a line of a table has in its cells."""
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def row(state="finished", iterations=100, **best):
+    return {"state": state, "iterations": iterations, "best": best, "final": best}
+
+
+def flow_row(margin, norms):
+    return {
+        "times": list(range(len(norms[0]))),
+        "updates": [0, 25],
+        "norms": norms,
+        "s_min": 0.9,
+        "s_max": 1.1,
+        "settings": {"length": 200, "margin": margin},
+    }
+
+
+def curve_row(state="finished", **columns):
+    return {
+        "state": state,
+        "iterations": 300,
+        "curve": {
+            "iteration": [100, 200, 300],
+            "loss": [2.0, 1.0, 0.5],
+            "accuracy": [0.1, 0.5, 0.9],
+            **columns,
+        },
+    }

@@ -5,22 +5,22 @@ import subprocess
 import sys
 
 
-def run_python(code, **environment):
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        timeout=600,
-    )
+def run_python(code, *words, cwd=None, **environment):
+    """Code in a process of its own, to which a warning is an error."""
+    return run(["-W", "error", "-c", code, *words], cwd, environment)
 
 
-def run_refnet(*words, **environment):
+def run_refnet(*words, cwd=None, **environment):
     """The command line in a process of its own."""
+    return run(["-m", "refnet", *words], cwd, environment)
+
+
+def run(words, cwd, environment):
     return subprocess.run(
-        [sys.executable, "-m", "refnet", *map(str, words)],
+        [sys.executable, *map(str, words)],
         capture_output=True,
         text=True,
+        cwd=cwd,
         env={**os.environ, **environment},
         timeout=600,
     )

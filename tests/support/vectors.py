@@ -3,8 +3,8 @@
 import numpy as np
 
 from refnet.check import vectors
+from refnet.check.cases import reference_results
 from refnet.check.encodings import encode
-from refnet.nets.gradients import loss_and_gradients
 
 
 def small(*names):
@@ -17,11 +17,6 @@ def reference_answers(folder, out, dtype=np.float32, encoding="npz"):
         low = {key: value.astype(dtype) for key, value in case.params.items()}
         y = case.batch.y if case.batch.y.dtype.kind == "i" else case.batch.y.astype(dtype)
         batch = case.batch._replace(x=case.batch.x.astype(dtype), y=y)
-        found = loss_and_gradients(case.net, low, batch)
-        arrays = {
-            "loss": found.loss,
-            "outputs": found.outputs,
-            **{f"d{key}": value for key, value in found.gradients.items()},
-        }
+        arrays = reference_results(case.net, low, batch)
         data = encode(arrays, encoding, {"dtype": np.dtype(dtype).name})
         (out / f"{name}.{encoding}").write_bytes(data)

@@ -1,15 +1,14 @@
 """A data set's files: where they are looked for, downloads, and every way to be wrong."""
 
-import builtins
 import errno
 import gzip
 import io
 import os
 import struct
-import sys
 import threading
 import tracemalloc
 import zlib
+from contextlib import contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -23,6 +22,8 @@ from refnet.compiled import info
 from refnet.compiled._jit import JIT, jit
 from refnet.tasks import files
 from refnet.tasks.files import Source, find, load, parse_idx, unpack
+from support.arguments import refused
+from support.packages import hide
 
 
 def idx(array):
@@ -152,7 +153,7 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch, caplog):
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     assert files.folders("digits") == [] and store.folder() is None
     assert info()["cache"] == "none"
-    with pytest.raises(FileNotFoundError, match="set XDG_CACHE_HOME to a folder"):
+    with refused("set XDG_CACHE_HOME to a folder", FileNotFoundError):
         get()
     if JIT:
         kernel, y = jit(lambda x: x[0] + 1), np.ones(1)
@@ -161,7 +162,7 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch, caplog):
 
 def test_refnet_data_that_is_no_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("REFNET_DATA", str(tmp_path / "typo"))
-    with pytest.raises(FileNotFoundError, match="REFNET_DATA is '.*typo', which is not a folder"):
+    with refused("REFNET_DATA is '.*typo', which is not a folder", FileNotFoundError):
         get()
 
 
@@ -184,7 +185,7 @@ def test_bad_file_here(places, case):
     data, message = BAD[case]
     path = places / "data" / SOURCE.name
     path.write_bytes(data)
-    with pytest.raises(ValueError, match=message) as error:
+    with refused(message) as error:
         get()
     assert str(path) in str(error.value)
     assert files_in(places) == [f"data/{SOURCE.name}"] and path.read_bytes() == data
@@ -194,7 +195,7 @@ def test_a_file_that_is_packed_twice_is_said(places):
     zeros = Source("digits", "zeros", 10_000, sha256(bytes(10_000)).hexdigest())
     path = places / "data" / "zeros"
     path.write_bytes(gzip.compress(gzip.compress(bytes(10_000))))
-    with pytest.raises(ValueError, match="zeros: is packed twice; unpack it once with gunzip"):
+    with refused("zeros: is packed twice; unpack it once with gunzip"):
         load(zeros, lambda data, where: data, (), "")
     path.write_bytes(gzip.compress(bytes(10_000)))
     assert load(zeros, lambda data, where: data, (), "") == bytes(10_000)
@@ -204,7 +205,7 @@ def test_a_file_that_is_packed_twice_is_said(places):
 def test_bad_file_there(places, server, case):
     data, message = BAD[case]
     mirror = server("a", data)
-    with pytest.raises(FileNotFoundError, match=message) as error:
+    with refused(message, FileNotFoundError) as error:
         get([mirror])
     assert mirror in str(error.value) and files_in(places) == []
 
@@ -213,12 +214,13 @@ def test_download(places, server, monkeypatch):
     packed = gzip.compress(GOOD)
     mirrors = [server("a", packed)]
     steps = []
-    bar = files._bar
-    monkeypatch.setattr(
-        files,
-        "_bar",
-        lambda label, total: steps.append(total) or Recorded(bar(label, total), steps),
-    )
+
+    @contextmanager
+    def bar(label, total):
+        steps.append(total)
+        yield lambda *step: steps.append(step)
+
+    monkeypatch.setattr(files, "_bar", bar)
     assert (get(mirrors) == IMAGES).all()
     assert steps[0] == len(packed) and steps[-1] == (len(packed), len(packed))
     assert files_in(places) == [f"cache/refnet/digits/{SOURCE.name}.gz"]
@@ -241,31 +243,8 @@ def test_a_download_that_cannot_be_kept_is_used(places, server, monkeypatch, cap
     assert files_in(places) == before
 
 
-class Recorded:
-    """A progress bar that also notes its steps."""
-
-    def __init__(self, bar, steps):
-        self.bar, self.steps = bar, steps
-
-    def __enter__(self):
-        show = self.bar.__enter__()
-        return lambda done, total: (self.steps.append((done, total)), show(done, total))
-
-    def __exit__(self, *error):
-        return self.bar.__exit__(*error)
-
-
 def test_download_without_rich(places, server, monkeypatch, capsys):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("rich"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    for name in [name for name in sys.modules if name.startswith("rich")]:
-        monkeypatch.delitem(sys.modules, name)
+    hide(monkeypatch, "rich")
     assert (get([server("a", gzip.compress(GOOD))]) == IMAGES).all()
     assert f"downloading {SOURCE.name}: " in capsys.readouterr().err
 
@@ -281,23 +260,21 @@ def test_the_next_mirror_is_tried(places, server):
 
 def test_no_mirror_answers(places, server):
     mirrors = [server("a", b"")[:-2] + "nowhere/", "http://127.0.0.1:1/"]
-    with pytest.raises(FileNotFoundError, match="HTTP Error 404.*[Cc]onnection refused"):
+    with refused("HTTP Error 404.*[Cc]onnection refused", FileNotFoundError):
         get(mirrors)
     assert files_in(places) == []
 
 
 def test_a_connection_that_breaks_off(places, server):
     packed = gzip.compress(GOOD)
-    with pytest.raises(
-        FileNotFoundError, match=f"broke off after {len(packed) - 5} of {len(packed)} bytes"
-    ):
+    with refused(f"broke off after {len(packed) - 5} of {len(packed)} bytes", FileNotFoundError):
         get([server("a", packed[:-5], len(packed))])
     assert files_in(places) == []
 
 
 def test_an_answer_that_is_not_proper_http(places, server):
     mirror = server("a", b"400\r\n" + gzip.compress(GOOD), "chunked")
-    with pytest.raises(FileNotFoundError, match="not a proper answer .IncompleteRead"):
+    with refused("not a proper answer .IncompleteRead", FileNotFoundError):
         get([mirror])
     assert files_in(places) == []
 
@@ -305,7 +282,7 @@ def test_an_answer_that_is_not_proper_http(places, server):
 @pytest.mark.parametrize("length", [-1, None])
 def test_a_download_without_end_is_given_up(places, server, length):
     zeros = bytes(2**20)
-    with pytest.raises(FileNotFoundError, match="more than 65582 bytes; gave up"):
+    with refused("more than 65582 bytes; gave up", FileNotFoundError):
         get([server("a", zeros, length)])
     assert files_in(places) == []
 
@@ -325,7 +302,7 @@ def test_a_bomb_is_not_unpacked():
     packer = zlib.compressobj(9, wbits=31)
     bomb = b"".join(packer.compress(bytes(2**20)) for _ in range(256)) + packer.flush()
     tracemalloc.start()
-    with pytest.raises(ValueError, match="goes on after the 1000 bytes"):
+    with refused("goes on after the 1000 bytes"):
         unpack(io.BytesIO(bomb), 1000, "bomb")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -355,7 +332,7 @@ def test_any_other_idx_is_refused(shape, data):
         good + data.draw(st.binary(min_size=1, max_size=9)),
         bytes(flipped),
     ):
-        with pytest.raises(ValueError, match="^here: "):
+        with refused("^here: "):
             parse_idx(bad, shape, "here")
 
 
@@ -373,5 +350,5 @@ def test_a_gz_cut_or_flipped_anywhere_is_refused_or_whole(content, data):
         except ValueError as error:
             assert str(error).startswith("here: ")
     for end in range(2, len(good)):
-        with pytest.raises(ValueError, match="damaged or truncated gz"):
+        with refused("damaged or truncated gz"):
             unpack(io.BytesIO(good[:end]), len(content), "here")

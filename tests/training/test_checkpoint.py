@@ -11,6 +11,7 @@ import pytest
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_atomically
+from support.arguments import refused
 
 RUN = Path(__file__).parents[1] / "support/data/run"
 
@@ -72,16 +73,12 @@ def test_a_checkpoint_may_have_any_number_of_arrays(path):
 
 def test_objects_are_refused(tmp_path):
     group = {"Whh": np.array([None])}
-    with pytest.raises(TypeError, match="params/Whh is an array of objects"):
+    with refused("params/Whh is an array of objects", TypeError):
         checkpoint.save(
             tmp_path / "checkpoint.npz",
             SAVED._replace(groups={**SAVED.groups, "params": group}),
             CONFIG,
         )
-
-
-def test_saving_leaves_no_temporary_file(path):
-    assert [file.name for file in path.parent.iterdir()] == ["checkpoint.npz"]
 
 
 def rewrite(path, change):
@@ -122,6 +119,10 @@ def flip_bit(path):
         (lambda path: path.write_text("hello"), "not a whole refnet checkpoint"),
         (lambda path: np.savez(path, weights=np.ones(3)), "not a whole refnet checkpoint"),
         (lambda path: np.savez(path, meta=np.array(7)), "not a whole refnet checkpoint"),
+        (
+            lambda path: np.savez(path, meta=np.array([{"a": 1}], object)),
+            "not a whole refnet checkpoint",
+        ),
         (lambda path: path.unlink(), "there is no checkpoint"),
         (lambda path: edit_meta(path, lambda m: m.update(format=0)), "checkpoint format 0"),
         (lambda path: edit_meta(path, lambda m: m["position"].update(iteration=8)), "sha256"),
@@ -135,21 +136,15 @@ def flip_bit(path):
 )
 def test_unusable_checkpoints_are_refused(path, damage, message):
     damage(path)
-    with pytest.raises(CheckpointError, match=message):
+    with refused(message, CheckpointError):
         checkpoint.load(path, CONFIG)
 
 
 @pytest.mark.parametrize("iteration", ["7", 7.0, None, []])
 def test_an_iteration_that_is_no_number_is_not_peeked(path, iteration):
     edit_meta(path, lambda meta: meta["position"].update(iteration=iteration))
-    with pytest.raises(ValueError, match="not a whole refnet checkpoint"):
+    with refused("not a whole refnet checkpoint"):
         checkpoint.peek(path)
-
-
-def test_object_arrays_are_never_unpickled(path):
-    np.savez(path, meta=np.array([{"a": 1}], object))
-    with pytest.raises(CheckpointError, match="not a whole refnet checkpoint"):
-        checkpoint.load(path, CONFIG)
 
 
 def test_a_failing_write_keeps_the_old_file(path):
@@ -159,7 +154,7 @@ def test_a_failing_write_keeps_the_old_file(path):
         file.write(b"half")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with refused("disk full", OSError):
         write_atomically(path, fail)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["checkpoint.npz"]

@@ -10,6 +10,7 @@ import pytest
 
 from refnet.runs.read import FileError, contents, json_of, reading, toml_of
 from refnet.runs.unpack import npz_of, safetensors_of
+from support.arguments import refused
 
 ARRAYS = {
     "a": np.arange(6.0).reshape(2, 3),
@@ -29,25 +30,14 @@ def npz(path, arrays=ARRAYS, save=np.savez):
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_npz_gives_what_numpy_gives(tmp_path, save):
     path = npz(tmp_path / "x.npz", save=save)
-    found = npz_of(path, 2**20)
+    arrays = npz_of(path, 2**20)
     with np.load(path) as theirs:
-        assert found.keys() == set(theirs.files)
-        for name, array in found.items():
+        assert arrays.keys() == set(theirs.files)
+        for name, array in arrays.items():
             assert array.dtype == theirs[name].dtype and array.shape == theirs[name].shape
             assert array.tobytes() == theirs[name].tobytes()
             assert array.flags.f_contiguous == theirs[name].flags.f_contiguous
             assert array.flags.writeable and array.flags.aligned
-
-
-def header(path, old, new):
-    """One member's .npy header changed; the archive's checksums hold."""
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    assert old in members["a.npy"]
-    members["a.npy"] = members["a.npy"].replace(old, new)
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
 
 
 def patch(path, mark, offset, value):
@@ -68,19 +58,38 @@ def patch(path, mark, offset, value):
         (lambda p: patch(p, b"PK\3\4", 0, b"XX"), "damaged"),
         (lambda p: p.write_bytes(p.read_bytes()[:-30]), "does not end with a directory"),
         (lambda p: npz(p, save=np.savez_compressed), "packed or encrypted"),
-        (lambda p: header(p, b"(2, 3)", b"(2,3e)"), "header is malformed"),
-        (lambda p: header(p, b"'<f8'", b"'|O8'"), "allow_pickle"),
-        (lambda p: header(p, b"'<f8'", b"'<f7'"), "does not exist"),
-        (lambda p: header(p, b"(2, 3), }      ", b"(2, 3000000), }"), "do not make shape"),
-        (lambda p: header(p, b"'shape'", b"'shade'"), "does not name"),
-        (lambda p: header(p, b"NUMPY\1", b"NUMPY\7"), "malformed"),
-        (lambda p: header(p, b"\x93NUMPY", b"\x93BUMPY"), "does not begin"),
     ],
 )
 def test_damaged_archives_are_refused(tmp_path, damage, message):
     path = npz(tmp_path / "x.npz")
     damage(path)
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
+        npz_of(path)
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        (b"(2, 3)", b"(2,3e)", "header is malformed"),
+        (b"'<f8'", b"'|O8'", "allow_pickle"),
+        (b"'<f8'", b"'<f7'", "does not exist"),
+        (b"(2, 3), }      ", b"(2, 3000000), }", "do not make shape"),
+        (b"'shape'", b"'shade'", "does not name"),
+        (b"NUMPY\1", b"NUMPY\7", "malformed"),
+        (b"\x93NUMPY", b"\x93BUMPY", "does not begin"),
+    ],
+)
+def test_damaged_headers_are_refused(tmp_path, old, new, message):
+    """In one member; the archive's checksums hold."""
+    path = npz(tmp_path / "x.npz")
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    assert old in members["a.npy"]
+    members["a.npy"] = members["a.npy"].replace(old, new)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    with refused(message):
         npz_of(path)
 
 
@@ -89,7 +98,7 @@ def test_two_arrays_of_one_name_are_refused(tmp_path):
     path = npz(tmp_path / "x.npz")
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("a.npy", archive.read("a.npy"))
-    with pytest.raises(ValueError, match="has two arrays named 'a'"):
+    with refused("has two arrays named 'a'"):
         npz_of(path)
 
 
@@ -98,7 +107,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
     path = npz(tmp_path / "x.npz", {"a": np.zeros(300_000_000, "i1")}, np.savez_compressed)
     assert path.stat().st_size < 2**20
     tracemalloc.start()
-    with pytest.raises(ValueError, match="would take 300,000,128 bytes; need at most 1,048,576"):
+    with refused("would take 300,000,128 bytes; need at most 1,048,576"):
         npz_of(path, 2**20)
     assert tracemalloc.get_traced_memory()[1] < 2**20
     path = npz(tmp_path / "y.npz", {"a": np.zeros(10_000)})
@@ -110,7 +119,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
         + many
         + struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 1000, 1000, len(many), start, 0)
     )
-    with pytest.raises(ValueError, match="would take 80,128,000 bytes"):
+    with refused("would take 80,128,000 bytes"):
         npz_of(path)
     tracemalloc.stop()
 
@@ -128,14 +137,14 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
     ],
 )
 def test_json_is_bounded_in_depth(text, message):
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         json_of(text.encode())
     assert json_of(b'["[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "\\"[[[["]')[1] == '"[[[['
     assert json_of(json.dumps([[1]] * 100).encode()) == [[1]] * 100
 
 
 def test_an_object_of_json_has_no_name_twice():
-    with pytest.raises(ValueError, match="the name 'b' more than once"):
+    with refused("the name 'b' more than once"):
         json_of(b'[{"a": {"b": 1, "c": 2, "b": 1}}]')
     assert json_of(b'[{"b": 1}, {"b": 1}]') == [{"b": 1}] * 2
 
@@ -151,8 +160,12 @@ def test_an_object_of_json_has_no_name_twice():
     ],
 )
 def test_toml_is_bounded_in_depth(text, message):
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         toml_of(text.encode())
+
+
+def entry(**changes):
+    return {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], **changes}
 
 
 def safetensors(header, body=b""):
@@ -168,36 +181,22 @@ def safetensors(header, body=b""):
         (safetensors([]), "JSON object"),
         (safetensors(b"[" * 1000), "nested"),
         (safetensors({"a": 1}), "'a': 1; need a dtype"),
+        (safetensors({"a": entry(dtype=["F32"])}, bytes(4)), "need"),
+        (safetensors({"a": entry(shape=[-1])}, bytes(4)), "need"),
+        (safetensors({"a": entry(shape=[2])}, bytes(4)), "make"),
         (
-            safetensors({"a": {"dtype": ["F32"], "shape": [], "data_offsets": [0, 4]}}, bytes(4)),
-            "need",
-        ),
-        (
-            safetensors({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, bytes(4)),
-            "need",
-        ),
-        (
-            safetensors({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, bytes(4)),
-            "make",
-        ),
-        (
-            safetensors({"a": {"dtype": "F32", "shape": [1], "data_offsets": [2, 6]}}, bytes(4)),
+            safetensors({"a": entry(data_offsets=[2, 6])}, bytes(4)),
             "within the 4 bytes after the header: otherwise the file is truncated",
         ),
+        (safetensors({"a": entry(), "b": entry()}, bytes(4)), "overlaps"),
         (
-            safetensors(
-                {n: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]} for n in "ab"}, bytes(4)
-            ),
-            "overlaps",
-        ),
-        (
-            safetensors({"a": {"dtype": "F32", "shape": [0, 10**30], "data_offsets": [0, 0]}}),
+            safetensors({"a": entry(shape=[0, 10**30], data_offsets=[0, 0])}),
             "dimension|convert|large",
         ),
     ],
 )
 def test_damaged_safetensors_are_refused(data, message):
-    with pytest.raises((ValueError, OverflowError), match=message):
+    with refused(message, (ValueError, OverflowError)):
         safetensors_of(data)
 
 
@@ -205,16 +204,15 @@ def test_sizes_kinds_of_files_and_errors_of_one_line(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(bytes(100))
     assert contents(path, 100) == bytes(100)
-    for damage, message in (
-        (lambda: contents(path, 99), "has 100 bytes; need at most 99"),
-        (lambda: contents(tmp_path, 99), "is not a regular file"),
-        (lambda: contents(tmp_path / "y", 9), "No such file or directory"),
+    for place, most, message in (
+        (path, 99, "has 100 bytes; need at most 99"),
+        (tmp_path, 99, "is not a regular file"),
+        (tmp_path / "y", 9, "No such file or directory"),
     ):
-        with pytest.raises(FileError, match=f"{tmp_path}.*: {message}; mend it$") as caught:
+        with refused(f"{tmp_path}.*: {message}; mend it$", FileError):
             with reading(path, "mend it"):
-                damage()
-        assert "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="not a regular file"):
+                contents(place, most)
+    with refused("not a regular file"):
         npz_of(tmp_path)
 
 

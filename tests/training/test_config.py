@@ -6,13 +6,10 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from refnet.batch import Batch
 from refnet.cli import main
 from refnet.matrices.transitions import TRANSITIONS
 from refnet.matrices.transitions.manifold import Manifold
-from refnet.nets.gradients import jvp, loss_and_gradients
-from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet
+from refnet.nets.gradients import loss_and_gradients
 from refnet.runs.checkpoint import load
 from refnet.specs import parse_spec
 from refnet.training.config import (
@@ -28,6 +25,7 @@ from refnet.training.experiment import build
 from refnet.training.loop import identity, train
 from refnet.training.protocols import configure, preset
 from refnet.training.specs import KINDS, options_of, read_spec
+from support.arguments import refused
 from support.realdata import real_data
 
 EMPTY = ("protocol", "input_weights", "recurrent", "gate_recurrent")
@@ -37,7 +35,7 @@ EMPTY = ("protocol", "input_weights", "recurrent", "gate_recurrent")
     "name", [entry.name for entry in fields(Config) if type(entry.default) is int]
 )
 def test_a_size_beyond_all_memory_is_refused_by_its_name(name):
-    with pytest.raises(ValueError, match=f"{name} is 1000.*; need at most "):
+    with refused(f"{name} is 1000.*; need at most "):
         check_value(name, 10**40)
 
 
@@ -49,22 +47,12 @@ def test_every_setting_is_declared_and_its_default_passes():
             read_spec(entry.name, entry.default)
 
 
-@pytest.mark.parametrize(
-    "text, peepholes",
-    [
-        ("true", True),
-        ("True", True),
-        ("yes", True),
-        ("false", False),
-        ("False", False),
-        ("no", False),
-    ],
-)
-def test_peepholes_are_what_was_asked_for(text, peepholes):
+@pytest.mark.parametrize("text", ["true", "True", "yes", "false", "False", "no"])
+def test_peepholes_are_what_was_asked_for(text):
     experiment = build(
         Config(task="temporal-order:samples=5", length=10, hidden=4, cell=f"lstm:peepholes={text}")
     )
-    assert ("Wpi" in experiment.start()[0]) == peepholes
+    assert ("Wpi" in experiment.start()[0]) == (text.lower() in ("true", "yes"))
 
 
 def test_options_have_types():
@@ -82,7 +70,7 @@ def test_options_have_types():
                     read = read_spec(setting, f"{name}:{option}={default}")[1][option]
                     assert read == default and type(read) in types
                 for text in wrong[types[0]] if len(types) == 1 and types[0] is not str else ():
-                    with pytest.raises(ValueError, match=f"{option} is '{text}'; need a?"):
+                    with refused(f"{option} is '{text}'; need a?"):
                         read_spec(setting, f"{name}:{option}={text}")
 
 
@@ -97,7 +85,7 @@ def test_options_have_types():
     ],
 )
 def test_specs_that_do_not_read_are_refused(text, message):
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         read_spec("cell", text)
 
 
@@ -140,17 +128,17 @@ def test_bad_flags_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys,
 
 
 def test_the_rate_on_manifolds_is_a_setting_of_every_transition_that_has_one():
-    for name, made in TRANSITIONS.items():
+    for name, dense_params in TRANSITIONS.items():
         applies = "manifold_rate" in applicable(Config(transition=name))
-        assert applies == issubclass(made, Manifold)
+        assert applies == issubclass(dense_params, Manifold)
 
 
 def test_settings_that_do_not_apply_must_be_their_defaults(monkeypatch):
     check(Config(depth=10))
-    with pytest.raises(ValueError, match="depth 3 would have no effect"):
+    with refused("depth 3 would have no effect"):
         build(Config(depth=3))
     monkeypatch.setenv("REFNET_DATA", str(real_data("mnist")))
-    with pytest.raises(ValueError, match="clip step bounds gradients inside the recursion"):
+    with refused("clip step bounds gradients inside the recursion"):
         build(replace(preset("mnist"), clip="step"))
 
 
@@ -189,9 +177,9 @@ def test_settings_given_make_another_run_of_a_file(tmp_path):
         open_form=Config.open_form,
         gate_recurrent="",
     )
-    with pytest.raises(ValueError, match="strength 0.5 would have no effect"):
+    with refused("strength 0.5 would have no effect"):
         configure({"cell": "rnn"}, {**saved, "method": "plain"})
-    with pytest.raises(ValueError, match="protocol manchev-spratling/text would have no effect"):
+    with refused("protocol manchev-spratling/text would have no effect"):
         configure({"protocol": "manchev-spratling/text"}, saved)
     assert configure({}, saved | {"protocol": ""}).protocol == "manchev-spratling/code"
     assert (
@@ -211,33 +199,17 @@ def test_prelus_slope_starts_where_it_is_told_to():
     assert params["slope"] == experiment.report(params)["slope"] == np.float32(0.7)
 
 
-@pytest.mark.parametrize("method", ["oinit", "open"])
-def test_the_methods_act_on_the_sizes_of_a_product(method):
-    """W = D o S: OINIT makes S orthogonal and leaves D; OPEN's gradient is S's alone."""
-    experiment = build(
-        Config(
-            task="temporal-order:samples=5",
-            length=10,
-            hidden=6,
-            transition="product",
-            method=method,
-            dtype="float64",
-            strength=(0.5 if method == "open" else 0.01),
-        )
+def test_oinit_makes_the_sizes_of_a_product_orthogonal():
+    """W = D o S: OINIT makes S orthogonal and leaves D."""
+    config = Config(
+        "temporal-order:samples=5", length=10, hidden=6, transition="product", method="oinit"
     )
-    params, report = experiment.start()
+    params, report = build(config).start()
     S = params["Whh.S"]
-    if method == "oinit":
-        assert [entry["matrix"] for entry in report] == ["Whh.S"]
-        assert np.square(S @ S.T - np.eye(6)).sum() < 1e-6
-        with pytest.raises(ValueError, match="oinit changes a matrix itself"):
-            build(replace(experiment.config, transition="product:hard=true"))
-    else:
-        made = experiment.net.matrices(params)[0]
-        value, grads = experiment.penalty(made)
-        E = S @ S.T - np.eye(6)
-        assert set(grads) == {"Whh.S"} and np.isclose(value, 0.5 * np.square(E).sum())
-        assert np.allclose(grads["Whh.S"], 0.5 * 4 * E @ S)
+    assert [entry["matrix"] for entry in report] == ["Whh.S"]
+    assert np.square(S @ S.T - np.eye(6)).sum() < 1e-5
+    with refused("oinit changes a matrix itself"):
+        build(replace(config, transition="product:hard=true"))
 
 
 @pytest.mark.parametrize("method", ["plain", "oinit", "open", "oinit+open"])
@@ -256,99 +228,35 @@ def test_a_run_moves_the_sizes_of_a_product_and_not_its_distances(tmp_path, meth
         backend="reference",
     )
     train(config, tmp_path / "run")
-    found = load(tmp_path / "run" / "checkpoint.npz", identity(config)).groups["params"]
+    computed = load(tmp_path / "run" / "checkpoint.npz", identity(config)).groups["params"]
     experiment = build(config)
     params, report = experiment.start()
     D, dense = params["Whh.D"], replace(experiment.net, transition=None)
     assert bool(report) == ("oinit" in method) and np.ptp(D) > 0.5
     for number in range(30):
-        made = {
+        dense_params = {
             **{name: value for name, value in params.items() if "." not in name},
             "Whh": D * params["Whh.S"],
         }
         grads = loss_and_gradients(
-            dense, made, experiment.task.batch(number, config.batch, config.seed)
+            dense, dense_params, experiment.task.batch(number, config.batch, config.seed)
         ).gradients
         S = params["Whh.S"]
         dS = D * grads["Whh"]
         if "open" in method:
             dS = dS + config.strength * 4 * (S @ S.T - np.eye(8)) @ S
         params = {
-            **{name: made[name] - config.rate * grads[name] for name in made if name != "Whh"},
+            **{
+                name: dense_params[name] - config.rate * grads[name]
+                for name in dense_params
+                if name != "Whh"
+            },
             "Whh.D": D,
             "Whh.S": S - config.rate * dS,
         }
-    assert np.array_equal(found["Whh.D"], D)
-    assert abs(found["Whh.S"] - params["Whh.S"]).max() < 1e-12
-    assert abs(found["Whh.S"] - experiment.start()[0]["Whh.S"]).max() > 1e-6
-
-
-def test_a_negative_singular_value_is_kept_or_cut_by_name():
-    from refnet.matrices.transitions import transition
-
-    p = np.array([-3.0, 0.0, 3.0])
-    parts = {"U": np.eye(3), "V": np.eye(3), "p": p}
-    kept, cut = (transition("svd", margin=2, negative=name) for name in ("keep", "relu"))
-    s = 4 * (1 / (1 + np.exp(-p)) - 0.5) + 1
-    assert s[0] < 0 and np.allclose(kept.spectrum(parts), s)
-    assert np.allclose(cut.spectrum(parts), np.maximum(s, 0))
-    dW = np.ones((3, 3))
-    for made, zero in ((kept, False), (cut, True)):
-        dp = made.pull_back(parts, made.matrix(parts)[1], dW)["p"]
-        assert (dp[0] == 0) == zero and (dp[1:] != 0).all()
-    # without a margin the part is s itself
-    free = {"U": np.eye(3), "V": np.eye(3), "s": p}
-    kept, cut = (transition("svd", negative=name) for name in ("keep", "relu"))
-    assert (kept.spectrum(free) == p).all() and (cut.spectrum(free) == [0, 0, 3]).all()
-    assert (cut.matrix(free)[0] == np.diag([0, 0, 3])).all()
-    dW = np.arange(1.0, 10).reshape(3, 3)
-    assert (cut.pull_back(free, cut.matrix(free)[1], dW)["s"] == [0, 0, 9]).all()
-    assert (kept.pull_back(free, kept.matrix(free)[1], dW)["s"] == [1, 5, 9]).all()
-    assert transition("svd", margin=2, spectrum_factor=0.1).rates == {"p": 0.1}
-    assert transition("svd", spectrum_factor=0.1).rates == {"s": 0.1}
-
-
-@pytest.mark.parametrize("cell", ["rnn", "lstm"])
-@pytest.mark.parametrize("transition", ["dense", "svd:margin=0.5"])
-def test_an_embedding_has_exact_gradients(cell, transition):
-    """Wxh = W E: the gradients of W and E are those of the net with the matrix W E, pulled back
-    through the product, and agree with a tangent of the forward pass; a planted bug does not."""
-    config = Config(
-        task="copy:samples=5",
-        length=3,
-        hidden=4,
-        embedding=3,
-        cell=cell,
-        transition=transition,
-        recurrent="orthogonal",
-        dtype="float64",
-        backend="reference",
-        weight_decay=0.25,
-    )
-    experiment = build(config)
-    params = experiment.start()[0]
-    assert params["Wxh.E"].shape == (3, 10) and "Wxh" not in params
-    batch = experiment.task.batch(0, 2, 0)
-    rng = np.random.default_rng(1)
-    v = {name: rng.normal(size=value.shape) for name, value in params.items()}
-    found = loss_and_gradients(experiment.net, params, batch).gradients
-    pulled = sum((found[name] * v[name]).sum() for name in params)
-    pushed = float(jvp(experiment.net, params, batch, v)[1])
-    size = sum(np.abs(found[name] * v[name]).sum() for name in params)
-    # sums of some hundred terms, each rounded a few times
-    bound = 1e4 * np.finfo(float).eps * size
-    assert abs(pulled - pushed) <= bound
-    swapped = (
-        pulled
-        - (found["Wxh.E"] * v["Wxh.E"]).sum()
-        + ((params["Wxh.W"].T @ params["Wxh.W"] @ found["Wxh.E"]) * v["Wxh.E"]).sum()
-    )
-    assert abs(swapped - pushed) > 1e3 * bound
-    # weight decay acts on W and not on E
-    with_decay = loss_and_gradients(experiment.net, params, batch, penalty=experiment.penalty)
-    decay = with_decay.gradients["Wxh.W"] - found["Wxh.W"]
-    assert np.allclose(decay, 0.5 * params["Wxh.W"], atol=1e-12)
-    assert (with_decay.gradients["Wxh.E"] == found["Wxh.E"]).all()
+    assert np.array_equal(computed["Whh.D"], D)
+    assert abs(computed["Whh.S"] - params["Whh.S"]).max() < 1e-12
+    assert abs(computed["Whh.S"] - experiment.start()[0]["Whh.S"]).max() > 1e-6
 
 
 def test_weight_decay_of_a_stack_acts_on_the_input_matrix_of_its_embedding():
@@ -374,28 +282,8 @@ def test_weight_decay_of_a_stack_acts_on_the_input_matrix_of_its_embedding():
         assert np.allclose(decayed[name] - plain[name], factor * params[name], atol=1e-6), name
 
 
-@pytest.mark.parametrize(
-    "net",
-    [
-        RecurrentNet(2, 4, 3, embedding=3),
-        StackedNet(2, 4, 3, embedding=3, layers=2, bidirectional=True),
-    ],
-)
-def test_further_gradients_reach_both_factors_of_an_embedding(net):
-    rng = np.random.default_rng(0)
-    params = net.init(rng, np.float64)
-    batch = Batch(rng.normal(size=(5, 2, 2)), np.array([0, 2]))
-    outputs, tape = net.forward(params, batch.x)
-    alone = net.backward(params, tape, outputs)
-    extra = {name: rng.normal(size=value.shape) for name, value in params.items()}
-    assert {"Wxh.W", "Wxh.E"} <= {name.replace("_l0", "") for name in extra}
-    found = net.backward(params, tape, outputs, extra=extra)
-    for name, value in extra.items():
-        assert np.allclose(found[name], alone[name] + value, rtol=1e-14, atol=1e-14), name
-
-
 def test_an_embedding_is_no_matrix_to_orthogonalise():
-    with pytest.raises(ValueError, match="which embedding 3 makes a product"):
+    with refused("which embedding 3 makes a product"):
         build(Config(embedding=3, method="oinit", orthogonal="all"))
 
 
@@ -404,5 +292,5 @@ def test_numbers_beyond_floats_are_refused(tmp_path, line):
     """TOML's integers have any size."""
     path = tmp_path / "config.toml"
     path.write_text(f'task = "adding"\n{line}{"9" * 400}\n')
-    with pytest.raises(ValueError, match=f"config.toml: {line.split()[0]} is .*finite number"):
+    with refused(f"config.toml: {line.split()[0]} is .*finite number"):
         from_toml(path)

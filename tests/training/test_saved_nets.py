@@ -13,7 +13,7 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.backends import changed
 from refnet.runs.checkpoint import CheckpointError
 from refnet.training import saved
-from tests.support.oracles import planted
+from support.oracles import planted
 
 NETS = [
     refnet.RecurrentNet(2, 3, 4),

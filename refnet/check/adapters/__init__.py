@@ -1,7 +1,11 @@
 """Other frameworks: their results by refnet's names, their state dicts, refnet inside them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from fractions import Fraction
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,13 +15,43 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import HEAD, StackedNet, named
 
 __all__ = [
+    "Refused",
     "as_stack",
+    "asked",
     "exact_sum",
     "initial_states",
+    "package",
     "reorder",
     "summed_over_sequences",
     "two_biases",
 ]
+
+
+def package(name: str, extra: str = "", called: str = "") -> ModuleType:
+    """An optional package's module; ImportError names the package and the extra that brings it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        top = name.partition(".")[0]
+        raise ImportError(
+            f"this needs {called or top}: pip install 'refnet[{extra or top}]'"
+        ) from None
+
+
+class Refused(Exception):
+    """What a framework says instead of computing; its error is the cause."""
+
+
+@contextmanager
+def asked() -> Iterator[None]:
+    """A framework computes inside: its errors, which have no common type, become Refused. What
+    stands outside is refnet's own, and an error of it is a fault."""
+    try:
+        yield
+    except Refused:
+        raise
+    except Exception as error:
+        raise Refused(f"{type(error).__name__}: {error}".splitlines()[0][:200]) from error
 
 
 def exact_sum(a: Array, b: Array) -> Array:

@@ -10,19 +10,18 @@ function of your own is judged with a loss written on refnet's names::
 
     compare(gradients(loss, params, batch), certify(net, params, batch))
 
-Checked by: tests/check/test_adapters.py, tests/check/test_jax_layers.py.
+Checked by: tests/check/test_jax.py.
 """
 
 import os
 from collections.abc import Callable
-from importlib import import_module
-from types import ModuleType
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.check.adapters import initial_states, summed_over_sequences
+from refnet.check.adapters import asked, initial_states, package, summed_over_sequences
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -33,12 +32,7 @@ Jax: TypeAlias = Any
 """An array of JAX's, a tree of them, or a module of Flax, Equinox or Keras: optional packages."""
 
 
-def _jax() -> ModuleType:
-    try:
-        import jax
-    except ImportError:
-        raise ImportError("this needs JAX: pip install 'refnet[jax]'") from None
-    return jax  # type: ignore[no-any-return]
+_jax = partial(package, "jax", called="JAX")
 
 
 def use_device(name: str) -> str:
@@ -66,11 +60,22 @@ def gradients(
     jax = _jax()
     with jax.enable_x64(any(value.dtype == np.float64 for value in params.values())):
         derive = jax.value_and_grad(loss, argnums=(0, 1))
-        value, (dp, dx) = (jax.jit(derive) if jit else derive)(
-            params, *(part for part in batch if part is not None)
-        )
-        arrays = {"loss": np.asarray(value), "dx": np.asarray(dx)}
-        return {**arrays, **{f"d{name}": np.asarray(grad) for name, grad in dp.items()}}
+        given = params, *(part for part in batch if part is not None)
+        value, (dp, dx) = _run(derive, *given) if jit else derive(*given)
+        return _arrays({"loss": value, "dx": dx}, dp)
+
+
+def _run(function: Callable[..., Jax], *given: Jax) -> Jax:
+    """A function's result, compiled: it is traced, which calls refnet's code, and then run."""
+    traced = _jax().jit(function).trace(*given)
+    with asked():
+        return traced.lower().compile()(*given)
+
+
+def _arrays(results: dict[str, Jax], gradients: dict[str, Jax]) -> Params:
+    """Results of JAX's, and gradients in the parameters of these names."""
+    results |= {f"d{name}": value for name, value in gradients.items()}
+    return {name: np.asarray(value) for name, value in results.items()}
 
 
 def step(cell: str, activation: str, H: int) -> Callable[..., Jax]:
@@ -185,18 +190,10 @@ Run = Callable[[RecurrentNet, CellParams, Jax, Array | None, str], tuple[Jax, li
 each direction's side by side, and every direction's last state."""
 
 
-def _module(name: str) -> Jax:
-    try:
-        return import_module(name)
-    except ImportError:
-        extra = name.partition(".")[0]
-        raise ImportError(f"this needs {extra}: pip install 'refnet[{extra}]'") from None
-
-
 def _flax(
     net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
 ) -> tuple[Jax, list[Jax]]:
-    nnx, H = _module("flax.nnx"), net.hidden
+    nnx, H = package("flax.nnx"), net.hidden
     kind = {
         "rnn": nnx.SimpleCell,
         "gru": nnx.GRUCell,
@@ -224,12 +221,13 @@ def _flax(
         runs.append(nnx.RNN(cell, time_major=major, return_carry=True))
         starts.append((p["h0"][1], p["h0"][0]) if net.cell == "lstm" else p["h0"])
     x = x if major else x.swapaxes(0, 1)
-    if len(runs) == 1:
-        end, h = runs[0](x, initial_carry=starts[0], seq_lengths=lengths)
-        ends = [end]
-    else:
-        both = nnx.Bidirectional(*runs, time_major=major, return_carry=True)
-        ends, h = both(x, initial_carry=tuple(starts), seq_lengths=lengths)
+    with asked():
+        if len(runs) == 1:
+            end, h = runs[0](x, initial_carry=starts[0], seq_lengths=lengths)
+            ends = [end]
+        else:
+            both = nnx.Bidirectional(*runs, time_major=major, return_carry=True)
+            ends, h = both(x, initial_carry=tuple(starts), seq_lengths=lengths)
     return (
         h if major else h.swapaxes(0, 1),
         [end[1] if net.cell == "lstm" else end for end in ends],
@@ -239,7 +237,7 @@ def _flax(
 def _equinox(
     net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
 ) -> tuple[Jax, list[Jax]]:
-    jax, eqx = _jax(), _module("equinox")
+    jax, eqx = _jax(), package("equinox")
     (p,) = cells.values()
     lstm = net.cell == "lstm"
     cell = (eqx.nn.LSTMCell if lstm else eqx.nn.GRUCell)(
@@ -256,7 +254,8 @@ def _equinox(
     )
 
     def step(carry: Jax, at: Jax) -> Jax:
-        new = jax.vmap(cell)(at, carry)
+        with asked():
+            new = jax.vmap(cell)(at, carry)
         return new, new[0] if lstm else new
 
     h = jax.lax.scan(step, tuple(p["h0"]) if lstm else p["h0"], x)[1]
@@ -267,7 +266,7 @@ def _keras(
     net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
 ) -> tuple[Jax, list[Jax]]:
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when Keras is first imported
-    keras = _module("keras")
+    keras = package("keras")
     if keras.backend.backend() != "jax":
         raise ValueError(
             f"Keras runs on {keras.backend.backend()} in this process; need jax: set "
@@ -306,7 +305,8 @@ def _keras(
     starts = [h for p in cells.values() for h in (p["h0"] if net.cell == "lstm" else [p["h0"]])]
     mask = None if lengths is None else np.arange(len(x)) < lengths[:, None]
     rest = [variable.value for variable in layer.non_trainable_variables]  # dropout's seed
-    (h, *ends), _ = layer.stateless_call(weights, rest, given, initial_state=starts, mask=mask)
+    with asked():
+        (h, *ends), _ = layer.stateless_call(weights, rest, given, initial_state=starts, mask=mask)
     return h.swapaxes(0, 1), ends[::2] if net.cell == "lstm" else ends
 
 
@@ -354,13 +354,8 @@ def layer_results(
             outputs = rows if net.readout == "none" else rows @ p["Why"].T + p["by"]
             return _loss(net, outputs, batch.y, batch.mask), outputs
 
-        derive = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
+        derive = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
         given = {name: jax.numpy.asarray(value) for name, value in {**params, **starts}.items()}
-        (value, outputs), (dp, dx) = derive(given, jax.numpy.asarray(batch.x))
-        arrays = {
-            "loss": np.asarray(value),
-            "outputs": np.asarray(outputs),
-            "dx": np.asarray(dx),
-            **{f"d{name}": np.asarray(grad) for name, grad in dp.items()},
-        }
+        (value, outputs), (dp, dx) = _run(derive, given, jax.numpy.asarray(batch.x))
+        arrays = _arrays({"loss": value, "outputs": outputs, "dx": dx}, dp)
     return summed_over_sequences(arrays, params)

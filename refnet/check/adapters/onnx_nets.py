@@ -4,11 +4,12 @@
 ONNX stacks the LSTM's gates i, o, f, c and the GRU's z, r, h; W is (1, G H, D), R is
 (1, G H, H), and B (1, 2 G H) holds the input's biases, then the state's.
 Source: ONNX operators RNN-22, LSTM-22, GRU-22.
-Checked by: tests/check/test_adapters.py, tests/check/test_onnx_layers.py.
+Checked by: tests/check/test_onnx.py.
 """
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
@@ -17,7 +18,7 @@ import numpy as np
 
 from refnet.arguments import choice
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.check.adapters import as_stack, exact_sum, reorder, two_biases
+from refnet.check.adapters import as_stack, asked, exact_sum, package, reorder, two_biases
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet, kept, turned
 from refnet.runs.read import contents, reading
@@ -62,14 +63,8 @@ LIMIT = 2**31 - 1
 
 
 def _onnx() -> ModuleType:
-    try:
-        import onnx
-        import onnx.helper
-        import onnx.numpy_helper
-        import onnx.reference
-    except ImportError:
-        raise ImportError("this needs onnx: pip install 'refnet[onnx]'") from None
-    return onnx  # type: ignore[no-any-return]
+    package("onnx.reference")
+    return package("onnx")
 
 
 def _back(order: tuple[int, ...]) -> tuple[int, ...]:
@@ -316,18 +311,20 @@ def session_run(proto: Proto, names: list[str], feeds: Params, runtime: str) -> 
     choice("runtime", runtime, RUNTIMES)
     onnx = _onnx()
     if runtime == "onnxruntime":
-        try:
-            import onnxruntime
-        except ImportError:
-            raise ImportError("this needs onnxruntime: pip install 'refnet[onnx]'") from None
+        onnxruntime = package("onnxruntime", "onnx")
         quiet = onnxruntime.SessionOptions()
         quiet.log_severity_level = 4  # a refusal is raised, not printed
-        session = onnxruntime.InferenceSession(
-            proto.SerializeToString(), quiet, providers=["CPUExecutionProvider"]
+        start = partial(
+            onnxruntime.InferenceSession,
+            proto.SerializeToString(),
+            quiet,
+            providers=["CPUExecutionProvider"],
         )
     else:
-        session = onnx.reference.ReferenceEvaluator(proto)
-    return [np.asarray(value) for value in session.run(names, feeds)]
+        start = partial(onnx.reference.ReferenceEvaluator, proto)
+    with asked():
+        values = start().run(names, feeds)
+    return [np.asarray(value) for value in values]
 
 
 def results(proto: Proto, x: Array, runtime: str) -> Params:

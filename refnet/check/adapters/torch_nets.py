@@ -9,12 +9,12 @@ A module of your own is judged with a loss written on refnet's names::
 
     compare(gradients(loss, params, batch), certify(net, params, batch))
 
-Checked by: tests/check/test_adapters.py, tests/check/test_torch_layers.py.
+Checked by: tests/check/test_torch.py.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,8 +22,10 @@ import numpy as np
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.adapters import (
     as_stack,
+    asked,
     exact_sum,
     initial_states,
+    package,
     summed_over_sequences,
     two_biases,
 )
@@ -59,12 +61,7 @@ ACTIVATIONS = {
 LAYER_NAMES = {"Wxh": "weight_ih", "Whh": "weight_hh", "Whr": "weight_hr", "bh": "bias_ih"}
 
 
-def _torch() -> ModuleType:
-    try:
-        import torch
-    except ImportError:
-        raise ImportError("this needs PyTorch: pip install 'refnet[torch]'") from None
-    return torch  # type: ignore[no-any-return]
+_torch = partial(package, "torch", called="PyTorch")
 
 
 def _tensor(array: Array) -> Torch:
@@ -205,17 +202,22 @@ def _layer(net: StackedNet, **options: Any) -> Torch:
     )
 
 
-def _loss(net: Net, outputs: Torch, y: Torch) -> Torch:
+def _scored(net: Net, outputs: Torch, y: Torch) -> Torch:
+    """The loss, differentiated."""
     functional, how = _torch().nn.functional, net.reduction
-    if net.loss == "none":
-        return (outputs * y).sum()
-    if how == "batch_mean":
+    if how == "batch_mean" and net.loss != "none":
         raise ValueError("torch's losses reduce by sum or mean; batch_mean is neither")
     flat = outputs.reshape(-1, outputs.shape[-1])
-    if net.loss == "cross_entropy":
-        return functional.cross_entropy(flat, y.reshape(-1), reduction=how)
-    loss = functional.mse_loss(flat, y.reshape(flat.shape), reduction=how)
-    return loss / (1 if how == "mean" else flat.shape[-1])
+    with asked():
+        if net.loss == "none":
+            loss = (outputs * y).sum()
+        elif net.loss == "cross_entropy":
+            loss = functional.cross_entropy(flat, y.reshape(-1), reduction=how)
+        else:
+            loss = functional.mse_loss(flat, y.reshape(flat.shape), reduction=how)
+            loss = loss / (1 if how == "mean" else flat.shape[-1])
+        loss.backward()
+    return loss
 
 
 def results(net: Net, params: Params, batch: Batch, dtype: Torch = None, **how: bool) -> Params:
@@ -239,9 +241,9 @@ def results(net: Net, params: Params, batch: Batch, dtype: Torch = None, **how: 
         for kind, name in (("weight", "W"), ("bias", "b"))
     }
     layers.load_state_dict({theirs: _tensor(params[name]) for theirs, name in names.items()})
-    outputs = layers(x)
-    loss = _loss(net, outputs, _tensor(batch.y))
-    loss.backward()
+    with asked():
+        outputs = layers(x)
+    loss = _scored(net, outputs, _tensor(batch.y))
     return {
         "loss": _array(loss),
         "outputs": _array(outputs),
@@ -282,7 +284,8 @@ def _layer_results(
     if mask is not None:
         lengths = torch.from_numpy(last_steps(mask))  # torch wants these on the CPU
         given = rnn.pack_padded_sequence(given, lengths, batch_first, enforce_sorted=False)
-    h, end = layer(given, start)
+    with asked():
+        h, end = layer(given, start)
     if mask is not None:
         h, _ = rnn.pad_packed_sequence(h, batch_first, total_length=len(x))
     h = h.transpose(0, 1) if batch_first else h
@@ -293,12 +296,12 @@ def _layer_results(
         for name in HEAD
         if net.readout != "none"
     }
-    outputs = torch.nn.functional.linear(rows, *head.values()) if head else rows
+    with asked():
+        outputs = torch.nn.functional.linear(rows, *head.values()) if head else rows
     counted, y = outputs, _tensor(batch.y)
     if mask is not None and net.readout != "last":
         counted, y = outputs[_tensor(mask)], y[_tensor(mask)]
-    loss = _loss(net, counted, y)
-    loss.backward()
+    loss = _scored(net, counted, y)
     arrays = {"loss": _array(loss), "outputs": _array(outputs), "dx": _array(x.grad)}
     if mask is None and len(tensors) == 1:
         arrays["h_l0"] = np.concatenate([_array(start), _array(h)])
@@ -337,15 +340,17 @@ def orthogonal_results(
     with torch.no_grad():
         X = _tensor(params["Whh"])
         source.weight.copy_(torch.linalg.qr(X)[0] if householder else X)
-    torch.nn.utils.parametrizations.orthogonal(
-        source, orthogonal_map=map_name, use_trivialization=householder
-    )
-    W = source.weight
-    W.retain_grad()
     values = {name: value.detach() for name, value in layer.named_parameters()}
-    h, _ = torch.func.functional_call(layer, {**values, "weight_hh_l0": W}, (_tensor(batch.x),))
-    loss = _loss(net, modules["head"](h if net.readout == "every" else h[-1]), _tensor(batch.y))
-    loss.backward()
+    with asked():
+        torch.nn.utils.parametrizations.orthogonal(
+            source, orthogonal_map=map_name, use_trivialization=householder
+        )
+        W = source.weight
+        W.retain_grad()
+        values["weight_hh_l0"] = W
+        h, _ = torch.func.functional_call(layer, values, (_tensor(batch.x),))
+        outputs = modules["head"](h if net.readout == "every" else h[-1])
+    loss = _scored(net, outputs, _tensor(batch.y))
     rest = {name: value for name, value in params.items() if name != "Whh"}
     if householder:
         return net, {**rest, "Whh": _array(W)}, {"loss": _array(loss), "dWhh": _array(W.grad)}

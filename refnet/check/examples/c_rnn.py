@@ -114,12 +114,12 @@ def gradients(p, x, y):
     function = library(real, suffix).gradients
     function.restype = returned
     names = ("Whh", "Wxh", "bh", "Why", "by")
-    found = {
+    results = {
         "h": np.zeros((T + 1, B, H), x.dtype),
         "outputs": np.zeros((B, C), x.dtype),
         **{f"d{name}": np.zeros_like(p[name]) for name in names},
         "dx": np.zeros_like(x),
     }
-    arrays = [*(p[name] for name in names), x, y.astype(np.int64), *found.values()]
-    loss = function(T, B, D, H, C, *(ctypes.c_void_p(one.ctypes.data) for one in arrays))
-    return {"loss": x.dtype.type(loss), **found}
+    arrays = [*(p[name] for name in names), x, y.astype(np.int64), *results.values()]
+    loss = function(T, B, D, H, C, *(ctypes.c_void_p(array.ctypes.data) for array in arrays))
+    return {"loss": x.dtype.type(loss), **results}

@@ -1,21 +1,20 @@
 """The errata of the papers, each with a check that runs refnet's own functions."""
 
-from operator import attrgetter
+import tomllib
+from pathlib import Path
 
 from refnet.explain.errata import manchev_spratling, manchev_spratling_claims, posts, vorontsov
-from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Erratum, as_text
+from refnet.explain.errata.base import CHECKS, AtLeast, AtMost, Comparison, Erratum, as_text
 
 __all__ = ["ERRATA", "AtLeast", "AtMost", "Comparison", "Erratum", "as_text"]
 
-ERRATA = tuple(
-    sorted(
-        (
-            entry
-            for module in (manchev_spratling, manchev_spratling_claims, posts, vorontsov)
-            for entry in vars(module).values()
-            if isinstance(entry, Erratum)
-        ),
-        key=attrgetter("number"),
-    )
-)
+
+def _entry(number: int, **texts: str) -> Erratum:
+    """An erratum with its check; its texts may be wrapped anywhere."""
+    lines = {name: " ".join(text.split()) for name, text in texts.items()}
+    return Erratum(number, **lines, check=CHECKS.get(number))
+
+
+_ENTRIES = tomllib.loads(Path(__file__).with_name("errata.toml").read_text("utf-8"))["erratum"]
+ERRATA = tuple(_entry(**entry) for entry in _ENTRIES)
 """All of them, by number."""

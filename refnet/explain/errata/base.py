@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["AtLeast", "AtMost", "Comparison", "Comparisons", "Erratum", "as_text", "erratum"]
+__all__ = [
+    "CHECKS",
+    "AtLeast",
+    "AtMost",
+    "Comparison",
+    "Comparisons",
+    "Erratum",
+    "as_text",
+    "check",
+]
 
 
 class AtMost(NamedTuple):
@@ -92,11 +101,18 @@ class Erratum:
         return all(c.correct_holds and c.printed_fails for c in self.comparisons(seed))
 
 
-def erratum(
-    number: int, source: str, where: str, printed: str, correct: str, why: str
-) -> Callable[[Check], Erratum]:
+CHECKS: dict[int, Check] = {}
+"""The checks by the numbers of their errata."""
+
+
+def check(number: int) -> Callable[[Check], Check]:
     """A decorator: the function that it decorates is the erratum's check."""
-    return lambda check: Erratum(number, source, where, printed, correct, why, check)
+
+    def register(function: Check) -> Check:
+        CHECKS[number] = function
+        return function
+
+    return register
 
 
 def as_text(value: Any) -> str:

@@ -6,6 +6,7 @@ import math
 from fractions import Fraction as F
 
 import numpy as np
+from numpy.random import Generator
 
 from refnet.analysis.orthogonalization import (
     defect_moments,
@@ -16,7 +17,7 @@ from refnet.analysis.orthogonalization import (
 )
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array
-from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Comparisons, Erratum, erratum
+from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Comparisons, check
 from refnet.explain.errata.exact import (
     A1,
     NILPOTENT,
@@ -48,23 +49,9 @@ from refnet.nets.states import state_jacobians
 
 __all__: list[str] = []
 
-SOURCE = "Manchev & Spratling"
-Rng = np.random.Generator
 
-
-@erratum(
-    1,
-    SOURCE,
-    "I-A, after eq. 4",
-    "the gradients vanish if the spectral radius (operator 2-norm) of W_hh is below 1",
-    "they vanish if ||W_hh||_2 sup |f'| is below 1",
-    "Each step multiplies by diag(f'(a)) W, whose norm is at most sup |f'| ||W||_2. The "
-    "spectral radius is another number, at most ||W||_2, and not enough: it bounds powers of "
-    "W in the end, but not at first, and not products with "
-    "f' in between: with W = [[2, 2], [-2, -2]], W W = 0, and a ReLU that keeps the first "
-    "unit on and the second off, every factor is [[2, 2], [0, 0]].",
-)
-def _e1(rng: Rng) -> Comparisons:
+@check(1)
+def _e1(rng: Generator) -> Comparisons:
     norms = product_norms("relu", NILPOTENT, 20)
     small = 0.9 * initialize("orthogonal", (2, 2), rng) @ np.diag([1, 0.3])
     shrunk = product_norms("identity", small, 20)
@@ -91,16 +78,8 @@ def _e1(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    2,
-    SOURCE,
-    "I-A, after eq. 4",
-    "dh_i/dh_{i-1} = W' diag(f(h_{i-1}))",
-    "dh_i/dh_{i-1} = diag(f'(a_i)) W",
-    "h_i = f(a_i) with a_i = W h_{i-1} + ...: the outer factor is the derivative of f, at the "
-    "pre-activation, on the left; W is not transposed.",
-)
-def _e2(rng: Rng) -> Comparisons:
+@check(2)
+def _e2(rng: Generator) -> Comparisons:
     h, x = np.array([F(1, 3), F(-1, 2)]), rational((1,))
     net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["softsign"])
     params = {
@@ -128,15 +107,8 @@ def _e2(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    3,
-    SOURCE,
-    "eq. 6",
-    "y = softmax(h W + b)",
-    "y = softmax(W h + b)",
-    "The hidden layers have W h; for W (C, H) and h (H,) the product h W does not exist.",
-)
-def _e3(rng: Rng) -> Comparisons:
+@check(3)
+def _e3(rng: Generator) -> Comparisons:
     net, p = two_layers()
     x = rational((F(1, 2), -3))
     outputs = net.forward(p, x)[0][0]
@@ -151,15 +123,8 @@ def _e3(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    4,
-    SOURCE,
-    "eq. 7",
-    "n_i is the size of layer i",
-    "n_i is the fan-in of W_i",
-    "v_l sums over the fan-in of W_l: Var v_l = fan-in Var W_l E h_{l-1}^2.",
-)
-def _e4(rng: Rng) -> Comparisons:
+@check(4)
+def _e4(rng: Generator) -> Comparisons:
     net = FeedforwardNet((3, 2, 1), activation=ACTIVATIONS["identity"])
     squares = []
     for A, B in every_sign((2, 3), (1, 2)):
@@ -175,16 +140,8 @@ def _e4(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    5,
-    SOURCE,
-    "eq. 9",
-    "dE/dv_l = f'(v_l) W_{l+1} o dE/dv_{l+1}",
-    "dE/dv_l = f'(v_l) o (W_{l+1}' dE/dv_{l+1})",
-    "v_{l+1} = W_{l+1} f(v_l): the gradient is a matrix product with the transpose, then one "
-    "factor f' a unit.",
-)
-def _e5(rng: Rng) -> Comparisons:
+@check(5)
+def _e5(rng: Generator) -> Comparisons:
     net, p = two_layers()
     g = np.array([F(2), F(-5), F(1, 2)])
     x = rational((F(1, 2), -3))
@@ -195,15 +152,8 @@ def _e5(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    6,
-    SOURCE,
-    "eq. 10",
-    "dE/dW_l = h_{l-1} dE/dv_l",
-    "dE/dW_l = (dE/dv_l) h_{l-1}'",
-    "dE/dW_ij = (dE/dv_i) h_j: an outer product with the shape of W.",
-)
-def _e6(rng: Rng) -> Comparisons:
+@check(6)
+def _e6(rng: Generator) -> Comparisons:
     net, p = two_layers()
     g, x = np.array([F(2), F(-5), F(1, 2)]), rational((F(1, 2), -3))
     grads = net.backward(p, net.forward(p, x)[1], g[None])
@@ -218,16 +168,8 @@ def _e6(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    7,
-    SOURCE,
-    "eqs. 11, 12",
-    "prod over i = l .. l_max of n_i Var W_i",
-    "prod over i = l + 1 .. l_max + 1 of n_i Var W_i, n_i the fan-out of W_i",
-    "dE/dv_l = f' o W_{l+1}' dE/dv_{l+1} goes back through W_{l+1}, ..., not W_l, and sums "
-    "over the fan-out.",
-)
-def _e7(rng: Rng) -> Comparisons:
+@check(7)
+def _e7(rng: Generator) -> Comparisons:
     net = FeedforwardNet((3, 2, 1), activation=ACTIVATIONS["identity"])
     squares = []
     for A, B in every_sign((2, 3), (1, 2)):
@@ -244,28 +186,13 @@ def _e7(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    8,
-    SOURCE,
-    "eq. 13",
-    "Var dE/dv_l = [n Var W]^(l_max + 1 - l) Var x",
-    "Var dE/dv_l = [n Var W]^(l_max + 1 - l) Var dE/dv_{l_max + 1}",
-    "By eq. 11: the recursion starts from the gradient at the output, not from the input.",
-)
-def _e8(rng: Rng) -> Comparisons:
+@check(8)
+def _e8(rng: Generator) -> Comparisons:
     return _equal_layers()[:1]
 
 
-@erratum(
-    9,
-    SOURCE,
-    "eq. 14",
-    "exponent l_max + 1",
-    "exponent l_max",
-    "dE/dW_l = (dE/dv_l) h_{l-1}' takes l - 1 matrices from below and l_max + 1 - l from "
-    "above: l_max in sum, whatever l is.",
-)
-def _e9(rng: Rng) -> Comparisons:
+@check(9)
+def _e9(rng: Generator) -> Comparisons:
     return _equal_layers()[1:]
 
 
@@ -289,16 +216,8 @@ def _equal_layers() -> Comparisons:
     ]
 
 
-@erratum(
-    10,
-    SOURCE,
-    "II",
-    "normalised initialisation draws from a Gaussian within an interval",
-    "it draws uniformly from the interval",
-    "Glorot & Bengio (2010), eq. 16: U(-l, l), l = sqrt(6 / (fan-in + fan-out)). A Gaussian "
-    "of that variance would have its largest entries far outside.",
-)
-def _e10(rng: Rng) -> Comparisons:
+@check(10)
+def _e10(rng: Generator) -> Comparisons:
     limit, n = math.sqrt(6 / 300), 20_000
     W = initialize("glorot_uniform", (100, 200), rng).ravel() / limit
     # the mean of |x| is 1/2 if uniform; if Gaussian with variance 1/3, sqrt(2 / pi / 3)
@@ -316,16 +235,8 @@ def _e10(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    11,
-    SOURCE,
-    "eq. 15",
-    "||W A|| = ||A|| for every A, where W may be semi-orthogonal",
-    "it needs orthonormal columns, W' W = I",
-    "||W x||^2 = x' W' W x. A wide W with orthonormal rows has W W' = I and maps a space of "
-    "dimension columns - rows to 0.",
-)
-def _e11(rng: Rng) -> Comparisons:
+@check(11)
+def _e11(rng: Generator) -> Comparisons:
     wide = np.array([[F(3, 5), F(4, 5)]])
     y = np.array([F(4, 5), F(-3, 5)])
     return [
@@ -339,16 +250,8 @@ def _e11(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    12,
-    SOURCE,
-    "eqs. 16, 29",
-    "||W W' - I||^2 for every W",
-    "||W' W - I||^2 if W is tall",
-    "W W' of a tall W has rank columns, so rows - columns of its eigenvalues are 0: "
-    "||W W' - I||^2 = ||W' W - I||^2 + rows - columns.",
-)
-def _e12(rng: Rng) -> Comparisons:
+@check(12)
+def _e12(rng: Generator) -> Comparisons:
     tall = rational((1, 0), (0, 1), (0, 0))
     other = rational((1, 2), (0, F(1, 2)), (-1, 3))
     start = initialize("gaussian", (30, 20), rng)
@@ -372,17 +275,8 @@ def _e12(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    13,
-    SOURCE,
-    "eqs. 22, 23",
-    "E f = m^2 (s^2 + mu^2) - 2 m mu + m; E V = m mu",
-    "E f = m^2 E x^4 + 2 m^2 (m - 1) s^4 - 2 m^2 s^2 + m, for mu = 0; E V = m^2 s^2",
-    "x_ij there are the entries of X X', not of X: a diagonal one is a sum of m squares, mean "
-    "m s^2, and they are neither identically distributed nor independent. Sum E x_ij^2 over "
-    "i = j and over i != j.",
-)
-def _e13(rng: Rng) -> Comparisons:
+@check(13)
+def _e13(rng: Generator) -> Comparisons:
     mean = F(0)
     for entries in itertools.product((-1, 2), repeat=4):
         chance = F(2, 3) ** entries.count(-1) * F(1, 3) ** entries.count(2)
@@ -414,11 +308,11 @@ def _e13(rng: Rng) -> Comparisons:
     return rows
 
 
-def _defects(distribution: str, rng: Rng, runs: int = 400) -> Array:
+def _defects(distribution: str, rng: Generator, runs: int = 400) -> Array:
     return np.array([defect(initialize(distribution, (100, 100), rng)) for _ in range(runs)])
 
 
-def _variance(distribution: str, correct: float, printed: float, rng: Rng) -> Comparison:
+def _variance(distribution: str, correct: float, printed: float, rng: Generator) -> Comparison:
     sample = _defects(distribution, rng)
     # the sample variance of N nearly normal values has the relative standard error sqrt(2 / N)
     return Comparison(
@@ -430,19 +324,8 @@ def _variance(distribution: str, correct: float, printed: float, rng: Rng) -> Co
     )
 
 
-@erratum(
-    14,
-    SOURCE,
-    "eqs. 24-26",
-    "Var f = 2 m^2 s^4 + 2 m s^2 for gaussian entries (4.0 at m = 100, s = .1)",
-    "Var f = m^2 (Var x^4 + c^2 Var x^2 + 2 c Cov(x^2, x^4)) + 4 m^2 (m - 1) (Var x^2)^2 + "
-    "4 m^2 (m - 1)^2 s^8, c = 4 (m - 1) s^2 - 2 (12.24)",
-    "Of f = U - 2 V + m, eq. 24 adds Var U and 2 Var V where independent U and V would have "
-    "4 Var V; and U and V are not independent, nor are their terms. Written in y = x^2 - s^2 "
-    "and z = x^4 - E x^4, f is a sum of single entries, of pairs in one row or column, and "
-    "of rectangles, which are uncorrelated (analysis.orthogonalization.defect_moments).",
-)
-def _e14(rng: Rng) -> Comparisons:
+@check(14)
+def _e14(rng: Generator) -> Comparisons:
     true = defect_moments(100, 100, gaussian_moments(0.1)).variance
     return [_exact_variance(), _variance("gaussian", true, 2 * 1e4 * 1e-4 + 2 * 100 * 0.01, rng)]
 
@@ -463,17 +346,8 @@ def _exact_variance() -> Comparison:
     )
 
 
-@erratum(
-    15,
-    SOURCE,
-    "eqs. 27, 28",
-    "E x^4 = 3 b^4 / 5; Var f = m^2 22/45 b^4 + m 2/3 b^2 for U(-b, b) (1.156 at m = 100, b = .1)",
-    "E x^4 = b^4 / 5; Var f as in erratum 14 with the uniform's moments b^k / (k + 1) (.0888)",
-    "E x^4 is the integral of x^4 over the density 1 / 2b; the paper's own general formula "
-    "gives it. With it, Var x^2 = 4/45 b^4. Putting that for 22/45 gives .756: the rest of "
-    "the difference is erratum 14.",
-)
-def _e15(rng: Rng) -> Comparisons:
+@check(15)
+def _e15(rng: Generator) -> Comparisons:
     b = F(3, 7)
     general = sum((-b) ** i * b ** (4 - i) for i in range(5)) / F(5)
     true = defect_moments(100, 100, uniform_moments(0.1)).variance
@@ -497,15 +371,8 @@ def _e15(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    16,
-    SOURCE,
-    "II-A",
-    "the Gaussian process has the mean mu_x",
-    "its mean is E f",
-    "The process is that of f(X), so its mean is f's; mu_x is the mean of an entry of X.",
-)
-def _e16(rng: Rng) -> Comparisons:
+@check(16)
+def _e16(rng: Generator) -> Comparisons:
     true, sample = defect_moments(100, 100, gaussian_moments(0.1)), _defects("gaussian", rng, 50)
     return [
         Comparison(
@@ -518,17 +385,8 @@ def _e16(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    17,
-    SOURCE,
-    "II-A",
-    "the descent always converges to minima of high quality if W is large",
-    "it needs a rate below 1/4, full rank, and s_max^2 < 1 + 1 / (2 rate), at any size",
-    "W - 4 a (W W' - I) W keeps the singular vectors and maps s to s (1 + 4 a (1 - s^2)). 0 "
-    "is a fixed point; 1 attracts geometrically if |1 - 8 a| < 1; beyond the bound |s| grows. "
-    "A larger W does not help: s_max^2 of n x n entries N(0, 1/n) tends to 4.",
-)
-def _e17(rng: Rng) -> Comparisons:
+@check(17)
+def _e17(rng: Generator) -> Comparisons:
     success = {
         rate: orthogonalization_experiment(
             "glorot_normal", runs=10, rate=rate, seed=int(rng.integers(2**31))
@@ -559,15 +417,8 @@ def _e17(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    18,
-    SOURCE,
-    "eq. 31",
-    "4 lambda W (W W' - I)",
-    "4 lambda (W W' - I) W",
-    "d ||W W' - I||^2 = 4 tr((W W' - I) W dW'). The two are equal for a normal W only.",
-)
-def _e18(rng: Rng) -> Comparisons:
+@check(18)
+def _e18(rng: Generator) -> Comparisons:
     rows = []
     for name, W, normal in (("a shear", SHEAR, False), ("twice a rotation", 2 * ROTATION, True)):
         E = W @ W.T - identity(2)
@@ -589,15 +440,8 @@ def _e18(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    19,
-    SOURCE,
-    "eqs. 30, 31",
-    "one W in the penalty; dE/dW_t in the update",
-    "a sum over the layers; dE/dW_hh",
-    "III-C penalises a net of ten hidden layers, and the update is that of W_hh.",
-)
-def _e19(rng: Rng) -> Comparisons:
+@check(19)
+def _e19(rng: Generator) -> Comparisons:
     value, grads = open_penalty({"W1": W1, "W2": W2}, F(1, 3))
     return [
         Comparison(
@@ -610,14 +454,3 @@ def _e19(rng: Rng) -> Comparisons:
             "its gradient in the second matrix", grads["W2"], None, defect_and_gradient(W2)[1] / 3
         ),
     ]
-
-
-_e49 = Erratum(
-    49,
-    SOURCE,
-    "before eq. 12",
-    "using (8) and (11) in (9)",
-    "in (10)",
-    "Eq. 12 is about dE/dW_l, which eq. 10 makes of h_{l-1} (eq. 8) and dE/dv_l (eq. "
-    "11). Eq. 9 is the recursion of dE/dv_l.",
-)

@@ -7,30 +7,22 @@ from collections.abc import Callable
 from fractions import Fraction as F
 
 import numpy as np
+from numpy.random import Generator
 
 from refnet.analysis.memory import total_memory
 from refnet.analysis.powers import power_norms, power_radii
 from refnet.batch import Array
-from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Comparisons, erratum
+from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Comparisons, check
 from refnet.explain.errata.exact import ROTATION, SHEAR
 from refnet.matrices.initializers import initialize
 
 __all__: list[str] = []
 
 MERITY, ORHAN = "Merity", "Orhan"
-Rng = np.random.Generator
 
 
-@erratum(
-    32,
-    MERITY,
-    "the summary of F^n",
-    "F^n keeps a constant norm if all |lambda| = 1",
-    "it does if F is normal as well",
-    "F = [[1, 1], [0, 1]] has both eigenvalues 1, and F^n = [[1, n], [0, 1]]: a Jordan block "
-    "grows like a polynomial. A normal F is unitarily diagonal, so ||F^n|| = max |lambda|^n.",
-)
-def _e32(rng: Rng) -> Comparisons:
+@check(32)
+def _e32(rng: Generator) -> Comparisons:
     shear, rotation = SHEAR.astype(float), ROTATION.astype(float)
     # the norm of [[1, n], [0, 1]] is (n + sqrt(n^2 + 4)) / 2
     return [
@@ -47,16 +39,8 @@ def _e32(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    33,
-    MERITY,
-    "constructing an orthogonal matrix",
-    "singular value decomposition constructs an orthogonal matrix",
-    "it does; one that is uniformly distributed (Haar) needs its signs fixed, too",
-    "LAPACK chooses signs, which the first entries of U, and of Q by QR, then have more often "
-    "than not. QR is unique with diag(R) > 0, and that Q is Haar (Mezzadri 2007).",
-)
-def _e33(rng: Rng) -> Comparisons:
+@check(33)
+def _e33(rng: Generator) -> Comparisons:
     N = 2000
 
     def mean_sign(draw: Callable[[], Array]) -> float:
@@ -85,17 +69,8 @@ def _e33(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    35,
-    ORHAN,
-    "first paragraph",
-    "rho(W^n) is much larger than rho of a product of n draws",
-    "it is for N >= 2, by a factor for each draw that tends to 1 as N grows; the n-th roots "
-    "of both tend to 1",
-    "For N(0, 1/N) entries, rho(W) tends to 1 and so does the growth rate of the product: the "
-    "difference in each factor is an effect of finite N, raised to the power n by n factors.",
-)
-def _e35(rng: Rng) -> Comparisons:
+@check(35)
+def _e35(rng: Generator) -> Comparisons:
     small, error = power_radii(4, 4000, 10, rng)
     large, large_error = power_radii(60, 120, 10, rng)
     return [
@@ -114,16 +89,8 @@ def _e35(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    36,
-    ORHAN,
-    "on the feedforward chain",
-    "the chain amplifies its input before it decays",
-    "it does for a > 1; for a <= 1 no norm ever grows, and J_tot at a = 1 is H_N",
-    "||W^k v|| = a^k for v at the head of the chain, k < N, then 0. At a = 1, J(k) = "
-    "1 / (k + 1), whose sum is the harmonic number. The statement is read for every a.",
-)
-def _e36(rng: Rng) -> Comparisons:
+@check(36)
+def _e36(rng: Generator) -> Comparisons:
     N = 12
     head = np.eye(N)[0]
 
@@ -149,17 +116,8 @@ def _e36(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    42,
-    ORHAN,
-    "first paragraph, in brackets",
-    "a product of n random scalars is exponentially larger than the n-th power of one",
-    "the n-th power is the larger one in the mean, and for Gaussian w in the median, too",
-    "|w|^n and prod |w_i| have the logarithms n log |w| and sum log |w_i|: the biased walk, "
-    "which the power is, spreads like n and the true walk like sqrt(n). By Jensen's "
-    "inequality E |w|^n >= (E |w|)^n.",
-)
-def _e42(rng: Rng) -> Comparisons:
+@check(42)
+def _e42(rng: Generator) -> Comparisons:
     n, runs = 10, 20_000
     logs = np.log(abs(initialize("gaussian", (runs, n), rng, sd=1)))
     power, product = n * logs[:, 0], logs.sum(axis=1)
@@ -180,16 +138,8 @@ def _e42(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    54,
-    ORHAN,
-    "on the feedforward chain",
-    "the chain maximises the total SNR",
-    "its J_tot tends to the greatest value, N, as the gain grows; no finite gain reaches it",
-    "J(k) = (1 - r) / (1 - r^(k + 1)) with r = 1 / gain^2, k < N: 1 at k = 0, less at k > 0, "
-    "and increasing in the gain. So of any chain, another one has more.",
-)
-def _e54(rng: Rng) -> Comparisons:
+@check(54)
+def _e54(rng: Generator) -> Comparisons:
     N = 12
     rows = []
     for gain in (1.02, 1.5, 3.0, 10.0):

@@ -7,10 +7,11 @@ from dataclasses import replace
 from fractions import Fraction as F
 
 import numpy as np
+from numpy.random import Generator
 
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array
-from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Comparisons, Erratum, erratum
+from refnet.explain.errata.base import AtLeast, AtMost, Comparison, Comparisons, check
 from refnet.explain.errata.exact import (
     A1,
     NILPOTENT,
@@ -34,35 +35,17 @@ from refnet.training.optimizers import SGD, Optimizer, RMSprop
 
 __all__: list[str] = []
 
-SOURCE = "Vorontsov et al."
-Rng = np.random.Generator
 GRADIENT = rational((1, 2), (-1, 3))
 
 
-@erratum(
-    21,
-    SOURCE,
-    "eqs. 3, 4",
-    "da_{i+1}/da_i = D_i W_{i+1}",
-    "W_{i+1} D_i, or its transpose D_i W_{i+1}' in denominator layout",
-    "a_{i+1} = W_{i+1} f(a_i): D_i = diag(f'(a_i)) acts first, so it stands on the right.",
-)
-def _e21(rng: Rng) -> Comparisons:
+@check(21)
+def _e21(rng: Generator) -> Comparisons:
     exact = jacobian(lambda a: W1 @ softsign(a), A1)
     return [Comparison("d(W f(a))/da by dual numbers", exact, slopes(A1) @ W1, W1 @ slopes(A1))]
 
 
-@erratum(
-    22,
-    SOURCE,
-    "after eq. 5",
-    "eta_t <= 1 at each t is sufficient to make it possible that gradients vanish",
-    "sup eta_t < 1 is sufficient, and then they do vanish",
-    "An orthogonal W with f' = 1 has eta = 1 and keeps every norm: no gradient can vanish. "
-    "Even eta_t < 1 at every t is not enough: prod_{t = 2}^{n} (1 - 1 / t^2) = (n + 1) / 2n "
-    "tends to 1/2. Here what vanishes is read as what falls below a hundredth.",
-)
-def _e22(rng: Rng) -> Comparisons:
+@check(22)
+def _e22(rng: Generator) -> Comparisons:
     v = np.array([F(1), F(2)])
     for _ in range(50):
         v = ROTATION @ v
@@ -85,16 +68,8 @@ def _e22(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    23,
-    SOURCE,
-    "eq. 7; 3.2",
-    "||W'W - I||^2 and ||W'W - I||_2^2",
-    "the Frobenius norm, ||W'W - I||_F^2",
-    "The 2-norm sees the worst direction alone: it has no gradient in the others. Henaff et "
-    "al. (2016), to whom the text refers, and the code have the sum of squares.",
-)
-def _e23(rng: Rng) -> Comparisons:
+@check(23)
+def _e23(rng: Generator) -> Comparisons:
     nearer, farther = (
         defect(rational((2, 0), (0, s)), side="columns").item() for s in (1, F(3, 2))
     )
@@ -108,15 +83,8 @@ def _e23(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    24,
-    SOURCE,
-    "before eq. 8",
-    "singular values are positive by definition",
-    "they are non-negative",
-    "A matrix that is not of full rank has singular values of 0.",
-)
-def _e24(rng: Rng) -> Comparisons:
+@check(24)
+def _e24(rng: Generator) -> Comparisons:
     parts = SVD(margin="none").init(np.diag([2.0, 0.0]))
     return [
         Comparison(
@@ -128,16 +96,8 @@ def _e24(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    25,
-    SOURCE,
-    "eq. 9",
-    "M + (I + eta/2 A)^-1 (I - eta/2 A)",
-    "(I + eta/2 A)^-1 (I - eta/2 A) M",
-    "(I + X)^-1 (I - X) is orthogonal for a skew X; a product of orthogonal matrices is "
-    "orthogonal, a sum of two is not.",
-)
-def _e25(rng: Rng) -> Comparisons:
+@check(25)
+def _e25(rng: Generator) -> Comparisons:
     A = (GRADIENT @ ROTATION.T - ROTATION @ GRADIENT.T) / 6
     turn = solve(identity(2) + A, identity(2) - A)
     stepped = stiefel.step(ROTATION, GRADIENT, F(1, 3))
@@ -149,16 +109,8 @@ def _e25(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    26,
-    SOURCE,
-    "2",
-    "geodesic gradient descent",
-    "a step along a retraction",
-    "(I + x/2)^-1 (I - x/2) = I - x + x^2/2 - x^3/4 + ..., e^-x = I - x + x^2/2 - x^3/6 + "
-    "...: they agree to second order and differ by x^3/12.",
-)
-def _e26(rng: Rng) -> Comparisons:
+@check(26)
+def _e26(rng: Generator) -> Comparisons:
     M, G = np.eye(2), np.array([[0, 0.5], [-0.5, 0]])  # A = G M' - M G' turns by 1 a unit of rate
     rows = []
     for rate in (0.2, 0.1, 0.05):
@@ -175,16 +127,8 @@ def _e26(rng: Rng) -> Comparisons:
     return rows
 
 
-@erratum(
-    27,
-    SOURCE,
-    "eq. 10",
-    "s in [1 - m, 1 + m], m in [0, 1]",
-    "s in (1 - m, 1 + m); m > 1 (10 and 100 in the experiments) can make s negative",
-    "The sigmoid lies in (0, 1), ends excluded. For m > 1, s < 0 for small p; then -s is the "
-    "singular value.",
-)
-def _e27(rng: Rng) -> Comparisons:
+@check(27)
+def _e27(rng: Generator) -> Comparisons:
     parts = {"U": np.eye(2), "V": np.eye(2), "p": np.array([-5.0, 30.0])}
     half, two, ten = (SVD(margin=m) for m in (0.5, 2.0, 10.0))
     singular = np.linalg.svd(ten.matrix(parts)[0], compute_uv=False)
@@ -206,22 +150,8 @@ def _e27(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    28,
-    SOURCE,
-    "after eq. 11",
-    "dividing the rate of p by 2m makes the learning rate along the spectrum independent of m",
-    "by gradient descent it frees the step of p, but that of s still carries 2m; by RMSprop, "
-    "of gradients well above the root of its eps, it frees the step of s, and that of p "
-    "carries 1 / 2m; of gradients far below it RMSprop is gradient descent",
-    "By gradient descent dp = (rate / 2m) 2m sigma' dL/ds, so ds = 2m sigma' dp = "
-    "2m rate sigma'^2 dL/ds. RMSprop divides by the gradient's size: its dp did not carry the "
-    "2m of eq. 11 to begin with, and ds = 2m sigma' dp with dp = rate / 2m does not. But it "
-    "divides by sqrt(g^2 + eps), which for g^2 far below eps is a constant; g = 2m sigma' "
-    "dL/ds is small where m is. The paper's experiments use RMSprop but for those with a "
-    "prior and Table 5's.",
-)
-def _e28(rng: Rng) -> Comparisons:
+@check(28)
+def _e28(rng: Generator) -> Comparisons:
     def change_of_s(m: float, factor: str, rule: Optimizer, dvalue: float) -> tuple[float, float]:
         transition = SVD(margin=m, spectrum_rate=factor)
         parts = {"U": np.eye(1), "V": np.eye(1), "p": np.zeros(1)}
@@ -258,25 +188,8 @@ def _e28(rng: Rng) -> Comparisons:
     ]
 
 
-_e29 = Erratum(
-    29,
-    SOURCE,
-    "3.1.1",
-    "T = 200, 500, 10000, 10000",
-    "T = 200, 500, 1000, 10000",
-    "Figure 1 has these four lengths.",
-)
-
-
-@erratum(
-    30,
-    SOURCE,
-    "the released code, beside Fig. 5",
-    "the baseline of adding is .167",
-    "1/6 for the sum, as in the text; 1/24 for the half-sum that the code has as its target",
-    "Var U = 1/12; of the sum of two 1/6, of half of it 1/24.",
-)
-def _e30(rng: Rng) -> Comparisons:
+@check(30)
+def _e30(rng: Generator) -> Comparisons:
     rows = []
     N = 100_000
     for name, scale in (("vorontsov", 1), ("vorontsov-code", 4)):
@@ -297,16 +210,8 @@ def _e30(rng: Rng) -> Comparisons:
     return rows
 
 
-@erratum(
-    31,
-    SOURCE,
-    "the released code",
-    "A = G'W - W'G, applied on the left",
-    "A = G W' - W G', as in eq. 9",
-    "Along -A W with the correct A the loss changes by <G, -A W> = -||A||^2 / 2 <= 0; with "
-    "the other A the change has either sign.",
-)
-def _e31(rng: Rng) -> Comparisons:
+@check(31)
+def _e31(rng: Generator) -> Comparisons:
     W = rational((0, 1, 0), (F(-3, 5), 0, F(4, 5)), (F(4, 5), 0, F(3, 5)))
     rows, worst = [], F(-1)
     for entries in itertools.islice(itertools.product((-1, 0, 2), repeat=9), 0, None, 997):
@@ -332,16 +237,8 @@ def _e31(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    34,
-    "a summary of Vorontsov et al.",
-    "the chain of products; names",
-    "prod dh_i/da_i da_i/dh_i; factorial RNN; Caley",
-    "dh_j/da_j da_{j+1}/dh_j; factorised; Cayley",
-    "a_i does not depend on h_i; the next pre-activation does. The D of each factor is that "
-    "of its own layer.",
-)
-def _e34(rng: Rng) -> Comparisons:
+@check(34)
+def _e34(rng: Generator) -> Comparisons:
     two = jacobian(lambda a: W2 @ softsign(W1 @ softsign(a)), A1)
     later = W1 @ softsign(A1)
     return [
@@ -354,15 +251,8 @@ def _e34(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    38,
-    SOURCE,
-    "after eq. 3",
-    "D_i has the derivatives of the hidden units at layer i + 1",
-    "at layer i",
-    "D_i = dh_i/da_i, as in eq. 3 itself: h_i = f(a_i) has a_i's index.",
-)
-def _e38(rng: Rng) -> Comparisons:
+@check(38)
+def _e38(rng: Generator) -> Comparisons:
     later = W1 @ softsign(A1)
     exact = jacobian(lambda a: W2 @ softsign(W1 @ softsign(a)), A1)
     return [
@@ -375,17 +265,8 @@ def _e38(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    43,
-    "a summary of Vorontsov et al.",
-    "the norm of the chain of products",
-    "if lambda (the largest singular value) is less than or greater than 1, the norm of the "
-    "gradient grows or decays exponentially",
-    "it decays if sup lambda_D lambda_W < 1; above 1, lambda_D lambda_W only admits growth",
-    "The product of the largest singular values is an upper bound of a step's gain. A "
-    "gradient along other singular vectors is multiplied by smaller ones.",
-)
-def _e43(rng: Rng) -> Comparisons:
+@check(43)
+def _e43(rng: Generator) -> Comparisons:
     def after(W: Array, g: Array, steps: int = 20) -> F:
         """||g||^2 after so many steps back through a linear net."""
         for _ in range(steps):
@@ -410,17 +291,8 @@ def _e43(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    44,
-    SOURCE,
-    "the released code",
-    "a step of U or V is Cayley(eta A) W_0, with the W_0 that the graph was built with",
-    "Cayley(eta A) W, with the W that the step before has made, as in eq. 9",
-    "param.get_value() is an array, and in the graph of the updates a constant. A depends on "
-    "the present gradient and on W_0 alone, so that W never leaves the matrices that one step "
-    "from W_0 reaches.",
-)
-def _e44(rng: Rng) -> Comparisons:
+@check(44)
+def _e44(rng: Generator) -> Comparisons:
     start, target = np.eye(2), np.array([[0.0, -1.0], [1.0, 0.0]])
     moving = stuck = start
     for _ in range(200):  # down ||W - R||_F^2 / 2, of which R = target is the least value
@@ -438,26 +310,8 @@ def _e44(rng: Rng) -> Comparisons:
     ]
 
 
-_e39 = Erratum(
-    39,
-    SOURCE,
-    "3.1.2",
-    "both the ordered and sequential MNIST tasks",
-    "both the ordered and permuted sequential MNIST tasks",
-    "Both are sequential; the sentence compares Tables 1 and 2, ordered and permuted.",
-)
-
-
-@erratum(
-    51,
-    SOURCE,
-    "2, at its end",
-    "the strength of the prior is equivalent to the variance of the Gaussian",
-    "it is 1 / (2 v), v the variance: the smaller v, the stronger",
-    "-log N(s; 1, v) = (s - 1)^2 / (2 v) + a constant. The sections on experiments use the "
-    "word so: priors that are too strong slow convergence.",
-)
-def _e51(rng: Rng) -> Comparisons:
+@check(51)
+def _e51(rng: Generator) -> Comparisons:
     s = np.array([F(3, 2), F(1, 5)])
     ones = SVD(margin="none", prior=F(1)).penalty({"U": identity(2), "V": identity(2), "s": s})[1][
         "s"
@@ -474,16 +328,8 @@ def _e51(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    52,
-    SOURCE,
-    "eq. 5",
-    "||da_{t+1}/da_t|| <= ||D_t|| ||W_t||",
-    "||da_{t+1}/da_t|| <= ||D_t|| ||W_{t+1}||",
-    "By eq. 3: a_{t+1} = W_{t+1} h_t. In a recurrent net the two are one; the equation is "
-    "that of layer i, too.",
-)
-def _e52(rng: Rng) -> Comparisons:
+@check(52)
+def _e52(rng: Generator) -> Comparisons:
     before, after = identity(2) / 10, 10 * identity(2)
     a = before @ rational((0, 0))[0]  # softsign' = 1 there
     gain = jacobian(lambda a: after @ softsign(a), a)
@@ -497,15 +343,8 @@ def _e52(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    53,
-    SOURCE,
-    "eqs. 1, 2",
-    "n hidden layers have pre-activations a_i, i = 2 .. n, with the loss at layer n",
-    "i = 1 .. n + 1, h_0 the input, with the loss at layer n + 1",
-    "Eqs. 2 and 4 have a_{n+1} and W_{n+1}; and the first hidden layer has a matrix.",
-)
-def _e53(rng: Rng) -> Comparisons:
+@check(53)
+def _e53(rng: Generator) -> Comparisons:
     return [
         Comparison(
             f"matrices of a net of {n} hidden layers",
@@ -517,33 +356,8 @@ def _e53(rng: Rng) -> Comparisons:
     ]
 
 
-_e55 = Erratum(
-    55,
-    "a summary of Vorontsov et al.",
-    "the experiments",
-    "in the synthetic memory tasks a small margin was better than no orthogonal constraint",
-    "of copy it was at the longest T only; of adding, margins of 1 to 100 were, and no small one "
-    "was tried",
-    "In 3.1.1 convergence is the faster the wider the margin but at T = 10,000, where .001 is the "
-    "best and no margin fails; in 3.1.3 no margin solves all lengths but that; Figure 5 has m = 0, "
-    "1, 10, 100 and none. refnet's runs (three seeds each, benchmarks/README.md) solve copy at "
-    "T = 200 after 2,200 to 2,300 iterations with a margin of .001, 1,300 to 1,500 with .01, and "
-    "500 to 900 without one; without one, one of three is not solved at T = 500, and none is at "
-    "1,000.",
-)
-
-
-@erratum(
-    56,
-    SOURCE,
-    "3; the summary of it",
-    "strict orthogonality guarantees a stable gradient norm",
-    "it does if f' = 1; else sup |f'| <= 1 guarantees that the norm does not grow",
-    "||dh_T/dh_t|| is at most the product of sup |f'| over the steps, and less the more the "
-    "units saturate: W = I with tanh has dh_T/dh_t = prod diag(f'(a)). Section 1.1 itself has "
-    "D contractive.",
-)
-def _e56(rng: Rng) -> Comparisons:
+@check(56)
+def _e56(rng: Generator) -> Comparisons:
     W = ROTATION.astype(float)
     linear, tanh = (float(product_norms(name, W, 50)[0]) for name in ("identity", "tanh"))
     return [
@@ -552,17 +366,8 @@ def _e56(rng: Rng) -> Comparisons:
     ]
 
 
-@erratum(
-    57,
-    SOURCE,
-    "1",
-    "a weight penalty bounds the spectral radius, thus limiting the maximal gain",
-    "it limits the maximal gain ||W||_2, which is at most the Frobenius norm, and with it the "
-    "radius; a bound of the radius limits no gain",
-    "rho(W) <= ||W||_2 <= ||W||_F. With W = [[2, 2], [-2, -2]], W W = 0, so both eigenvalues "
-    "are 0, and W (1, 1)' = (4, -4)'.",
-)
-def _e57(rng: Rng) -> Comparisons:
+@check(57)
+def _e57(rng: Generator) -> Comparisons:
     gain = float(np.linalg.norm(NILPOTENT @ np.ones(2)) / 2**0.5)
     return [
         Comparison(

@@ -1,0 +1,338 @@
+"""Estimators of scikit-learn for sequences: fit, predict and score, over the loop that ``refnet
+train`` runs. They need scikit-learn (extra ``sklearn``).
+
+X is what the sequences are, y one target for each: a list of arrays (T, D) or (T,), each of its
+own length; an array (N, T, D), in which steps at a sequence's end that are NaN in every feature
+are no steps; or (N, T), sequences of one feature, as scikit-learn's own tools make them. Features
+are standardized inside.
+
+Checked by: tests/training/test_estimators.py.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.process import serial_blas
+from refnet.tasks.arrays import Arrays
+from refnet.tasks.base import Task
+from refnet.tasks.sequences import Encoding, Sequences, sequences
+from refnet.training.config import Config
+from refnet.training.experiment import Experiment, build
+from refnet.training.fit import Fit
+from refnet.training.steps import Run
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state
+    from sklearn.utils.class_weight import compute_class_weight
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import (
+        _check_sample_weight,
+        check_array,
+        check_is_fitted,
+        column_or_1d,
+        validate_data,
+    )
+except ImportError:
+    raise ImportError("estimators need scikit-learn: pip install 'refnet[sklearn]'") from None
+
+__all__ = ["SequenceClassifier", "SequenceRegressor"]
+
+MANY = 500
+"""Sequences from which early stopping is worth a part of them."""
+APART = (
+    *("max_epochs", "early_stopping", "validation_fraction", "n_iter_no_change"),
+    *("warm_start", "random_state", "class_weight", "settings"),
+)
+"""The parameters that are no settings of a Config."""
+
+
+def _ragged(X: Any) -> bool:
+    """Whether X is a list of sequences, or has three axes; else it is for ``validate_data``."""
+    if isinstance(X, (list, tuple)) or isinstance(X, np.ndarray) and X.dtype == object:
+        shapes = {np.shape(each) for each in X}
+        return len(shapes) > 1 or any(len(shape) == 2 for shape in shapes)
+    return getattr(X, "ndim", 2) == 3
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Estimator(BaseEstimator):  # type: ignore[misc]
+    """What both estimators share. The settings of ``refnet.Config`` have their names there; all
+    that are not listed may be given in ``settings``, a dict.
+
+    ``max_epochs``: passes over the training part. ``early_stopping``: hold out
+    ``validation_fraction`` of the sequences, stop when ``n_iter_no_change`` epochs have brought
+    nothing better there, and keep the best parameters; "auto" does so from 500 sequences on.
+    ``warm_start``: fit goes on from the parameters of the last fit. ``random_state``: the same
+    number, the same bits.
+
+    After fit: ``loss_curve_`` (the mean training loss of every epoch), ``validation_scores_`` (of
+    every epoch; None without a validation part), ``n_iter_`` (epochs), ``params_`` (by name),
+    ``encoding_`` (means, scales and classes), ``n_features_in_``.
+    """
+
+    cell: str = "gru"
+    hidden: int = 64
+    layers: int = 1
+    bidirectional: bool = False
+    activation: str = "tanh"
+    embedding: int = 0
+    transition: str = "dense"
+    weights: str = "glorot_uniform"
+    recurrent: str = "orthogonal"
+    method: str = "plain"
+    orthogonal: str = "hidden"
+    strength: float = 0.01
+    optimizer: str = "adam"
+    rate: float = 0.003
+    weight_decay: float = 0.0
+    clip: str = "norm"
+    clip_at: float = 1.0
+    batch: int = 32
+    order: str = "shuffled"
+    dtype: str = "float32"
+    backend: str = "auto"
+    settings: dict[str, Any] | None = None
+    max_epochs: int = 100
+    early_stopping: bool | str = "auto"
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 15
+    warm_start: bool = False
+    random_state: Any = None
+
+    if TYPE_CHECKING:
+        params_: Params
+        encoding_: Encoding
+        loss_curve_: list[float]
+        _optimizer: Params
+        _settings: Config
+        _calls: int
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on sequences X and their targets y. Raises ValueError, in one line, for what does
+        not fit together."""
+        again = self.warm_start and hasattr(self, "params_")
+        return self._train(X, y, sample_weight, again, self.max_epochs)
+
+    @serial_blas
+    def _train(self, X: Any, y: Any, sample_weight: Any, again: bool, epochs: int) -> Self:
+        given = self._sequences(X, reset=not again)
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        targets, kind = self._targets(y, again)
+        check_consistent_length(given.lengths, targets)
+        weights = self._weights(targets, sample_weight)
+        if weights is not None and not weights.all():  # those of weight 0 are not there
+            rows = np.flatnonzero(weights)
+            given, targets, weights = given.part(rows), targets[rows], weights[rows]
+        chosen = self.early_stopping
+        if chosen == "auto":
+            chosen = len(given.lengths) >= MANY
+        held = self.validation_fraction if chosen and epochs > 1 else 0.0
+        random = check_random_state(self.random_state)
+        seed = int(random.randint(2**31 - 1)) + (self._calls if again else 0)
+        task = Arrays(
+            given,
+            targets,
+            splits=(1 - held, held, 0.0),
+            seed=seed,
+            targets=kind,
+            readout="last",
+            order=self.order,
+            dtype=self.dtype,
+            weights=weights,
+            encoding=self.encoding_ if again else cast(Encoding, None),
+        )
+        each = -(-task.size // self.batch)
+        config = replace(
+            self._config(),
+            seed=seed,
+            iterations=max(epochs, 1) * each,
+            evaluate_every=each if held else max(epochs, 1) * each,
+            patience=self.n_iter_no_change if held else 0,
+        )
+        self._run(task, config, again, each, bool(held))
+        return self
+
+    def _run(self, task: Arrays, config: Config, again: bool, each: int, held: bool) -> None:
+        experiment, losses = build(config, task), list[float]()
+
+        def observe(kind: str, facts: dict[str, Any]) -> None:
+            if kind == "step":
+                losses.append(facts["loss"])
+
+        fit = Fit.start(experiment)
+        if again:
+            start = Run(self.params_, self._optimizer, self.params_, {})
+            fit = Fit(experiment=experiment, run=start)
+        fit.advance(observe)
+        run, cuts = fit.run, range(each, len(losses), each)
+        self.params_ = run.best_params if held else run.params
+        self._optimizer, self.encoding_, self._settings = run.optimizer, task.encoding, config
+        self._calls = self._calls + 1 if again else 1
+        epochs = [float(np.mean(part)) for part in np.split(np.array(losses), cuts)]
+        scores = [row[task.metric if task.metric == "accuracy" else "r2"] for row in fit.rows]
+        self.loss_curve_ = (self.loss_curve_ if again else []) + epochs
+        self.validation_scores_ = scores if held else None
+        self.n_iter_, self.loss_ = len(self.loss_curve_), epochs[-1]
+
+    def _config(self) -> Config:
+        shared = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in self.get_params(deep=False).items()
+            if name not in APART
+        }
+        return Config(task="arrays", **(shared | (self.settings or {})))
+
+    def _sequences(self, X: Any, reset: bool) -> Sequences:
+        """X as numbers, or as symbols for an embedding; its form is checked against fit's."""
+        if reset:
+            self._flat = not _ragged(X)
+        if self._flat:
+            X = validate_data(self, X, reset=reset, dtype=np.float64)
+            return sequences("X", X)
+        if isinstance(X, np.ndarray) and X.ndim == 3 and X.dtype.kind == "f":
+            steps = np.arange(1, X.shape[1] + 1)
+            lengths = (~np.isnan(X).all(axis=2) * steps).max(axis=1)
+            given = sequences("X", X, lengths)
+        else:
+            given = sequences("X", X)
+        if given.steps.ndim == 1 and not self.embedding:
+            given = given._replace(steps=given.steps[:, None].astype(np.float64))
+        features = given.steps.shape[1] if given.steps.ndim == 2 else 1
+        if reset:
+            self.n_features_in_ = features
+        elif features != self.n_features_in_:
+            raise ValueError(
+                f"X has {features} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        return given
+
+    def _targets(self, y: Any, again: bool) -> tuple[Array, Any]:
+        """The targets, and which classes there are, or "real"."""
+        raise NotImplementedError
+
+    def _weights(self, targets: Array, weights: Any) -> Array | None:
+        if weights is None:
+            return None
+        checked: Array = _check_sample_weight(weights, targets)
+        return checked
+
+    @serial_blas
+    def _outputs(self, X: Any) -> Array:
+        """The net's outputs (N, C), in the user's units."""
+        check_is_fitted(self, "params_")
+        given = self._sequences(X, reset=False)
+        experiment: Experiment = build(self._settings, cast(Task, self.encoding_))
+        net, params = experiment.assembled(self.params_)
+        return np.asarray(self.encoding_.apply(net, params, given), np.float64)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SequenceClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
+    """A recurrent net that names the class of a sequence. The settings: see the module's
+    ``_Estimator``, and ``refnet train --help``.
+
+    ``class_weight``: "balanced", or a dict of a weight by class, as in scikit-learn. After fit
+    there is ``classes_`` besides, and ``score`` is the accuracy.
+
+    >>> X = [np.full((n, 1), float(n % 2)) for n in (3, 4, 5, 6) * 5]
+    >>> y = ["odd", "even", "odd", "even"] * 5
+    >>> model = SequenceClassifier(hidden=4, max_epochs=20, random_state=0, backend="reference")
+    >>> model.fit(X, y).predict(X[:2]).tolist()
+    ['odd', 'even']
+
+    Checked by: tests/training/test_estimators.py.
+    """
+
+    class_weight: Any = None
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """One epoch over these sequences, from the parameters so far; the first call fixes the
+        means and scales, and takes all ``classes`` that will come."""
+        if classes is not None and not hasattr(self, "params_"):
+            self._coming = np.unique(classes)
+        return self._train(X, y, sample_weight, hasattr(self, "params_"), 1)
+
+    def _targets(self, y: Any, again: bool) -> tuple[Array, Any]:
+        check_classification_targets(y)
+        y = column_or_1d(y, warn=True)
+        if y.dtype.kind == "f":
+            assert_all_finite(y, input_name="y")
+        if not again:
+            self.classes_ = self.__dict__.pop("_coming", None)
+            self.classes_ = np.unique(y) if self.classes_ is None else self.classes_
+        codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        if (self.classes_[codes] != y).any():
+            raise ValueError(f"y has a class that is not in {self.classes_.tolist()}")
+        return codes, list(range(len(self.classes_)))
+
+    def _weights(self, codes: Array, weights: Any) -> Array | None:
+        weights = super()._weights(codes, weights)
+        if self.class_weight is None:
+            return cast("Array | None", weights)
+        present = np.unique(codes)
+        factors = np.ones(len(self.classes_))
+        factors[present] = compute_class_weight(
+            self.class_weight, classes=self.classes_[present], y=self.classes_[codes]
+        )
+        return np.asarray(factors[codes] * (1 if weights is None else weights))
+
+    def predict(self, X: Any) -> Array:
+        """The class of each sequence, (N,)."""
+        outputs = self._outputs(X)
+        return np.asarray(self.classes_[outputs.argmax(axis=1)])
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each of ``classes_``, (N, C): the softmax of the outputs."""
+        outputs = self._outputs(X)
+        e = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+        return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SequenceRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
+    """A recurrent net with real targets, one or several for a sequence, which are standardized
+    inside. The settings: see the module's ``_Estimator``, and ``refnet train --help``.
+
+    ``score`` is R^2.
+
+    >>> X = [np.full((n, 1), float(n)) for n in (3, 4, 5, 6) * 5]
+    >>> model = SequenceRegressor(hidden=4, max_epochs=20, random_state=0, backend="reference")
+    >>> model.fit(X, [len(x) for x in X]).score(X, [len(x) for x in X]) > 0.5
+    True
+
+    Checked by: tests/training/test_estimators.py.
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _targets(self, y: Any, again: bool) -> tuple[Array, Any]:
+        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        self._plain = values.ndim == 1
+        return values, "real"
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """One epoch over these sequences, from the parameters so far; the first call fixes the
+        means and scales."""
+        return self._train(X, y, sample_weight, hasattr(self, "params_"), 1)
+
+    def predict(self, X: Any) -> Array:
+        """The targets of each sequence, (N,) or (N, C) as in fit."""
+        outputs = self._outputs(X)
+        values = self.encoding_.answers(outputs)
+        return values[:, 0] if self._plain else values

@@ -1,0 +1,176 @@
+"""Random numbers in a net: dropout, zoneout and noise, as arrays that a net is given.
+
+A net with ``noise`` is a function of its parameters and inputs like any other: it is judged,
+certified and differentiated with these numbers as constants. ``refnet.training.noise`` draws them
+for every batch. Input dropout and input noise need nothing of the net: they are another x.
+
+With masks m (fixed over time), k and numbers n, h~ the state that the cell makes::
+
+    the cell sees m h[t] in its products with Whh, and h[t] elsewhere
+    h[t+1] = k[t] h[t] + (1 - k[t]) h~[t+1] + n[t]        (an LSTM's c: without n)
+
+Source: Gal & Ghahramani (2016) for masks fixed over time, with that of a gated cell's state in the
+products alone; Krueger et al. (2017) for zoneout.
+Checked by: tests/nets/test_noise.py.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refnet.arguments import admit
+from refnet.batch import Array, Params
+from refnet.cells.common import CellTape, widened
+from refnet.maths.activations import Activation
+from refnet.maths.numeric import alike
+from refnet.nets.base import add_gradients
+
+__all__ = ["Noise", "Zoned"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Noise:
+    """The random numbers of one batch of B sequences. All are factors but ``added``.
+
+    ``outputs``: by the number of a layer, from 0, (B, W): of its output, where the layer above or
+    the read-out reads it. By a cell's suffix ("" in a net of one layer): ``products``, (B, H), m
+    above; ``kept``, (T, B, H), of an LSTM (T, 2, B, H) for h and c, k above; ``added``, (T, B, H),
+    n above. Real or exact numbers; floats are taken at their binary values among exact ones.
+
+    >>> noise = Noise(outputs={0: np.array([[0.0, 2.0]])})
+    >>> from refnet.nets.recurrent import RecurrentNet
+    >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1, noise=noise)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> outputs, tape = net.forward(params, np.ones((3, 1, 1)))
+    >>> net.backward(params, tape, np.ones((1, 1)))["Why"][0, 0] == 0
+    np.True_
+    """
+
+    outputs: dict[int, Array] = field(default_factory=dict)
+    products: Params = field(default_factory=dict)
+    kept: Params = field(default_factory=dict)
+    added: Params = field(default_factory=dict)
+
+    def admit(self, where: str, shapes: dict[str, tuple[int, ...]], reason: str) -> None:
+        """Raise ValueError or TypeError unless all arrays are among these, and of their shapes."""
+        given = {f"outputs[{layer}]": value for layer, value in self.outputs.items()}
+        for part, arrays in zip(("products", "kept", "added"), self.by_cell):
+            given |= {f"{part}[{suffix!r}]": value for suffix, value in arrays.items()}
+        for name in given.keys() - shapes.keys():
+            raise ValueError(f"{where}: noise.{name} is not among {', '.join(shapes)}; {reason}")
+        admit(f"{where}: noise", given, {name: (shapes[name],) for name in given}, {}, reason)
+
+    def of(self, suffix: str) -> "Noise":
+        """That of one cell, as a net of one layer has it."""
+        own = ({"": part[suffix]} if suffix in part else {} for part in self.by_cell)
+        return Noise({}, *own)
+
+    @property
+    def by_cell(self) -> tuple[Params, Params, Params]:
+        return self.products, self.kept, self.added
+
+    def examples(self, rows: slice) -> "Noise":
+        """That of some of the sequences."""
+        return Noise(
+            {layer: value[rows] for layer, value in self.outputs.items()},
+            *({name: value[..., rows, :] for name, value in part.items()} for part in self.by_cell),
+        )
+
+    def thinned(self, rows: Array, layer: int) -> Array:
+        """A layer's output, or its gradient, (T, B, W), (T B, W) or (B, W), times the factors."""
+        if layer not in self.outputs:
+            return rows
+        factors = alike(self.outputs[layer], rows)
+        return np.asanyarray((rows.reshape(-1, *factors.shape) * factors).reshape(rows.shape))
+
+
+class ZonedTape(NamedTuple):
+    """x (T, B, D), the states h (T + 1, B, H) and, of a cell with two, c; the steps' tapes."""
+
+    x: Array
+    h: Array
+    c: Array | None
+    parts: list[CellTape]
+
+
+class Zoned(NamedTuple):
+    """A cell's passes that go step by step and change the state between two of them by
+    ``kept`` and ``added`` (see above), each an array, or None; ``kept`` may be one number."""
+
+    passes: Any
+    kept: Array | None
+    added: Array | None
+
+    def _kept(self, t: int, like: Array) -> Any:
+        if self.kept is None:
+            return None
+        return alike(self.kept[t] if self.kept.ndim else self.kept, like)
+
+    def forward(self, p: Params, x: Array, h0: Array, act: Activation, **options: Any) -> ZonedTape:
+        """As of ``passes``: x (T, B, D), h0 (B, H) or (2, B, H)."""
+        keeps = "keeps" not in options  # whether the tape is for a backward pass
+        options.pop("keeps", None)
+        width = p["Whh"].shape[1]
+        old, parts = h0, []
+        states = [h0]
+        for t in range(len(x)):
+            part = self.passes.forward(p, x[t : t + 1], old, act, **options)
+            H = h0.shape[-1]
+            new = part.h[1] if h0.ndim == 2 else np.stack([widened(part.h[1], H), part.c[1]])
+            if (k := self._kept(t, p["Whh"])) is not None:
+                new = k * old + (1 - k) * new
+            if self.added is not None:
+                new = np.array(new)
+                own = new if h0.ndim == 2 else new[0]
+                own[:, :width] = own[:, :width] + alike(self.added[t], p["Whh"])
+            if keeps:
+                parts.append(part)
+            states.append(new)
+            old = new
+        h = np.stack(states)
+        if h0.ndim == 2:
+            return ZonedTape(x, h, None, parts)
+        return ZonedTape(x, h[:, 0, :, :width], h[:, 1], parts)
+
+    def backward(
+        self,
+        p: Params,
+        tape: ZonedTape,
+        dh: Array,
+        act: Activation,
+        inputs: bool = True,
+        dc: Array | None = None,
+        **options: Any,
+    ) -> Params:
+        """As of ``passes``. With e the complete gradient at h[t+1], the cell's pullback has
+        (1 - k) e, and k e is added to what it gives for h[t]."""
+        two, width = tape.c is not None, dh.shape[2]
+        shape = (2, *tape.c.shape[1:]) if tape.c is not None else tape.h.shape[1:]
+        e = np.zeros_like(tape.h, shape=shape)
+        if dc is not None:
+            e[1] = dc
+        total: Params = {}
+        dx: list[Array] = []
+        first = len(tape.x) - len(dh)
+        for t in reversed(range(len(tape.x))):
+            if t >= first:
+                own = e[0] if two else e
+                own[:, :width] = own[:, :width] + dh[t - first]
+            k = self._kept(t, p["Whh"])
+            through, direct = (e, 0) if k is None else ((1 - k) * e, k * e)
+            last = {"dc": through[1]} if two else {}
+            grads = self.passes.backward(
+                p,
+                tape.parts[t],
+                (through[0][:, :width] if two else through)[None],
+                act,
+                inputs,
+                **last,
+                **options,
+            )
+            e = np.array(direct + grads.pop("h0"))
+            if inputs:
+                dx.append(grads.pop("x"))
+            total = {name: np.asanyarray(g) for name, g in add_gradients(total, grads).items()}
+        return {**total, "h0": e, **({"x": np.concatenate(dx[::-1])} if inputs else {})}

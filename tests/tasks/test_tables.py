@@ -1,0 +1,222 @@
+"""Data files as tasks: what is read, what may be missing, and what is refused in one line."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import refnet
+from refnet import Config, load, resume, train
+from refnet.cli import main
+from refnet.names import DATA
+from refnet.tasks import make_task, options
+from refnet.tasks.tables import READERS
+from refnet.training.experiment import build
+from refnet.training.protocols import configure
+
+RNG = np.random.default_rng(0)
+LENGTHS = (3, 1, 4, 2, 5, 3, 2, 4)
+X = [RNG.standard_normal((n, 2)).round(3) for n in LENGTHS]
+
+
+def rows(header=("id", "time", "a", "b", "target"), label=lambda n, t: "xy"[n % 2]):
+    return [header] + [
+        (f"s{n}", t, *x[t], label(n, t)) for n, x in enumerate(X) for t in range(len(x))
+    ]
+
+
+def write(path, table, delimiter=","):
+    with open(path, "w", newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows(table)
+    return str(path)
+
+
+def sequences_of(task):
+    """The training part's sequences in the order of the file, in the user's numbers."""
+    scale, mean = np.array(task.encoding.scale), np.array(task.encoding.mean)
+    return np.split(task._x.steps * scale + mean, np.cumsum(task._x.lengths)[:-1])
+
+
+def test_a_table_is_its_sequences(tmp_path):
+    """However its rows are ordered and separated, and whatever its columns are called."""
+    plain = make_task(write(tmp_path / "a.csv", rows()), dtype="float64")
+    assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(sequences_of(plain), X))
+    assert (plain.readout, plain.encoding.classes, plain.name) == ("last", ["x", "y"], "a.csv")
+    header, *lines = rows()
+    stirred = [lines[i] for i in RNG.permutation(len(lines))]
+    for path, table, delimiter, names in (
+        ("b.csv", [header, *stirred], ";", {}),
+        ("c.tsv", [("ID", "T", "a", "b", "L"), *lines], "\t", {"id": "ID", "time": "T"}),
+    ):
+        names |= {"target": "L"} if names else {}
+        task = make_task(write(tmp_path / path, table, delimiter), **names, dtype="float64")
+        found = sorted(sequences_of(task), key=lambda x: x.ravel().tolist())
+        wanted = sorted(X, key=lambda x: x.ravel().tolist())
+        assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(found, wanted))
+
+
+def test_targets_and_parts_of_a_table(tmp_path):
+    path = write(tmp_path / "a.csv", rows(label=lambda n, t: 0.5 + n + t))
+    task = make_task(path)
+    assert (task.readout, task.loss) == ("every", "squared_error")
+    assert make_task(path, readout="last").readout == "last"
+    path = write(tmp_path / "b.csv", rows(label=lambda n, t: "xy"[n % 2] if t % 2 else ""))
+    task = make_task(path, validation=0.0, test=0.0)
+    assert (task.readout, task.splits, task.encoding.classes) == ("every", ("train",), ["x", "y"])
+    table = [(*row, part) for row, part in zip(rows(), ["part", *["train"] * 14, *["test"] * 10])]
+    task = make_task(write(tmp_path / "c.csv", table), split="part")
+    assert task.splits == ("test",) and task.size == 5
+
+
+def test_a_column_of_words_is_symbols(tmp_path):
+    table = [("id", "event", "target")]
+    table += [(n, word, n % 2) for n in range(9) for word in ("go", "stop", "go")[: 1 + n % 3]]
+    task = make_task(write(tmp_path / "a.csv", table))
+    assert task.encoding.words == ["go", "stop"] and task.encoding.classes == [0, 1]
+    net = build(configure({"task": str(tmp_path / "a.csv")})).net
+    assert (net.embedding, net.inputs) == (2, 2)
+
+
+CELL = ("id", "time", "a", "b", "target")
+BAD = {
+    "no column 'id' for id; its columns are k, a, target": [("k", "a", "target"), (1, 2, 3)],
+    "no column 'target' for target": [("id", "a"), (1, 2)],
+    "line 3 has 3 entries; need 5": [CELL, *rows()[1:2], (1, 2, 3)],
+    "need a header of different names": [("id", "a", "a", "target"), (1, 2, 3, 4)],
+    "line 3 has 'tall' as b; need numbers": [CELL, ("s", 0, 1, 2, 3), ("s", 1, 1, "tall", 3)],
+    "line 2 lacks a; fill it in, or let missing=mean": [CELL, ("s", 0, "NA", 1, 2)],
+    "line 3 repeats the time 0 of sequence s": [CELL, ("s", 0, 1, 1, 2), ("s", 0, 1, 1, 2)],
+    "no column beside id, target": [("id", "target"), (1, 2)],
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_a_table_that_is_refused(tmp_path, message):
+    path = write(tmp_path / "a.csv", BAD[message])
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        make_task(path)
+    assert path in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_missing_features_may_be_the_mean(tmp_path):
+    table = rows()
+    table[2] = (*table[2][:2], "", *table[2][3:])
+    task = make_task(write(tmp_path / "a.csv", table), missing="mean")
+    assert (task._x.steps == 0).sum() == 1
+
+
+def test_arrays_in_a_file(tmp_path):
+    """Padded, or one after another; and no pickle is opened."""
+    y, path = np.arange(8) % 2, tmp_path / "a.npz"
+    padded = np.full((8, 5, 2), np.nan)
+    for row, x in zip(padded, X):
+        row[: len(x)] = x
+    np.savez(path, x=padded, y=y, lengths=LENGTHS)
+    first = make_task(str(path)).record()
+    np.savez(path, x=np.concatenate(X), y=y, lengths=LENGTHS)
+    assert make_task(str(path)).record() == first
+    np.savez(path, x=padded, y=y, length=LENGTHS)
+    with pytest.raises(ValueError, match="a.npz has x, y, length; need x and y, and of lengths"):
+        make_task(str(path))
+    np.savez(path, x=np.array([*X, None], object), y=y)
+    with pytest.raises(ValueError, match="need what np.savez.* without arrays of objects"):
+        make_task(str(path))
+    path.write_bytes(b"no archive")
+    with pytest.raises(ValueError, match=r"a\.npz: "):
+        make_task(str(path))
+    with pytest.raises(FileNotFoundError, match="there is no file .*b.npz; name one that exists"):
+        make_task(str(tmp_path / "b.npz"))
+
+
+def test_a_text_by_characters(tmp_path):
+    """Every target is the next character; the last pieces are held out."""
+    path = tmp_path / "a.txt"
+    text = "".join(RNG.choice(list("abcdé\n"), 1005))
+    path.write_text(text, "utf-8")
+    task = make_task(str(path), length=10, validation=0.1, test=0.2)
+    words = task.encoding.words
+    assert words == task.encoding.classes == sorted(set(text))
+    (batch,) = task.evaluation(0, 0, "test")
+    got = {"".join(words[i] for i in batch.x[:, b]) for b in range(batch.x.shape[1])}
+    assert got == {text[at : at + 10] for at in range(800, 1000, 10)}
+    assert (batch.y[:-1] == batch.x[1:]).all() and batch.y.shape == (10, 20)
+    figures = task.metrics(task.score(np.zeros((10, 20, 6)), batch))
+    assert abs(figures["bpc"] - np.log2(6)) < 1e-9 and task.metric == "bpc"
+    with pytest.raises(ValueError, match="has 1005 characters, 0 pieces of length 2000"):
+        make_task(str(path), length=2000)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="need a text in UTF-8"):
+        make_task(str(path))
+
+
+def test_every_reader_is_known_as_a_file():
+    assert set(READERS) == set(DATA)
+
+
+def test_options_are_checked_as_of_any_task():
+    assert options("a.csv")["target"] == "target" and "path" not in options("a.npz")
+    with pytest.raises(ValueError, match="task a.txt has no option 'id'"):
+        make_task("a.txt", id="a")
+    with pytest.raises(ValueError, match="task 'a.xls' is unknown"):
+        make_task("a.xls")
+
+
+def test_the_command_trains_and_resumes_and_the_run_keeps_the_scaling(
+    tmp_path, capsys, monkeypatch
+):
+    path = write(tmp_path / "a.csv", [("ID", "T", "a", "b", "L"), *rows()[1:]])
+    folder = tmp_path / "run"
+    flags = "--id ID --time T --target L --hidden 4 --iterations 20 --backend reference".split()
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "a.csv", *flags, "--out", str(folder), "--quiet"]) == 0
+    run = load(folder)
+    kept = json.loads((folder / "task.json").read_text())
+    assert kept == run.task.record() and len(kept["mean"]) == 2
+    assert run.config.task == f"{path}:id=ID,time=T,target=L" and Path(path).is_absolute()
+    assert (run.config.patience, run.config.optimizer) == (20, "adam")
+    config = Config(**{**vars(run.config), "iterations": 40})
+    resume(config, folder)
+    whole = tmp_path / "whole"
+    train(config, whole)
+    assert all(
+        value.tobytes() == load(whole).params[name].tobytes()
+        for name, value in load(folder).params.items()
+    )
+    write(path, [("ID", "T", "a", "b", "L"), *rows()[1:-1]])
+    capsys.readouterr()
+    assert main(["train", "--resume", str(folder), "--iterations", "60"]) == 2
+    assert "the run began with other data than a.csv has now" in capsys.readouterr().err
+    assert main(["train", "--id", "ID"]) == 2
+    assert "--id is for a CSV file; name one" in capsys.readouterr().err
+
+
+def test_symbols_need_no_setting(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("abcab" * 100)
+    config = configure({"task": f"{path}:length=5", "iterations": 20, "hidden": 4})
+    for backend in ("reference", "compiled"):
+        summary = train(Config(**{**vars(config), "backend": backend}), tmp_path / backend)
+        assert summary.state == "finished" and summary.best["bpc"] < 2
+
+
+def test_the_page_on_your_own_data_runs(tmp_path, monkeypatch, capsys):
+    """Its command and its Python, on two classes that a mean tells apart."""
+    pytest.importorskip("sklearn")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(refnet.training.loop, "draw_curves", lambda *given: None)
+    table = [("ID", "T", "a", "b", "LABEL")]
+    for n in range(80):
+        for t in range(RNG.integers(5, 12)):
+            table.append((n, t, *RNG.standard_normal(2) + (n % 2, 0), "xy"[n % 2]))
+    write(tmp_path / "series.csv", table)
+    page = (Path(refnet.__file__).parent / "training" / "DATA.md").read_text()
+    (command,) = re.findall(r"```sh\nrefnet (.*)\n```", page)
+    assert main([*command.split(), "--quiet", "--iterations", "100"]) == 0
+    scope = {}
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(code, scope)
+    score, labels = capsys.readouterr().out.splitlines()[-2:]
+    assert float(score) > 0.6 and labels == "['y' 'y']"
