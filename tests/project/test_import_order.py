@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "refnet"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ORDER = (
-    "version face batch process arguments specs maths runs cells compiled tasks matrices "
+    "version face terminal batch process arguments specs maths runs cells compiled tasks matrices "
     "transitions nets analysis training estimators exact check __init__ studies explain cli "
     "__main__"
 ).split()
