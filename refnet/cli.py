@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from refnet.arguments import SEED, whole
 from refnet.check.cli import add_commands
 from refnet.explain.cli import add_commands as add_explanations
+from refnet.names import TRUST, label
 from refnet.process import endings
 from refnet.runs.files import described, named, printable
 from refnet.specs import format_spec, parse_spec
@@ -42,10 +43,13 @@ TRAIN_EXAMPLES = """examples:
       continue after Ctrl-C, a kill or the iteration limit, to the same bits
 
 Write a value that has options as name:key=value,key=value, such as svd:margin=0.1 or
-rmsprop:form=lasagne. A protocol, which follows a paper's text or its released code, supplies all
-settings that you do not give. Each task has a default protocol; --protocol selects another:
-manchev-spratling/text, manchev-spratling/code, vorontsov/text, vorontsov/code, orhan-pitkow/code
-or, for any task, refnet/default.
+rmsprop:form=lasagne. A task, cell, transition, activation, initializer or optimizer of your own is
+FILE.py:NAME or package.module:NAME (refnet new prints examples).
+
+A protocol, which follows a paper's text or its released code, supplies all settings that you do
+not give. Each task has a default protocol; --protocol selects another: manchev-spratling/text,
+manchev-spratling/code, vorontsov/text, vorontsov/code, orhan-pitkow/code or, for any task,
+refnet/default.
 
 exit status: 0 after success, 2 after an error, 3 if the loss is not finite, 129, 130 or 143 after
 SIGHUP, Ctrl-C or SIGTERM
@@ -187,8 +191,9 @@ def _add_train(commands: Any) -> None:
         metavar="TASK",
         help="temporal-order, "
         "temporal-order-3bit, adding, random-permutation, copy, mnist, "
-        "sequential-mnist, permuted-mnist or ptb; or your own data: FILE.npz (x, y and perhaps "
-        "lengths), FILE.csv (a row a step) or FILE.txt (characters)",
+        "sequential-mnist, permuted-mnist or ptb; one of your own: FILE.py:NAME; or your own "
+        "data: FILE.npz (x, y and perhaps lengths), FILE.csv (a row a step) or FILE.txt "
+        "(characters)",
     )
     for flag, text in COLUMNS.items():
         parser.add_argument(f"--{flag}", metavar="COLUMN", help=text)
@@ -214,6 +219,7 @@ def _add_train(commands: Any) -> None:
         help="threads of the compiled core (default: all cores); the bits do not depend on it",
     )
     parser.add_argument("--quiet", action="store_true", help="print the summary only")
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     for entry in fields(Config):
         if entry.name == "task":
             continue
@@ -243,6 +249,7 @@ def _add_train(commands: Any) -> None:
 
 
 def _settings(args: argparse.Namespace) -> Any:
+    from refnet.training.code import admit
     from refnet.training.config import Config, from_toml, of_run
     from refnet.training.protocols import configure
 
@@ -270,6 +277,8 @@ def _settings(args: argparse.Namespace) -> Any:
             )
         return replace(of_run(args.resume), **given)
     settings = from_toml(args.config) if args.config else {}
+    others = {name: value for name, value in settings.items() if name not in given}
+    admit(others, args.config or Path(), args.trust)
     task = given.get("task", settings.get("task"))
     if not task:
         raise ValueError(
@@ -280,7 +289,7 @@ def _settings(args: argparse.Namespace) -> Any:
 
 
 def _new_folder(config: Any) -> Path:
-    name = Path(parse_spec(config.task)[0]).stem + (f"-T{config.length}" if config.length else "")
+    name = label(config.task) + (f"-T{config.length}" if config.length else "")
     base = f"{name}-{config.method.replace('+', '-')}-seed{config.seed}"
     folders = (Path("runs") / (base + (f"-{i}" if i > 1 else "")) for i in count(1))
     return next(folder for folder in folders if not folder.exists())
@@ -320,7 +329,7 @@ def _train(args: argparse.Namespace) -> int:
     previous: dict[int, Any] = {number: signal.signal(number, note) for number in endings()}
     try:
         with progress.bar(config.iterations, quiet=args.quiet) as observe:
-            start = train.resume if args.resume else train.train
+            start: Any = partial(train.resume, trust=args.trust) if args.resume else train.train
             while True:
                 try:
                     summary = start(config, folder, observe, lambda: bool(signals))

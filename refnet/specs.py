@@ -1,4 +1,5 @@
-"""Specs: a name with options, ``name`` or ``name:key=value,key=value``.
+"""Specs: a name with options, ``name`` or ``name:key=value,key=value``. A name is that of a table's
+entry, or a reference to one of your own (``refnet.names``).
 
 The options of a name, their types and their defaults come from the function or class that it
 stands for, so specs need no second declaration to be checked.
@@ -14,6 +15,7 @@ from sys import float_info
 from typing import Any, NamedTuple
 
 from refnet.arguments import choice
+from refnet.names import reference
 
 __all__ = [
     "Kind",
@@ -80,7 +82,9 @@ def parse_spec(text: str) -> tuple[str, dict[str, str]]:
     >>> parse_spec("svd:margin=0.1")
     ('svd', {'margin': '0.1'})
     """
-    name, _, rest = text.partition(":")
+    home = reference(text)
+    name = ":".join(home) if home else text.partition(":")[0]
+    rest = text[len(name) + 1 :]
     options: dict[str, str] = {}
     for item in filter(None, rest.split(",")):
         key, equals, value = (part.strip() for part in item.partition("="))

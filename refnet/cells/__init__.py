@@ -6,19 +6,21 @@ x (T, B, D) and h (T + 1, B, H); ``forward(p, x, h0, act)`` and
 ``backward(p, tape, dh, act, inputs)``. ``init(hidden)`` gives start values of
 the parameters other than Wxh and Whh; ``OPTIONAL`` names vectors (H,) that p may also hold;
 ``CANDIDATE`` is the gate that carries new content. The net checks the shapes of all arrays once,
-where they enter (``net.shapes``).
+where they enter (``net.shapes``). ``KERNEL``, if a cell that the package does not have defines it,
+has the same ``forward`` and ``backward``, compiled.
 """
 
-from types import ModuleType
+from functools import partial
+from typing import Any
 
 from refnet.cells import cifg, gru, gru_before, lstm, rnn
+from refnet.names import Table, lacking
 
 __all__ = ["CELLS"]
 
-CELLS: dict[str, ModuleType] = {
-    "rnn": rnn,
-    "lstm": lstm,
-    "gru": gru,
-    "gru_before": gru_before,
-    "cifg": cifg,
-}
+NEEDS = ("GATES", "STATES", "CANDIDATE", "OPTIONAL", "init", "forward", "backward")
+CELLS: Table[Any] = Table(
+    "cell",
+    {"rnn": rnn, "lstm": lstm, "gru": gru, "gru_before": gru_before, "cifg": cifg},
+    partial(lacking, needs=NEEDS),
+)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from refnet.check.tables import target
+from refnet.names import TRUST
 from refnet.runs.files import named, printable
 
 __all__ = ["add_commands"]
@@ -87,6 +88,8 @@ def add_commands(commands: Any) -> None:
         "curves.",
     )
     compare.add_argument("folders", nargs="+", type=named, metavar="FOLDER", help="run folders")
+    for command in (analyse, compare):
+        command.add_argument("--trust", action="store_true", help=TRUST)
     errata = _add_errata(commands)
     for command in (explain, errata):
         command.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
@@ -155,13 +158,13 @@ def _show(figure: Path | None, explain: Callable[[], Any]) -> int:
 def _analyse(args: argparse.Namespace) -> int:
     from refnet.explain.runs import analyse
 
-    return _show(args.figure, lambda: analyse(args.folder))
+    return _show(args.figure, lambda: analyse(args.folder, args.trust))
 
 
 def _compare(args: argparse.Namespace) -> int:
     from refnet.explain.runs import compare
 
-    return _show(args.figure, lambda: compare(args.folders))
+    return _show(args.figure, lambda: compare(args.folders, args.trust))
 
 
 def _explain(args: argparse.Namespace) -> int:

@@ -23,6 +23,7 @@ from refnet.explain.base import (
     style,
 )
 from refnet.matrices.orthogonality import defect
+from refnet.names import short
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.runs.read import Record
@@ -82,9 +83,10 @@ def _first(run: Loaded) -> Batch:
     return run.task.batch(run.iteration, SEQUENCES, run.config.seed)
 
 
-def analyse(folder: Path | str) -> Explanation:
-    """The matrices, gradient flow, exponents, memory and peak order of a trained run."""
-    run = load_run(Path(folder))
+def analyse(folder: Path | str, trust: bool = False) -> Explanation:
+    """The matrices, gradient flow, exponents, memory and peak order of a trained run; ``trust`` as
+    for ``load``."""
+    run = load_run(Path(folder), trust)
     tables, net = [_matrices(run)], run.net
     watched = any("watch" in row for row in run.rows)
     panels: list[Panel] = [
@@ -108,7 +110,8 @@ def analyse(folder: Path | str) -> Explanation:
 
     config = run.config
     return Explanation(
-        f"{config.task}, {config.net}, {config.method}, transition {config.transition}",
+        f"{short(config.task)}, {config.net}, {config.method}, transition "
+        f"{short(config.transition)}",
         f"the run in {folder}, after {run.iteration} iterations",
         f"Success criterion: {run.task.criterion}. Best evaluation: "
         + (
@@ -338,10 +341,11 @@ def _draw_values(run: Loaded, ax: Canvas) -> None:
     _legend(ax, len(hidden))
 
 
-def compare(folders: Sequence[Path | str]) -> Explanation:
-    """Runs side by side: where their settings differ, their best results, their curves overlaid."""
+def compare(folders: Sequence[Path | str], trust: bool = False) -> Explanation:
+    """Runs side by side: where their settings differ, their best results, their curves overlaid;
+    ``trust`` as for ``load``."""
     paths = [Path(folder) for folder in folders]
-    runs = [load_run(path) for path in paths]
+    runs = [load_run(path, trust) for path in paths]
     tasks = {run.task.name for run in runs}
     if len(tasks) > 1:
         raise ValueError(f"the runs are of {' and '.join(sorted(tasks))}; name runs of one task")

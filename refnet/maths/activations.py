@@ -29,6 +29,7 @@ from refnet.maths.numeric import (
     tanh,
     times,
 )
+from refnet.names import Table, absolute, reference
 from refnet.specs import Kind, Option, read
 
 __all__ = ["ACCURACY", "ACTIVATIONS", "Accuracy", "Activation", "SPEC", "activation", "clipped"]
@@ -181,47 +182,46 @@ def _sum_leading(values: Array) -> Array:
     return np.asanyarray(values.reshape(-1, values.shape[-1]).sum(axis=0))
 
 
-ACTIVATIONS: dict[str, Activation] = {
-    entry.name: entry
-    for entry in (
-        Activation(
-            "identity",
-            lambda a, p, alpha: a,
-            lambda a, h, dh, p, alpha: (dh, {}),
-            rational=True,
-            smooth=True,
-        ),
-        Activation(
-            "tanh", lambda a, p, alpha: tanh(a), _pointwise(lambda a, h: 1 - h * h), smooth=True
-        ),
-        Activation(
-            "sigmoid",
-            lambda a, p, alpha: sigmoid(a),
-            _pointwise(lambda a, h: h * (1 - h)),
-            smooth=True,
-        ),
-        Activation("softsign", _softsign, _pointwise(_softsign_slope), rational=True),
-        Activation("relu", _relu, _relu_pull, rational=True),
-        Activation("leaky_relu", _leaky, _leaky_pull, rational=True, alpha=0.01),
-        Activation(
-            "prelu", _prelu, _prelu_pull, rational=True, start=(("slope", lambda hidden: (), 0.25),)
-        ),
-        Activation("elu", _elu, _elu_pull, alpha=1),
-        Activation(
-            "oplu",
-            lambda a, p, alpha: _permute_pairs(a, a),
-            lambda a, h, dh, p, alpha: (_permute_pairs(dh, a), {}),
-            rational=True,
-        ),
-        Activation(
-            "modrelu",
-            _modrelu,
-            _modrelu_pull,
-            rational=True,
-            start=(("b_mod", lambda hidden: (hidden,), 0),),
-        ),
-    )
-}
+_ENTRIES = (
+    Activation(
+        "identity",
+        lambda a, p, alpha: a,
+        lambda a, h, dh, p, alpha: (dh, {}),
+        rational=True,
+        smooth=True,
+    ),
+    Activation(
+        "tanh", lambda a, p, alpha: tanh(a), _pointwise(lambda a, h: 1 - h * h), smooth=True
+    ),
+    Activation(
+        "sigmoid", lambda a, p, alpha: sigmoid(a), _pointwise(lambda a, h: h * (1 - h)), smooth=True
+    ),
+    Activation("softsign", _softsign, _pointwise(_softsign_slope), rational=True),
+    Activation("relu", _relu, _relu_pull, rational=True),
+    Activation("leaky_relu", _leaky, _leaky_pull, rational=True, alpha=0.01),
+    Activation(
+        "prelu", _prelu, _prelu_pull, rational=True, start=(("slope", lambda hidden: (), 0.25),)
+    ),
+    Activation("elu", _elu, _elu_pull, alpha=1),
+    Activation(
+        "oplu",
+        lambda a, p, alpha: _permute_pairs(a, a),
+        lambda a, h, dh, p, alpha: (_permute_pairs(dh, a), {}),
+        rational=True,
+    ),
+    Activation(
+        "modrelu",
+        _modrelu,
+        _modrelu_pull,
+        rational=True,
+        start=(("b_mod", lambda hidden: (hidden,), 0),),
+    ),
+)
+ACTIVATIONS: Table[Activation] = Table(
+    "activation",
+    {entry.name: entry for entry in _ENTRIES},
+    lambda value: [] if isinstance(value, Activation) else ["being an Activation"],
+)
 
 
 class Accuracy(NamedTuple):
@@ -266,7 +266,7 @@ def _options(name: str) -> dict[str, Option]:
     return {option: Option((float,), value) for option, value in defaults.items()}
 
 
-SPEC = Kind(tuple(ACTIVATIONS), _options)
+SPEC = Kind(ACTIVATIONS, _options)
 """What the text "elu:alpha=0.5" may hold."""
 
 
@@ -283,8 +283,10 @@ def activation(name: str, alpha: float | None = None, start: float | None = None
 
     Checked by: tests/maths/test_activations.py::test_unknown_names_and_constants_are_refused.
     """
-    name, given = read("activation", SPEC, name)
+    name, given = read("activation", SPEC, absolute(name))
     entry, alpha, start = ACTIVATIONS[name], given.get("alpha", alpha), given.get("start", start)
+    if reference(name):
+        entry = replace(entry, name=name)  # by which a saved net finds it
     if alpha is not None:
         if not entry.alpha:
             raise ValueError(

@@ -12,6 +12,7 @@ import numpy as np
 
 from refnet.arguments import generator, number, short, whole
 from refnet.batch import Array
+from refnet.names import Table
 from refnet.process import serial_blas
 from refnet.specs import Kind, read, signature_options
 
@@ -211,23 +212,25 @@ def ramp(shape: Shape, rng: Rng, end: float = 0.01) -> Array:
     return end * np.subtract.outer(index, index) / max(size - 1, 1)
 
 
-INITIALIZERS: dict[str, Callable[..., Array]] = {
-    f.__name__: f
-    for f in (
-        gaussian,
-        uniform,
-        glorot_normal,
-        glorot_uniform,
-        he,
-        identity,
-        orthogonal,
-        orthogonal_svd,
-        rotations,
-        chain,
-        fbchain,
-        ramp,
-    )
-}
+_ENTRIES: tuple[Callable[..., Array], ...] = (
+    gaussian,
+    uniform,
+    glorot_normal,
+    glorot_uniform,
+    he,
+    identity,
+    orthogonal,
+    orthogonal_svd,
+    rotations,
+    chain,
+    fbchain,
+    ramp,
+)
+INITIALIZERS: Table[Callable[..., Array]] = Table(
+    "initializer",
+    {entry.__name__: entry for entry in _ENTRIES},
+    lambda value: [] if inspect.isfunction(value) else ["being a function of shape and rng"],
+)
 
 SPEC = Kind(INITIALIZERS, lambda name: signature_options(INITIALIZERS[name], 2))
 """What the text "gaussian:sd=0.1" may hold."""

@@ -62,13 +62,13 @@ def passes_of(cell: str, backend: str) -> Any:
     """
     if backend == "reference":
         return CELLS[cell]
-    from refnet.compiled.kernels import KERNELS  # Numba is slow to import
+    from refnet.compiled.kernels import kernel_of  # Numba is slow to import
 
-    if cell not in KERNELS:
+    if (kernel := kernel_of(cell)) is None:
         raise ValueError(
             f"cell {cell} has no compiled kernel yet; use backend 'reference' (--backend reference)"
         )
-    return KERNELS[cell]
+    return kernel
 
 
 class ByNumbers:

@@ -32,6 +32,7 @@ from refnet.maths.activations import ACTIVATIONS, Activation, clipped
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import gaussian, glorot_uniform
 from refnet.matrices.slots import Residuals, Transition, assemble
+from refnet.names import absolute
 from refnet.nets.backends import BACKENDS, Backed, ByNumbers, passes_of
 from refnet.nets.base import (
     Initializer,
@@ -70,7 +71,7 @@ class RecurrentNet(Backed):
     What runs:
 
     - ``inputs``, ``hidden``, ``outputs``: D, H and C.
-    - ``cell``: rnn, lstm, gru, gru_before or cifg.
+    - ``cell``: rnn, lstm, gru, gru_before, cifg or one of yours, FILE.py:NAME.
     - ``activation``: an activation or its name.
     - ``gate``: the activation of a gated cell's gates, or its name.
     - ``gain``: a factor on the pre-activation (Vorontsov et al., 3.1.3).
@@ -147,7 +148,8 @@ class RecurrentNet(Backed):
     noise: Noise | None = None
 
     def __post_init__(self) -> None:
-        choice("cell", self.cell, tuple(CELLS))
+        object.__setattr__(self, "cell", absolute(self.cell))
+        choice("cell", self.cell, CELLS)
         choice("readout", self.readout, self.READOUTS)
         check_loss(self.loss, self.reduction, self.smoothing)
         choice("backend", self.backend, BACKENDS)
@@ -234,10 +236,10 @@ class RecurrentNet(Backed):
     def has_kernels(self) -> bool:
         """Whether the compiled core has kernels for the cell, the activations and the options."""
         from refnet.compiled.activations import known  # Numba is slow to import
-        from refnet.compiled.kernels import KERNELS
+        from refnet.compiled.kernels import kernel_of
 
         return (
-            self.cell in KERNELS
+            kernel_of(self.cell) is not None
             and known(self.activation)
             and known(self.gate)
             and self.clip_forward is None

@@ -7,10 +7,12 @@ Batch: ``for batch in task.batches(size=20, seed=0)``.
 """
 
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from refnet.arguments import choice, short
+from refnet.names import Table, lacking
 from refnet.tasks.arrays import Arrays
 from refnet.tasks.base import Task
 from refnet.tasks.mnist import Images, PermutedPixels, Pixels
@@ -21,29 +23,33 @@ from refnet.tasks.tables import READERS, DataFile, made
 __all__ = ["Arrays", "TASKS", "Task", "make_task", "options"]
 
 
-class _Tasks(dict[str, type[Any]]):
+class _Tasks(Table[type[Any]]):
     """The tasks by name; ``table[path]`` is the reader of a data file, by the end of its name."""
 
     def __missing__(self, name: str) -> type[Any]:
-        return READERS[Path(name).suffix.lower()]
+        return READERS.get(Path(name).suffix.lower()) or super().__missing__(name)
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or Path(str(name)).suffix.lower() in READERS
+        return Path(str(name)).suffix.lower() in READERS or super().__contains__(name)
 
 
+_ENTRIES: tuple[type[Any], ...] = (
+    TemporalOrder,
+    TemporalOrder3Bit,
+    Adding,
+    RandomPermutation,
+    Copy,
+    Images,
+    Pixels,
+    PermutedPixels,
+    Characters,
+)
+NEEDS = (
+    *("name", "inputs", "outputs", "loss", "readout", "splits", "metric", "lower_is_better"),
+    *("criterion", "batch", "evaluation", "score", "metrics", "dtype", "__dataclass_fields__"),
+)
 TASKS = _Tasks(
-    (task.name, task)
-    for task in (
-        TemporalOrder,
-        TemporalOrder3Bit,
-        Adding,
-        RandomPermutation,
-        Copy,
-        Images,
-        Pixels,
-        PermutedPixels,
-        Characters,
-    )
+    "task", {task.name: task for task in _ENTRIES}, partial(lacking, needs=NEEDS, base=Task)
 )
 
 

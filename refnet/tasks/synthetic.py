@@ -46,8 +46,8 @@ class Generated(Task):
     samples: int = 10_000
     dtype: str = "float32"
 
-    shortest = 10
-    needs = "the first symbol stands in a tenth of the sequence, which must have at least one step"
+    shortest = 1
+    needs = "a sequence has steps"
     choices: ClassVar[dict[str, tuple[str, ...]]] = {}
     splits = ("test",)
     loss = "cross_entropy"
@@ -108,6 +108,8 @@ class TemporalOrder(Generated):
     """
 
     name = "temporal-order"
+    shortest = 10
+    needs = "the first symbol stands in a tenth of the sequence, which must have at least one step"
     inputs = 6
     outputs = 4
     starts: ClassVar[tuple[float, ...]] = (0.1, 0.5)
@@ -179,6 +181,7 @@ class Adding(Generated):
     loss = "squared_error"
     metric = "mse"
     lower_is_better = True
+    shortest = 10
     needs = "both markers need room"
     choices = {
         "protocol": (

@@ -14,8 +14,10 @@ from sys import float_info
 from typing import Any, NamedTuple
 
 from refnet.arguments import SEED, SIZE, choice, short
+from refnet.names import absolute
 from refnet.nets.backends import BACKENDS
 from refnet.runs.read import DAMAGE, contents, toml_of
+from refnet.specs import parse_spec
 
 __all__ = [
     "Config",
@@ -103,20 +105,32 @@ def _has(option: str, config: "Config") -> bool:
     return name not in tasks.TASKS or option in tasks.options(name)
 
 
+def _gated(config: "Config") -> bool:
+    from refnet.cells import CELLS
+
+    name = _name(config.cell)
+    return config.net == "recurrent" and (name not in CELLS or len(CELLS[name].GATES) > 1)
+
+
+def _on_manifold(config: "Config") -> bool:
+    from refnet.matrices.transitions import TRANSITIONS
+    from refnet.matrices.transitions.manifold import Manifold
+
+    name = _name(config.transition)
+    return name in TRANSITIONS and issubclass(TRANSITIONS[name], Manifold)
+
+
 def _name(spec: str) -> str:
-    return spec.partition(":")[0]
+    return parse_spec(spec)[0]
 
 
 RECURRENT = Where("recurrent nets", lambda c: c.net == "recurrent")
 FEEDFORWARD = Where("feedforward nets", lambda c: c.net == "feedforward")
-GATED = Where("cells with gates", lambda c: c.net == "recurrent" and _name(c.cell) != "rnn")
+GATED = Where("cells with gates", _gated)
 PRETRAINED = Where("method oinit", lambda c: "oinit" in c.method.split("+"))
 PENALISED = Where("method open", lambda c: "open" in c.method.split("+"))
 ORTHOGONALISED = Where("methods oinit and open", lambda c: c.method != "plain")
-ON_MANIFOLD = Where(
-    "transitions orthogonal, product, schur and svd",
-    lambda c: _name(c.transition) in ("orthogonal", "product", "schur", "svd"),
-)
+ON_MANIFOLD = Where("transitions orthogonal, product, schur and svd", _on_manifold)
 CLIPPED = Where("clipping", lambda c: c.clip != "none")
 GENERATED = Where("generated tasks", partial(_has, "length"))
 FROM_FILES = Where("tasks from files", partial(_has, "order"))
@@ -138,6 +152,9 @@ def _setting(
 @dataclass(frozen=True)
 class Config:
     """All that a run depends on; the same configuration gives the same bits.
+
+    A setting that takes a name takes ``FILE.py:NAME`` and ``package.module:NAME`` too. The path of
+    a file becomes absolute.
 
     >>> Config("copy", length=200, transition="svd:margin=0.1").hidden
     100
@@ -350,6 +367,10 @@ class Config:
         0, "evaluations without a better one after which a run ends; 0: it goes on", least=0
     )
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, absolute(value))
+
 
 _FIELDS = {entry.name: entry for entry in fields(Config)}
 
@@ -496,8 +517,9 @@ def from_toml(path: Path) -> dict[str, Any]:
             check_value(name, value)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
-        if type(_FIELDS[name].default) is float:
-            settings[name] = float(value)
+        settings[name] = absolute(
+            float(value) if type(_FIELDS[name].default) is float else value, path.parent
+        )
     return settings
 
 

@@ -11,6 +11,7 @@ from refnet.runs.checkpoint import peek
 from refnet.runs.files import argument
 from refnet.runs.folder import holder
 from refnet.runs.read import contents, json_of
+from refnet.training.code import admit
 from refnet.training.config import of_run
 
 __all__ = ["describe", "runs"]
@@ -87,7 +88,12 @@ def describe(folder: Path) -> dict[str, Any]:
         "stalled": f"{resume} --patience N",
         "diverged": f"refnet train --config {argument(folder / 'config.toml')} --rate X",
     }
-    return {**facts, "state": state, "next": onward.get(state, "")}
+    following = onward.get(state, "")
+    try:
+        admit(vars(config), folder / "config.toml", trust=False)
+    except ValueError as error:
+        following = str(error)
+    return {**facts, "state": state, "next": following}
 
 
 def _ended(folder: Path, iteration: int) -> str:

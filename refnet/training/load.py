@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from refnet.arguments import PATH, takes
+from refnet.arguments import FLAG, PATH, takes
 from refnet.runs import checkpoint
 from refnet.runs.rows import Rows
+from refnet.training.code import admit
 from refnet.training.config import of_run
 from refnet.training.experiment import build
 from refnet.training.fit import Loaded
@@ -15,20 +16,22 @@ from refnet.training.steps import Run
 __all__ = ["load", "load_run"]
 
 
-@takes(folder=PATH)
-def load(folder: Path | str) -> Loaded | SavedNet:
+@takes(folder=PATH, trust=FLAG)
+def load(folder: Path | str, trust: bool = False) -> Loaded | SavedNet:
     """The run in ``folder``: net, parameters, task and rows, to look at or to go on with. Or the
     net and the parameters in a file that ``refnet.save`` wrote.
 
     Nothing in the folder is changed, and a run that goes on in another process is not disturbed.
-    Raises FileError or CheckpointError, which name the file, for what cannot be read.
+    ``trust``: run the code that the folder names (``FILE.py:NAME``) even if it has changed since
+    the run began, or if you have never used that file (``refnet.training.code``).
+    Raises FileError or CheckpointError, which name the file, for what cannot be read, ValueError
+    for code that may not run.
 
     >>> from tempfile import TemporaryDirectory
     >>> from refnet import train
-    >>> config = Config("temporal-order:samples=50", length=20, hidden=8, iterations=20,
-    ...                 evaluate_every=10, backend="reference")
+    >>> settings = {"length": 20, "hidden": 8, "iterations": 20, "backend": "reference"}
     >>> with TemporaryDirectory() as folder:
-    ...     _ = train(config, Path(folder) / "run")
+    ...     _ = train("temporal-order:samples=50", Path(folder) / "run", **settings)
     ...     run = load(Path(folder) / "run")
     >>> run.params["Whh"].shape
     (8, 8)
@@ -37,11 +40,11 @@ def load(folder: Path | str) -> Loaded | SavedNet:
     """
     folder = Path(folder)
     if folder.suffix == ".npz" or folder.is_file():
-        return load_net(folder)
-    return load_run(folder)
+        return load_net(folder, trust)
+    return load_run(folder, trust)
 
 
-def load_run(folder: Path) -> Loaded:
+def load_run(folder: Path, trust: bool = False) -> Loaded:
     """The run in a folder, as ``load`` gives it.
 
     >>> load_run(Path("nowhere"))
@@ -49,6 +52,7 @@ def load_run(folder: Path) -> Loaded:
     ValueError: nowhere is not a run folder (it has no config.toml); list them with: refnet runs
     """
     config = of_run(folder)
+    admit(vars(config), folder / "config.toml", trust)
     experiment = build(config)
     path = folder / "checkpoint.npz"
     saved = checkpoint.load(path, identity(config))

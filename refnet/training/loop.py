@@ -11,6 +11,7 @@ from typing import Any, overload
 import numpy as np
 
 from refnet.arguments import FLAG, FUNCTION, PATH, instance, optional, short, takes
+from refnet.names import short as without_folder
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_text
@@ -18,6 +19,7 @@ from refnet.runs.folder import Held, create, hold, vacant
 from refnet.runs.read import contents, json_of
 from refnet.runs.rows import Rows, environment, machine
 from refnet.tasks import TASKS, Task
+from refnet.training.code import admit, record as record_code
 from refnet.training.config import Config, check_given, to_toml
 from refnet.training.experiment import Experiment, build
 from refnet.training.fit import Fit, Loaded, Observer, plateau
@@ -102,6 +104,7 @@ def train(
         write_text(part / "rows.jsonl", "")
         if (facts := _data_of(experiment.task)) is not None:
             write_text(part / DATA, json.dumps(facts, indent=1) + "\n")
+        record_code(part, config)
         if pretraining:
             observe("oinit", {"matrices": pretraining})
             write_text(part / "oinit.json", json.dumps(pretraining, indent=1) + "\n")
@@ -166,16 +169,18 @@ def _try(experiment: Experiment, run: Run) -> None:
         step(experiment, run, batch_of(experiment, run))
 
 
-@takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION, draw=FLAG)
+@takes(config=CONFIG, folder=PATH, observe=FUNCTION, stop=FUNCTION, draw=FLAG, trust=FLAG)
 def resume(
     config: Config,
     folder: Path | str,
     observe: Observer = lambda kind, facts: None,
     stop: Callable[[], bool] = lambda: False,
     draw: bool = True,
+    trust: bool = False,
 ) -> Summary:
     """Continue the run in ``folder`` from its checkpoint, to the same bits as if it had never
     stopped. ``config`` may differ from the run's own in ``iterations`` and ``patience`` alone.
+    ``trust``: as for ``refnet.load``; the folder then keeps the code's new digests.
 
     A limit that is no multiple of ``evaluate_every`` has a row of its own, which a run without that
     limit does not have: parameters go on to the same bits, but the next row's mean loss begins
@@ -207,10 +212,12 @@ def resume(
     Checked by: tests/training/test_train.py::test_resuming_gives_the_same_bits,
     tests/training/test_other_machines.py::test_another_machine_stays_within_what_the_row_states.
     """
-    experiment, folder = build(config), Path(folder)
+    folder = Path(folder)
     path = folder / "checkpoint.npz"
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no checkpoint here; start the run again")
+    admit(vars(config), folder / "config.toml", trust)
+    experiment = build(config)
     _check_data(folder, experiment.task)
     with hold(folder) as held:
         saved = checkpoint.load(path, identity(config))
@@ -256,6 +263,7 @@ def resume(
                 "rounding_until": run.iteration + STEPS,
             }
         write_text(folder / "config.toml", to_toml(config))
+        record_code(folder, config)
         session = Session(
             experiment=experiment, run=run, folder=folder, held=held, file=rows, record=record
         )
@@ -280,14 +288,18 @@ def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
 
 def identity(config: Config) -> dict[str, Any]:
     """The settings that decide the bits of every step: all but those that say when to stop, and
-    the name of the protocol that the others came from. The backend "auto" is "compiled" here: it
-    has the same bits where there are kernels, and "compiled" trains no net without.
+    the name of the protocol that the others came from; of a file's path the last part alone. The
+    backend "auto" is "compiled" here: it has the same bits where there are kernels, and "compiled"
+    trains no net without.
 
     >>> "iterations" in identity(Config("copy"))
     False
     """
-    settings = asdict(config)
-    del settings["iterations"], settings["patience"], settings["protocol"]
+    settings = {
+        name: without_folder(value) if isinstance(value, str) else value
+        for name, value in asdict(config).items()
+        if name not in ("iterations", "patience", "protocol")
+    }
     if settings["backend"] == "auto":
         settings["backend"] = "compiled"
     return settings

@@ -14,6 +14,7 @@ Checked by: tests/training/test_optimizers.py.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 from math import inf
 from typing import Any, ClassVar, NamedTuple
@@ -35,6 +36,7 @@ from refnet.arguments import (
 from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact, join
 from refnet.maths.numeric import Number, clamp, constant, product, sqrt, times
+from refnet.names import Table, lacking
 
 __all__ = [
     "Adadelta",
@@ -385,15 +387,19 @@ class Adadelta(Optimizer):
         return d, (r, times(decay, kept[1]) + times(1 - decay, d * d))
 
 
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    "sgd": SGD,
-    "momentum": Momentum,
-    "nesterov": Nesterov,
-    "rmsprop": RMSprop,
-    "adam": Adam,
-    "adamw": AdamW,
-    "adadelta": Adadelta,
-}
+OPTIMIZERS: Table[Callable[..., Optimizer]] = Table(
+    "optimizer",
+    {
+        "sgd": SGD,
+        "momentum": Momentum,
+        "nesterov": Nesterov,
+        "rmsprop": RMSprop,
+        "adam": Adam,
+        "adamw": AdamW,
+        "adadelta": Adadelta,
+    },
+    partial(lacking, needs=("init", "step", "rate", "skip", "rates")),
+)
 
 
 @takes(rate=real("[0, inf)"), form=optional(instance(str, "a name such as 'torch'")))

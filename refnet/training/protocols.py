@@ -3,9 +3,9 @@
 A protocol is a list of rules, each with the runs that it is for and the settings that it gives;
 later rules replace earlier ones. ``AUTHORS/text`` has what the text says and, where the text says
 nothing, the plainest choice (of Vorontsov et al. the code's, where _VORONTSOV has one);
-``AUTHORS/code`` has what the released code does. ``refnet/default`` is for tasks of neither: Adam,
-an orthogonal recurrent matrix, gradients clipped to the norm 1. Tables that print
-a rate or another parameter for each cell have one rule per cell, in both protocols.
+``AUTHORS/code`` has what the released code does. ``refnet/default`` is for tasks of neither, such
+as your own: ``_DEFAULT`` says why it is what it is. Tables that print a rate or another parameter
+for each cell have one rule per cell, in both protocols.
 
 Sources: Manchev & Spratling, III, Tables I-IV, and their released code; Vorontsov et al., 3 and
 appendix, and theirs; Orhan & Pitkow (2020), and theirs.
@@ -13,13 +13,12 @@ Checked by: tests/training/test_protocols.py, tests/training/test_printed_settin
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import log, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from refnet.arguments import choice
-from refnet.nets.backends import changed
 from refnet.runs.rows import table
 from refnet.specs import format_spec, merge_specs, parse_spec
 from refnet.tasks import TASKS, Task, make_task
@@ -272,6 +271,7 @@ _DEFAULT = [
         {},
         {
             "net": _net_for,
+            "cell": "gru",
             "optimizer": "adam",
             "rate": 1e-3,
             "recurrent": "orthogonal",
@@ -281,6 +281,12 @@ _DEFAULT = [
         },
     ),
 ]
+
+"""A GRU, Adam at .001, orthogonal recurrent matrices, gradients clipped to the norm 1. Tried with
+100 units, T = 60 and 5,000 batches of 20: rnn, lstm and gru; Adam at .0003, .001 and .01, RMSprop
+at .0001 and .01. A GRU with Adam at .001 solves temporal order of two and three bits, majority and
+random permutation, and adds to a mean square of .0001; LSTMs take longer, and an rnn solves the
+first two alone. At .01 a GRU learns faster still, but an rnn nothing at all."""
 
 PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
     "manchev-spratling/text": (
@@ -502,11 +508,13 @@ def configure_task(task: Task, settings: Mapping[str, Any]) -> Config:
     """The configuration for a task object: one of ``refnet.tasks`` as its spec, which a run folder
     can keep; any other by its name alone, with the settings of ``refnet/default``.
 
-    >>> configure_task(make_task("copy", length=50), {"hidden": 8}).task
-    'copy:length=50'
+    >>> configure_task(make_task("temporal-order", length=50), {"hidden": 8}).task
+    'temporal-order:length=50,samples=10000'
     """
     if TASKS.get(task.name) is type(task):
-        options = changed(task)
+        values: Any = task
+        # all of them, for a protocol has defaults of its own
+        options = {entry.name: getattr(task, entry.name) for entry in fields(values)}
         dtype = options.pop("dtype", "float32")
         given = {"order": options.pop("order")} if "order" in options else {}
         spec = format_spec(task.name, options)

@@ -9,6 +9,7 @@ from refnet.arguments import PATH, admit, short, takes
 from refnet.batch import Params
 from refnet.maths.activations import Activation, activation
 from refnet.matrices.transitions import TRANSITIONS
+from refnet.names import name_of
 from refnet.nets.backends import changed
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import NET, Net
@@ -17,6 +18,7 @@ from refnet.nets.stacked import StackedNet
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.specs import format_spec
+from refnet.training.code import admit as admit_code, remember
 
 __all__ = ["SavedNet", "load_net", "save"]
 
@@ -41,8 +43,9 @@ def _described(value: Any) -> Any:
         if value.start != usual.start:
             options["start"] = value.start[0][2]
         return format_spec(value.name, options)
-    if type(value) in TRANSITIONS.values():
-        name = next(name for name, known in TRANSITIONS.items() if known is type(value))
+    if hasattr(value, "pull_back"):
+        names = (name for name, known in TRANSITIONS.items() if known is type(value))
+        name = next(names, name_of(type(value)))
         return format_spec(name, changed(value))
     return value
 
@@ -93,10 +96,12 @@ def save(path: Path | str, net: Net, params: Params) -> None:
         )
     saved = Checkpoint({"params": params}, {"iteration": 0}, {"net": record})
     checkpoint.save(Path(path), saved, {})
+    remember(vars(net))
 
 
-def load_net(path: Path) -> SavedNet:
-    """What ``save`` wrote to a file. Raises CheckpointError for a file that is damaged or foreign.
+def load_net(path: Path, trust: bool = False) -> SavedNet:
+    """What ``save`` wrote to a file; ``trust`` as for ``load``. Raises CheckpointError for a file
+    that is damaged or foreign.
 
     >>> load_net(Path("nowhere.npz"))
     Traceback (most recent call last):
@@ -106,6 +111,9 @@ that refnet.save wrote, or the folder of a run
     Checked by: tests/training/test_saved_nets.py.
     """
     saved = checkpoint.load(path, {}, REPAIR)
+    match saved.record:
+        case {"net": {"fields": dict(settings)}}:
+            admit_code(settings, path, trust)
     try:
         net, params = _net_of(saved.record["net"]), saved.groups["params"]
         admit("load", params, net.shapes, {}, net.reason, net.required)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from refnet.names import short
 from refnet.runs.files import printable, write_text
 from refnet.runs.rows import plain, table
 from refnet.tasks.base import Task
@@ -59,7 +60,7 @@ def write_reports(folder: Path, config: Config, task: Task, summary: Summary) ->
         },
         "wall time (s)": round(summary.seconds, 1),
     }
-    text = f"# {printable(config.task)}, {config.method}: {summary.state}\n\n"
+    text = f"# {printable(short(config.task))}, {config.method}: {summary.state}\n\n"
     text += f"Success criterion: {task.criterion}\n\n"
     text += f"{printable(summary.reason)}\n\n" if summary.reason else ""
     text += table(["", "value"], [[name, value] for name, value in facts.items()])
@@ -96,7 +97,7 @@ def draw_curves(folder: Path, config: Config, task: Task, rows: list[dict[str, A
             folder / "curves.png",
             rows,
             task.metric,
-            f"{config.task}{length}, {config.method}, transition {config.transition}",
+            f"{short(config.task)}{length}, {config.method}, transition {short(config.transition)}",
         )
     except ImportError:
         return

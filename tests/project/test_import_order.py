@@ -11,9 +11,9 @@ PACKAGE = Path(__file__).resolve().parents[2] / "refnet"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ORDER = (
-    "version face terminal batch process arguments specs maths runs cells compiled tasks matrices "
-    "transitions nets analysis training estimators exact check __init__ studies explain cli "
-    "__main__"
+    "version face terminal batch process arguments names specs maths runs cells compiled tasks "
+    "matrices transitions nets analysis training estimators exact check __init__ studies explain "
+    "cli __main__"
 ).split()
 """From the ground up: a part imports from itself and from those on its left."""
 

@@ -11,7 +11,9 @@ import pytest
 import refnet
 from refnet import Config, load, resume, train
 from refnet.cli import main
+from refnet.names import DATA
 from refnet.tasks import make_task, options
+from refnet.tasks.tables import READERS
 from refnet.training.experiment import build
 from refnet.training.protocols import configure
 
@@ -150,6 +152,10 @@ def test_a_text_by_characters(tmp_path):
         make_task(str(path))
 
 
+def test_every_reader_is_known_as_a_file():
+    assert set(READERS) == set(DATA)
+
+
 def test_options_are_checked_as_of_any_task():
     assert options("a.csv")["target"] == "target" and "path" not in options("a.npz")
     with pytest.raises(ValueError, match="task a.txt has no option 'id'"):
@@ -158,14 +164,18 @@ def test_options_are_checked_as_of_any_task():
         make_task("a.xls")
 
 
-def test_the_command_trains_and_resumes_and_the_run_keeps_the_scaling(tmp_path, capsys):
+def test_the_command_trains_and_resumes_and_the_run_keeps_the_scaling(
+    tmp_path, capsys, monkeypatch
+):
     path = write(tmp_path / "a.csv", [("ID", "T", "a", "b", "L"), *rows()[1:]])
     folder = tmp_path / "run"
     flags = "--id ID --time T --target L --hidden 4 --iterations 20 --backend reference".split()
-    assert main(["train", path, *flags, "--out", str(folder), "--quiet"]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "a.csv", *flags, "--out", str(folder), "--quiet"]) == 0
     run = load(folder)
     kept = json.loads((folder / "task.json").read_text())
     assert kept == run.task.record() and len(kept["mean"]) == 2
+    assert run.config.task == f"{path}:id=ID,time=T,target=L" and Path(path).is_absolute()
     assert (run.config.patience, run.config.optimizer) == (20, "adam")
     config = Config(**{**vars(run.config), "iterations": 40})
     resume(config, folder)

@@ -6,6 +6,8 @@ into the gradients of the parts. ``transition(name, **options)`` returns one by 
 those here and enter it in TRANSITIONS.
 """
 
+from collections import ChainMap
+from functools import partial
 from typing import Any
 
 from refnet.matrices.slots import Transition
@@ -18,6 +20,7 @@ from refnet.matrices.transitions.parametrisations import (
 )
 from refnet.matrices.transitions.schur import Schur
 from refnet.matrices.transitions.svd import SVD
+from refnet.names import Table, lacking
 from refnet.specs import Kind, field_options, read
 
 __all__ = [
@@ -35,19 +38,27 @@ __all__ = [
     "transition",
 ]
 
-TRANSITIONS: dict[str, type[Any]] = {
-    "orthogonal": Orthogonal,
-    "product": Product,
-    "svd": SVD,
-    "expm": MatrixExponential,
-    "cayley": CayleyMap,
-    "scaled_cayley": ScaledCayley,
-    "householder": Householder,
-    "schur": Schur,
-}
+NEEDS = (
+    *("shapes", "init", "matrix", "pull_back", "penalty", "report", "retract", "manifold", "rates"),
+    *("orthogonalised", "rectangular", "rational", "__dataclass_fields__"),
+)
+TRANSITIONS: Table[Any] = Table(
+    "transition",
+    {
+        "orthogonal": Orthogonal,
+        "product": Product,
+        "svd": SVD,
+        "expm": MatrixExponential,
+        "cayley": CayleyMap,
+        "scaled_cayley": ScaledCayley,
+        "householder": Householder,
+        "schur": Schur,
+    },
+    partial(lacking, needs=NEEDS),
+)
 
 SPEC = Kind(
-    ("dense", *TRANSITIONS),
+    ChainMap(TRANSITIONS, {"dense": None}),
     lambda name: {} if name == "dense" else field_options(TRANSITIONS[name]),
 )
 """The names and options that a text such as "svd:margin=0.1" may hold."""
