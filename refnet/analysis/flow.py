@@ -53,7 +53,7 @@ def gradient_norms(net: RecurrentNet, params: Params, batch: Batch, last: bool =
     run backward in time count their own steps). float64.
 
     >>> net = RecurrentNet(2, 4, 3, activation="identity")
-    >>> params = net.init(default_rng(0), np.float64, recurrent="orthogonal")
+    >>> params = net.init(np.random.default_rng(0), np.float64, recurrent="orthogonal")
     >>> norms = gradient_norms(net, params, Batch(np.ones((5, 2, 2)), np.array([0, 2])))
     >>> bool(np.allclose(norms, norms[-1]))
     True
@@ -81,7 +81,7 @@ def jacobian_spectra(net: RecurrentNet, params: Params, x: Array) -> Array:
     Checked by: tests/analysis/test_analysis_theory.py::test_exponents.
 
     >>> net = RecurrentNet(2, 4, 3, activation="identity")
-    >>> params = net.init(default_rng(0), np.float64, recurrent="orthogonal")
+    >>> params = net.init(np.random.default_rng(0), np.float64, recurrent="orthogonal")
     >>> jacobian_spectra(net, params, np.ones((5, 1, 2)))[0].round(9).tolist()
     [[1.0, 1.0, 1.0, 1.0]]
     """
@@ -98,7 +98,7 @@ def lyapunov_exponents(net: RecurrentNet, params: Params, x: Array) -> Array:
     out. They equal ``log(singular value) / T`` as T grows.
 
     >>> net = RecurrentNet(1, 2, 1, activation="identity")
-    >>> params = {**net.init(default_rng(0), np.float64), "Whh": np.diag([2.0, 0.5])}
+    >>> params = {**net.init(np.random.default_rng(0), np.float64), "Whh": np.diag([2.0, 0.5])}
     >>> lyapunov_exponents(net, params, np.zeros((9, 1, 1))).round(6).tolist()
     [[0.693147, -0.693147]]
 
@@ -132,7 +132,7 @@ def step_bounds(net: RecurrentNet, params: Params, x: Array) -> StepBounds:
     Raises ValueError for a gated cell or several layers, whose step has no such factors.
 
     >>> net = RecurrentNet(1, 2, 1, activation="identity")
-    >>> params = {**net.init(default_rng(0), np.float64), "Whh": np.diag([2.0, 0.5])}
+    >>> params = {**net.init(np.random.default_rng(0), np.float64), "Whh": np.diag([2.0, 0.5])}
     >>> found = step_bounds(net, params, np.zeros((3, 1, 1)))
     >>> found.bound.tolist(), found.measured.tolist()
     ([[2.0], [2.0]], [[2.0], [2.0]])

@@ -50,7 +50,7 @@ def retraction_errors(
     three have 3.
     Raises ValueError for a shape that is wide, or in which nothing moves: N = 1.
 
-    >>> near, far = retraction_errors((4, 4), np.array([0.01, 0.02]), default_rng(0))
+    >>> near, far = retraction_errors((4, 4), np.array([0.01, 0.02]), np.random.default_rng(0))
     >>> round(float(np.log2(far / near)), 2)
     3.0
 
@@ -93,7 +93,7 @@ def descents(n: int, runs: int, rng: Generator) -> Descents:
     Source: erratum 31. Checked by:
     tests/analysis/test_analysis_theory.py::test_descents_drift_and_margin.
 
-    >>> found = descents(4, 100, default_rng(0))
+    >>> found = descents(4, 100, np.random.default_rng(0))
     >>> bool((found.correct < 0).all()), bool((found.printed > 0).any())
     (True, True)
     """
@@ -135,7 +135,7 @@ def defect_over_steps(
     Raises ValueError for fewer steps than points.
     Checked by: tests/analysis/test_analysis_theory.py::test_descents_drift_and_margin.
 
-    >>> at, defects = defect_over_steps(4, 100, 3, default_rng(0), "float64")
+    >>> at, defects = defect_over_steps(4, 100, 3, np.random.default_rng(0), "float64")
     >>> at.tolist(), bool((defects < 1e-13).all())
     ([1, 10, 100], True)
     """

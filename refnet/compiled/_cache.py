@@ -42,16 +42,24 @@ def kernel_sources() -> list[Path]:
     return sorted(Path(__file__).parent.glob("*.py"))
 
 
+def _digest() -> str:
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in kernel_sources()))
+    digest.update(f"{numba.__version__} {llvmlite.__version__} {sys.version}".encode())
+    return digest.hexdigest()[:16]
+
+
 @cache
 def version() -> str:
-    """A digest of the kernels' sources and of what compiles them.
+    """A digest of the kernels' sources, as they were when they were imported, and of what compiles
+    them.
 
     Numba itself looks only at the file of the outermost function, and would go on using a kernel
     whose helpers in another file have changed.
     """
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in kernel_sources()))
-    digest.update(f"{numba.__version__} {llvmlite.__version__} {sys.version}".encode())
-    return digest.hexdigest()[:16]
+    return _digest()
+
+
+version()  # before the kernels' modules are imported
 
 
 def cache_folder() -> Path:
@@ -110,7 +118,13 @@ def _use(folder: Path) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a kernel's file, in a folder that is this user's alone, or say why not."""
+    """Write a kernel's file, in a folder that is this user's alone, or say why not. A kernel of
+    sources that changed since they were imported is of neither version."""
+    if _digest() != version():
+        say(
+            "compiled kernels are not kept: refnet changed since this process began; start it again"
+        )
+        return
     try:
         _prepare(path.parent)
         write_atomically(path, lambda file: file.write(data), sync=False)

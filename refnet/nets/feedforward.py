@@ -90,7 +90,7 @@ class FeedforwardNet(Backed):
 
     @cached_property
     def has_kernels(self) -> bool:
-        """Whether the compiled core has a kernel for the activation."""
+        """Whether the compiled core has a kernel for the net."""
         from refnet.compiled.activations import known  # Numba is slow to import
 
         return known(self.activation) and self.noise is None

@@ -68,7 +68,7 @@ def test_clipped_ends_and_nan():
 def test_gates_by_name(name):
     """Other gates on both backends, certified; and they are not the sigmoid."""
     pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
-    net = RecurrentNet(2, 4, 3, cell="lstm", gate=name)
+    net = RecurrentNet(2, 4, 3, cell="lstm", gate=name, backend="reference")
     assert net.gate is ACTIVATIONS[name]
     params, batch = padded(net, dtype=np.float32)
     certified = certify(net, params, batch)
@@ -82,7 +82,10 @@ def test_gates_by_name(name):
 
 @pytest.mark.parametrize(
     "net",
-    [RecurrentNet(2, 3, 2), StackedNet(2, 3, 2, layers=2, bidirectional=True)],
+    [
+        RecurrentNet(2, 3, 2, backend="reference"),
+        StackedNet(2, 3, 2, layers=2, bidirectional=True, backend="reference"),
+    ],
     ids=["one layer", "stacked"],
 )
 def test_a_net_runs_with_other_layers(net):
@@ -136,7 +139,9 @@ def test_a_wrong_projection_is_rejected(bug, monkeypatch):
 @pytest.mark.parametrize("readout", ["last", "every"])
 def test_one_layer_segments_and_certificate(readout):
     pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
-    net = RecurrentNet(2, 4, 3, cell="lstm", readout=readout, projection=2, learn_h0=True)
+    net = RecurrentNet(
+        2, 4, 3, cell="lstm", readout=readout, projection=2, learn_h0=True, backend="reference"
+    )
     params, batch = padded(net, T=90, dtype=np.float32)
     certified = certify(net, params, batch)
     for checkpoint in ("none", "sqrt"):
@@ -166,7 +171,7 @@ def test_a_projection_that_does_not_fit_is_refused():
             RecurrentNet(2, 4, 3, **{"cell": "lstm", "projection": 2, **options})
     with refused("projection is 4; need fewer units than hidden = 4"):
         StackedNet(2, 4, 3, cell="lstm", projection=4)
-    net = RecurrentNet(2, 4, 3, cell="lstm", projection=2)
+    net = RecurrentNet(2, 4, 3, cell="lstm", projection=2, backend="reference")
     params, batch = padded(net)
     with refused("Whh has shape .16, 4.; need .16, 2., because .*P = 2"):
         net.forward({**params, "Whh": np.zeros((16, 4))}, batch.x)

@@ -153,7 +153,7 @@ def family(members, case, runs=RUNS, names=()):
         verdict = verdict_of(results)
         worst = max(worst, (verdict.worst.z, (member, verdict.worst.name)), key=itemgetter(0))
         assert verdict.verdict == EXPLAINED, (member, verdict.worst)
-    for name in filter(lambda name: results[name].any(), names):
+    for name in names:
         verdict = verdict_of({name: results[name] + np.float32(1e-3) * abs(results[name]).max()})
         assert verdict.verdict == NOT_ROUNDING, (name, verdict.worst)
     return worst
@@ -219,7 +219,7 @@ def test_every_order_of_summation_is_rounding(sizes):
     large = T * H > 5000
     orders = range(5 if "rnn" not in cell or T * H > 10**5 else 10)
     case = case_of(*sizes)
-    names = ("dWhh", "dbh", "dx") + ("dh0",) * (T < 1000)
+    names = ("dWhh", "dbh", "dx", "dh0")[: 4 if cell != "rnn" else 3 if large else 0]
     worst = family(members(orders, range(1 if large else 3)), case, 20 if large else RUNS, names)
     print(f"{sizes}: the largest z is {worst[0]:.2f}, of {worst[1]}")
 

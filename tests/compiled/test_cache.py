@@ -67,6 +67,16 @@ def test_the_digest_is_of_all_files_that_kernels_are_written_in():
     assert len(written) > 15 and written <= {*sources}
 
 
+def test_kernels_of_changed_sources_are_not_kept(tmp_path, monkeypatch, caplog):
+    """What was imported before the change would be run as if it were of the sources after it."""
+    changed = tmp_path / "kernels.py"
+    changed.write_text("# another version")
+    sources = [*_cache.kernel_sources(), changed]
+    monkeypatch.setattr(_cache, "kernel_sources", lambda: sources)
+    assert compiled(3) and not stored() and compiled(3)
+    assert caplog.text.count("refnet changed since this process began") == 1
+
+
 def test_no_flipped_bit_is_executed(caplog):
     compiled(3)
     (path,) = stored()

@@ -10,6 +10,7 @@ from refnet import Batch, FeedforwardNet, RecurrentNet, StackedNet, loss_and_gra
 from refnet.exact.convert import lift_all
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets import backends
+from refnet.nets.noise import Noise
 
 NETS = [
     RecurrentNet(2, 3, 2, clip_step=0.1),
@@ -21,6 +22,8 @@ NETS = [
 NO_KERNEL = [
     RecurrentNet(2, 3, 2, clip_forward=1),
     RecurrentNet(2, 3, 2, "lstm", projection=2),
+    RecurrentNet(2, 3, 2, "gru", noise=Noise(products={"": np.full((5, 3), 2.0)})),
+    FeedforwardNet((2, 3, 2), noise=Noise(outputs={0: np.full((5, 3), 2.0)})),
     RecurrentNet(2, 3, 2, activation=replace(ACTIVATIONS["relu"], value=lambda a, p, alpha: a)),
     RecurrentNet(2, 3, 2, "gru", gate=replace(ACTIVATIONS["tanh"], name="mine")),
     FeedforwardNet((2, 3, 2), activation=replace(ACTIVATIONS["tanh"], pull=lambda *given: given)),

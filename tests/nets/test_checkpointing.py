@@ -48,6 +48,7 @@ def cases(draw, cell):
         gain=draw(st.sampled_from([1, 2])),
         clip_step=draw(st.sampled_from([None, 1])),
         gate=GATE,
+        backend="reference",
     )
     case = drawn_case(draw, net, T, B)
     for name in draw(st.sampled_from([(), CELLS[cell].OPTIONAL])):
@@ -87,7 +88,15 @@ def exact_case(cell, readout):
     the sequences ends before the last step and one is read at h0."""
     H = 2 if cell == "rnn" else 1
     net = RecurrentNet(
-        1, H, 1, cell, activation="softsign", readout=readout, loss="squared_error", gate=GATE
+        1,
+        H,
+        1,
+        cell,
+        activation="softsign",
+        readout=readout,
+        loss="squared_error",
+        gate=GATE,
+        backend="reference",
     )
     return generic_case(net, seed=1, B=3, mask=True)[:3]
 
@@ -261,7 +270,9 @@ def test_certified_with_its_states():
     from refnet.exact import certify
 
     net, params, batch = exact_case("rnn", "last")
-    net = RecurrentNet(1, 2, 1, activation=net.activation, loss="squared_error")
+    net = RecurrentNet(
+        1, 2, 1, activation=net.activation, loss="squared_error", backend="reference"
+    )
     with SHORT:
         computed = certify(replace(net, checkpoint="sqrt"), params, batch).named()
     wanted = certify(net, params, batch).named()

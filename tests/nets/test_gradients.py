@@ -58,7 +58,7 @@ def float_case(net, seed=0, B=3):
 
 
 def magnitude_case(dtype):
-    net = RecurrentNet(2, 4, 3, activation="elu")
+    net = RecurrentNet(2, 4, 3, activation="elu", backend="reference")
     params, batch = drawn(replace(net, learn_h0=True), 4, 2, dtype)
     rng = np.random.default_rng(21)
     return (
@@ -150,7 +150,7 @@ def test_hvp_is_symmetric(case):
 def test_tangents_in_complex_numbers_take_any_targets(loss, y):
     """The tangent of the loss along by is the sum of its gradient, and squared errors, the
     mean of two of them, have the Hessian I in by."""
-    net = RecurrentNet(2, 3, 2, loss=loss, reduction="sum")
+    net = RecurrentNet(2, 3, 2, loss=loss, reduction="sum", backend="reference")
     rng = np.random.default_rng(0)
     params = {
         name: value + 1j * rng.normal(size=value.shape)
@@ -271,7 +271,7 @@ def test_oracles_reject(differs, bug, monkeypatch):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble, np.complex128])
 def test_same_source_on_every_float(name, dtype):
     """Every result has the inputs' dtype and is the float64 one up to float32's rounding."""
-    net = RecurrentNet(2, 4, 3, activation=ACTIVATIONS[name])
+    net = RecurrentNet(2, 4, 3, activation=ACTIVATIONS[name], backend="reference")
     case = float_case(net, seed=11)
     cast = {key: value.astype(dtype) for key, value in case.params.items()}
     result = loss_and_gradients(net, cast, case.batch._replace(x=case.batch.x.astype(dtype)))
@@ -286,13 +286,13 @@ def test_same_source_on_every_float(name, dtype):
 @pytest.mark.parametrize(
     "net",
     [
-        RecurrentNet(2, 3, 2, cell="rnn"),
-        RecurrentNet(2, 3, 2, cell="lstm"),
-        RecurrentNet(2, 3, 2, cell="gru"),
-        StackedNet(2, 3, 2, cell="cifg", layers=2),
-        StackedNet(2, 3, 2, cell="lstm", bidirectional=True),
-        RecurrentNet(2, 3, 2, embedding=3),
-        StackedNet(2, 3, 2, embedding=3, layers=2),
+        RecurrentNet(2, 3, 2, cell="rnn", backend="reference"),
+        RecurrentNet(2, 3, 2, cell="lstm", backend="reference"),
+        RecurrentNet(2, 3, 2, cell="gru", backend="reference"),
+        StackedNet(2, 3, 2, cell="cifg", layers=2, backend="reference"),
+        StackedNet(2, 3, 2, cell="lstm", bidirectional=True, backend="reference"),
+        RecurrentNet(2, 3, 2, embedding=3, backend="reference"),
+        StackedNet(2, 3, 2, embedding=3, layers=2, backend="reference"),
     ],
 )
 def test_a_penalty_reaches_every_parameter(net):
@@ -308,7 +308,7 @@ def test_a_penalty_reaches_every_parameter(net):
 
 
 def test_a_penalty_of_another_kind_is_refused():
-    net = RecurrentNet(2, 3, 2)
+    net = RecurrentNet(2, 3, 2, backend="reference")
     params, batch = drawn(net)
     with refused("penalty is 3; need a function", TypeError):
         loss_and_gradients(net, params, batch, penalty=3)
@@ -327,7 +327,7 @@ def test_a_penalty_of_another_kind_is_refused():
     ],
 )
 def test_shares_of_a_batch_that_does_not_fit_are_refused(readout, y):
-    net = RecurrentNet(2, 3, 2, readout=readout)
+    net = RecurrentNet(2, 3, 2, readout=readout, backend="reference")
     params, batch = drawn(net, 4, 3)
     with refused("batch: y ", (TypeError, ValueError)):
         per_example_gradients(net, params, batch._replace(y=y))

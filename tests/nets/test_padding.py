@@ -104,7 +104,9 @@ def test_garbage_over_several_segments(cell, backend, readout, monkeypatch):
 @both_backends
 @pytest.mark.parametrize("cell, act", [("rnn", "tanh"), ("rnn", "identity"), ("lstm", "tanh")])
 def test_garbage_does_not_count_in_a_stack(cell, act, backend, readout):
-    net = StackedNet(2, 4, 8, cell, act, readout=readout, layers=2, bidirectional=True)
+    net = StackedNet(
+        2, 4, 8, cell, act, readout=readout, layers=2, bidirectional=True, backend="reference"
+    )
     net = replace(net, loss="none", reduction="sum", backend=backend)
     assert leaks(net, exotic=False, gaps=False) == []
 
@@ -128,7 +130,7 @@ def test_states_that_overflow_after_the_end_do_not_count(backend):
 
 
 def test_within_a_sequence_the_states_run_through_masked_steps():
-    net = RecurrentNet(2, 4, 3, readout="every")
+    net = RecurrentNet(2, 4, 3, readout="every", backend="reference")
     params, batch = make(net, gaps=False)
     mask = batch.mask.copy()
     mask[1, 0] = False
@@ -140,7 +142,7 @@ def test_within_a_sequence_the_states_run_through_masked_steps():
 
 
 def test_outputs_in_the_padding_are_those_of_its_x():
-    net = RecurrentNet(2, 4, 3, readout="every")
+    net = RecurrentNet(2, 4, 3, readout="every", backend="reference")
     params, batch = make(net)
     outputs, _ = net.forward(params, batch.x, batch.mask)
     assert np.array_equal(outputs, net.forward(params, batch.x)[0])
@@ -158,7 +160,7 @@ def test_certified(cell, readout, loss):
     pytest.importorskip("flint")
     from refnet.exact import certify
 
-    net = RecurrentNet(2, 2, 3, cell, readout=readout, loss=loss)
+    net = RecurrentNet(2, 2, 3, cell, readout=readout, loss=loss, backend="reference")
     params, batch = make(net, T=4)
     dirty, clean = littered(batch, net, GARBAGE[:3], np.random.default_rng(0))
     got, want = (certify(net, params, each).named() for each in (dirty, clean))
@@ -180,7 +182,7 @@ def test_targets_of_the_last_step_are_none_of_the_padding():
         ("last", np.array([[5, 7], [9, -3]])),
         ("every", rng.integers(3, 9, (2, 2, 2))),
     ):
-        net = RecurrentNet(1, 2, 2, loss="squared_error", readout=readout)
+        net = RecurrentNet(1, 2, 2, loss="squared_error", readout=readout, backend="reference")
         params, x = net.init(rng, np.float64), rng.normal(size=(2, 2, 1))
         result = loss_and_gradients(net, params, Batch(x, y, mask))
         certified = exact.certify(net, params, Batch(x, y, mask))
@@ -190,7 +192,16 @@ def test_targets_of_the_last_step_are_none_of_the_padding():
 @pytest.mark.parametrize("bug", ["never again", "one step late", "NaN within x"])
 def test_planted_bugs_are_rejected(bug, monkeypatch):
     nets = [
-        RecurrentNet(2, 4, 3, "lstm", readout=readout, activation="relu", checkpoint=checkpoint)
+        RecurrentNet(
+            2,
+            4,
+            3,
+            "lstm",
+            readout=readout,
+            activation="relu",
+            checkpoint=checkpoint,
+            backend="reference",
+        )
         for readout in ("last", "every")
         for checkpoint in ("none", "sqrt")
     ]

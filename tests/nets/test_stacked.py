@@ -107,6 +107,7 @@ def test_one_layer_is_the_recurrent_net(cell, readout):
         gate=GATE,
         loss="squared_error",
         reduction="sum",
+        backend="reference",
     )
     computed = loss_and_gradients(net, case.params, case.batch)
     plain = {name.removesuffix("_l0"): value for name, value in case.params.items()}
@@ -122,7 +123,15 @@ def test_certified_and_compiled(cell):
     """Both backends' gradients are explained by rounding; one entry off by 0.1% is not."""
     pytest.importorskip("flint", reason="python-flint (extra certify) is not installed")
     net = StackedNet(
-        2, 3, 3, cell=cell, readout="every", layers=2, bidirectional=True, learn_h0=True
+        2,
+        3,
+        3,
+        cell=cell,
+        readout="every",
+        layers=2,
+        bidirectional=True,
+        learn_h0=True,
+        backend="reference",
     )
     params, batch = padded(net, dtype=np.float32)
     certified = certify(net, params, batch)
@@ -137,7 +146,15 @@ def test_certified_and_compiled(cell):
 @pytest.mark.parametrize("readout", ["last", "every"])
 def test_segments_change_rounding_alone(cell, readout):
     net = StackedNet(
-        1, 2, 2, cell=cell, readout=readout, layers=2, bidirectional=True, checkpoint="sqrt"
+        1,
+        2,
+        2,
+        cell=cell,
+        readout=readout,
+        layers=2,
+        bidirectional=True,
+        checkpoint="sqrt",
+        backend="reference",
     )
     T = 150
     params, batch = drawn(net, T, 3, np.float64, mask=[T, 140, 9])
@@ -152,7 +169,15 @@ def test_segments_change_rounding_alone(cell, readout):
 
 def test_shares_of_the_batch_add_up():
     net = StackedNet(
-        2, 3, 2, cell="lstm", readout="every", layers=2, bidirectional=True, learn_h0=True
+        2,
+        3,
+        2,
+        cell="lstm",
+        readout="every",
+        layers=2,
+        bidirectional=True,
+        learn_h0=True,
+        backend="reference",
     )
     params, batch = padded(net)
     whole = loss_and_gradients(net, params, batch).gradients
@@ -178,7 +203,7 @@ def test_an_embedding_of_the_inputs(cell):
 
 
 def test_with_matrices():
-    net = StackedNet(2, 3, 2, layers=2)
+    net = StackedNet(2, 3, 2, layers=2, backend="reference")
     params = padded(net)[0]
     changed = net.with_matrices(params, {"Whh_l1": np.eye(3)})
     assert (changed["Whh_l1"] == np.eye(3)).all() and (changed["Whh_l0"] == params["Whh_l0"]).all()
@@ -194,11 +219,11 @@ def test_what_does_not_fit_is_refused():
         StackedNet(2, 4, 3, layers=0)
     with refused("readout 'none' is unknown"):
         RecurrentNet(2, 4, 4, readout="none")
-    net = StackedNet(2, 4, 3, layers=2)
+    net = StackedNet(2, 4, 3, layers=2, backend="reference")
     params, batch = padded(net)
     with refused("Wxh_l1 has shape .*need .4, 4., because .*and 2 layers"):
         net.forward({**params, "Wxh_l1": params["Wxh_l0"]}, batch.x)
-    net = StackedNet(2, 4, 3, bidirectional=True)
+    net = StackedNet(2, 4, 3, bidirectional=True, backend="reference")
     params, batch = padded(net)
     with refused(r"is bidirectional; need one .*every_cell\['_l0'"):
         state_jacobians(net, params, batch.x)
@@ -222,6 +247,7 @@ def test_state_gradients(cell, readout, both):
         layers=2,
         bidirectional=both,
         loss="squared_error",
+        backend="reference",
     )
     params, batch = padded(net)
     whole = loss_and_gradients(net, params, batch).gradients
@@ -237,14 +263,16 @@ def test_state_gradients(cell, readout, both):
 def test_state_jacobians(cell):
     """Of a stack: row by row the gradients of h0 for a loss that is one entry of the last state,
     and the product of the steps' own."""
-    net = StackedNet(2, 3, 3, cell=cell, layers=2)
+    net = StackedNet(2, 3, 3, cell=cell, layers=2, backend="reference")
     params, batch = padded(net)
     J = state_jacobians(net, params, batch.x)
     factors = step_jacobians(net, params, batch.x)
     for t in range(len(batch.x)):
         assert abs(J[t] - J[t + 1] @ factors[t]).max() <= 1000 * EPS * max(1, abs(J[t]).max())
     parts, top = (2, 6) if cell == "lstm" else (1, 3)
-    reading = StackedNet(2, 3, 3, cell=cell, layers=2, loss="none", reduction="sum")
+    reading = StackedNet(
+        2, 3, 3, cell=cell, layers=2, loss="none", reduction="sum", backend="reference"
+    )
     params = {**params, "Why": np.eye(3)}
     outputs = reading.forward(params, batch.x)[0]
     for row in range(3):

@@ -9,7 +9,7 @@ import pytest
 from refnet.training import loop, steps
 from refnet.training.config import Config
 from support.arguments import refused
-from support.subprocesses import run_python
+from support.subprocesses import run
 
 NOT_NEEDED = [  # and the lines that are said of them
     (
@@ -58,7 +58,7 @@ def train(folder, variables):
     )
     words = "train temporal-order:samples=20 --length 10 --hidden 4 --iterations 2 --quiet".split()
     words += ["--out", folder, "--backend", variables.get("BACKEND", "compiled")]
-    return run_python(code, *words, **variables)
+    return run(["-c", code, *words], None, variables)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the names are POSIX's")

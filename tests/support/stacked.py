@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from refnet.nets.stacked import StackedNet
+from support.drawn import padded
 from support.rational import RATIONAL_GATE
 
 GATE = replace(RATIONAL_GATE, name="sigmoid")
@@ -36,3 +37,6 @@ def rational_net(
         **options,
         backend="reference",
     )
+
+
+float_case = padded

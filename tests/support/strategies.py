@@ -90,6 +90,7 @@ def rnn_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_error"):
         loss=loss,
         reduction=draw(st.sampled_from(["sum", "mean", "batch_mean"])),
         gain=draw(st.sampled_from([1, 2])),
+        backend="reference",
     )
     case = drawn_case(draw, net, T, B, exact)
     if "slope" in case.params and not exact:
@@ -102,5 +103,5 @@ def feedforward_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_err
     act = ACTIVATIONS[draw(st.sampled_from(list(names)))]
     hidden = st.sampled_from([2, 4] if act.name == "oplu" else [1, 2, 3])
     widths = (draw(st.integers(1, 3)), *draw(st.lists(hidden, max_size=3)), draw(st.integers(1, 3)))
-    net = FeedforwardNet(widths, activation=act, loss=loss)
+    net = FeedforwardNet(widths, activation=act, loss=loss, backend="reference")
     return drawn_case(draw, net, 0, draw(st.integers(1, 3)), exact, masked=False)
