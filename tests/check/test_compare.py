@@ -381,6 +381,7 @@ def test_a_verdict_is_short_in_print_and_a_table_in_a_notebook():
     theirs = results(net, params, batch)
     wrong = theirs | {"dWhh": theirs["dWhh"].T}
     verdict = compare(wrong, certified)
+    assert len(repr(certified)) < 200 and "dWhh" in repr(certified)
     assert len(repr(verdict)) < 200 and "dWhh is transposed" in repr(verdict)
     html = verdict._repr_html_()
     assert html.count("<tr>") == 1 + len(verdict.parts) and "not rounding" in html
