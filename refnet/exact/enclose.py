@@ -93,6 +93,10 @@ class Certified:
     bits: int
     seconds: float
 
+    def __repr__(self) -> str:
+        how = f"{self.bits} bits" if self.bits else "rationals"
+        return f"<certified by {how}: {', '.join(self.named())} of {self.net!r}>"
+
     def run(self, lifted: Lift) -> Params:
         """Every quantity, by its name, computed on the numbers that ``lifted`` makes."""
         return run_on(self.net, self.params, self.batch, lifted)

@@ -279,7 +279,14 @@ def _check_methods(config: Config, parametrization: Transition | None, embedding
 
 def _embedding(config: Config, task: Task) -> int:
     """The rows of the embedding: of symbols, which need one, the setting's 0 means at most 64."""
-    return config.embedding or min(getattr(task, "symbols", 0), 64)
+    symbols = getattr(task, "symbols", 0)
+    for name in ("dropout_inputs", "noise_inputs"):
+        if symbols and getattr(config, name):
+            raise ValueError(
+                f"{name} is {getattr(config, name)}, and the inputs of task {task.name} are "
+                "symbols; need features, or leave it out"
+            )
+    return config.embedding or min(symbols, 64)
 
 
 def _net(config: Config, task: Task) -> Net:

@@ -29,10 +29,9 @@ def load(folder: Path | str, trust: bool = False) -> Loaded | SavedNet:
 
     >>> from tempfile import TemporaryDirectory
     >>> from refnet import train
-    >>> config = Config("temporal-order:samples=50", length=20, hidden=8, iterations=20,
-    ...                 evaluate_every=10, backend="reference")
+    >>> settings = {"length": 20, "hidden": 8, "iterations": 20, "backend": "reference"}
     >>> with TemporaryDirectory() as folder:
-    ...     _ = train(config, Path(folder) / "run")
+    ...     _ = train("temporal-order:samples=50", Path(folder) / "run", **settings)
     ...     run = load(Path(folder) / "run")
     >>> run.params["Whh"].shape
     (8, 8)

@@ -13,13 +13,12 @@ Checked by: tests/training/test_protocols.py, tests/training/test_printed_settin
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import log, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from refnet.arguments import choice
-from refnet.nets.backends import changed
 from refnet.runs.rows import table
 from refnet.specs import format_spec, merge_specs, parse_spec
 from refnet.tasks import TASKS, Task, make_task
@@ -509,11 +508,13 @@ def configure_task(task: Task, settings: Mapping[str, Any]) -> Config:
     """The configuration for a task object: one of ``refnet.tasks`` as its spec, which a run folder
     can keep; any other by its name alone, with the settings of ``refnet/default``.
 
-    >>> configure_task(make_task("copy", length=50), {"hidden": 8}).task
-    'copy:length=50'
+    >>> configure_task(make_task("temporal-order", length=50), {"hidden": 8}).task
+    'temporal-order:length=50,samples=10000'
     """
     if TASKS.get(task.name) is type(task):
-        options = changed(task)
+        values: Any = task
+        # all of them, for a protocol has defaults of its own
+        options = {entry.name: getattr(task, entry.name) for entry in fields(values)}
         dtype = options.pop("dtype", "float32")
         given = {"order": options.pop("order")} if "order" in options else {}
         spec = format_spec(task.name, options)

@@ -372,3 +372,16 @@ def test_a_part_that_rounding_leaves_no_digit_of_is_said():
     true, sigma = np.array([0, 0, 1.0, 2.0]), np.array([0, 0, 1.0, 1e-9])
     assert judgement("dbh", true, true, sigma).hidden == 0.5
     assert judgement("dbh", true, true, sigma.clip(1)).uninformative
+
+
+def test_a_verdict_is_short_in_print_and_a_table_in_a_notebook():
+    net = RecurrentNet(2, 3, 2)
+    params, batch = drawn(net, dtype=np.float32)
+    certified = certify(net, params, batch)
+    theirs = results(net, params, batch)
+    wrong = theirs | {"dWhh": theirs["dWhh"].T}
+    verdict = compare(wrong, certified)
+    assert len(repr(certified)) < 200 and "dWhh" in repr(certified)
+    assert len(repr(verdict)) < 200 and "dWhh is transposed" in repr(verdict)
+    html = verdict._repr_html_()
+    assert html.count("<tr>") == 1 + len(verdict.parts) and "not rounding" in html

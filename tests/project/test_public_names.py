@@ -117,7 +117,7 @@ SEEN = (
     "def (theirs: ",
     "refnet.matrices.slots.Transition",
     "float",
-    "def (config: refnet.training.config.Config",
+    "def (task: refnet.training.config.Config | refnet.tasks.base.Task | str",
 )
 
 

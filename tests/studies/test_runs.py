@@ -94,6 +94,19 @@ OTHERS = {
     "backend": "compiled",
     "checkpoint": "sqrt",
     "watch": True,
+    "schedule": "cosine",
+    "warmup": 5,
+    "class_weights": "1,2",
+    "smoothing": 0.1,
+    "ignore": "3",
+    **dict.fromkeys(
+        (
+            *("dropout_inputs", "dropout_layers", "dropout_state", "zoneout"),
+            *("noise_inputs", "noise_state"),
+        ),
+        0.1,
+    ),
+    "patience": 5,
 }
 
 

@@ -197,6 +197,9 @@ def test_symbols_need_no_setting(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("abcab" * 100)
     config = configure({"task": f"{path}:length=5", "iterations": 20, "hidden": 4})
+    for name in ("dropout_inputs", "noise_inputs"):
+        with pytest.raises(ValueError, match=f"{name} is 0.5, and the inputs of task a.txt are sy"):
+            build(Config(**{**vars(config), name: 0.5}))
     for backend in ("reference", "compiled"):
         summary = train(Config(**{**vars(config), "backend": backend}), tmp_path / backend)
         assert summary.state == "finished" and summary.best["bpc"] < 2

@@ -43,13 +43,18 @@ def test_an_object_a_name_and_a_config_are_the_same_run(tmp_path):
     assert refnet.train(replace(by_name.config, seed=1), seed=3).config == by_name.config
     in_folder = refnet.load(tmp_path / "run")
     for run in (by_object, by_name, by_config):
-        assert run.config == in_folder.config and run.task == in_folder.task
+        assert run.task == in_folder.task
         assert run.net == in_folder.net and run.folder is None
         for name, value in in_folder.params.items():
             assert run.params[name].tobytes() == value.tobytes()
         rows = [{**row, "seconds": 0} for row in run.rows]
         assert rows == [{**row, "seconds": 0} for row in in_folder.rows]
         assert run.iteration == summary.iteration == 20
+
+
+def test_an_objects_options_are_not_the_protocols():
+    task = make_task("adding", length=20, protocol="manchev-spratling")
+    assert refnet.train(task, **SMALL).task == task
 
 
 def test_a_task_of_ones_own_trains_and_predicts():
