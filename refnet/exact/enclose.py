@@ -394,7 +394,7 @@ def states(net: Net, tape: NetTape) -> Params:
             for name in ("h", "c")
             if getattr(cell, name, None) is not None
         }
-    inputs = [h for h, _ in tape.cell] + [tape.rows]
+    inputs = [h for h, *_ in tape.cell] + [tape.rows]
     return {f"h{layer}": inputs[layer] for layer in range(1, len(inputs))}
 
 
