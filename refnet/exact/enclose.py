@@ -371,6 +371,8 @@ def run_on(net: Net, params: Params, batch: Batch, lifted: Lift, divisor: Any = 
     """
     y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
     numbers = {name: lifted(value, name) for name, value in params.items()}
+    if net.backend != "reference":  # another copy would lose layers that follow errors
+        net = replace(net, backend="reference")
     outputs, tape = net.forward(numbers, lifted(batch.x, "x"), batch.mask)
     weights = None if batch.weights is None else lifted(batch.weights, "weights")
     loss, doutputs = scored(net, outputs, batch._replace(y=y, weights=weights), divisor)

@@ -5,7 +5,7 @@ Checked by: tests/studies/test_runs.py.
 
 import hashlib
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -52,15 +52,16 @@ class Job:
         """All that the run depends on beside the code."""
         if self.config is None:
             return {"function": self.function, **self.arguments}
-        return {
-            name: value for name, value in applicable(self.config).items() if name != "protocol"
-        }
+        settings = applicable(self.config)
+        if settings["backend"] == "auto":  # the same bits, and what recorded rows have
+            settings["backend"] = "compiled"
+        return {name: value for name, value in settings.items() if name != "protocol"}
 
     @property
     def key(self) -> str:
         """The hash of the settings, the seed among them; those at their default are left out, so
         that a setting that is new and not used changes no key."""
-        defaults = {entry.name: entry.default for entry in fields(Config)}
+        defaults = {**vars(Config()), "backend": "compiled"}
         decisive = {
             name: value
             for name, value in self.settings.items()
