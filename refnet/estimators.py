@@ -266,10 +266,10 @@ class SequenceClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return self._train(X, y, sample_weight, hasattr(self, "params_"), 1)
 
     def _targets(self, y: Any, again: bool) -> tuple[Array, Any]:
-        check_classification_targets(y)
         y = column_or_1d(y, warn=True)
         if y.dtype.kind == "f":
             assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
         if not again:
             self.classes_ = self.__dict__.pop("_coming", None)
             self.classes_ = np.unique(y) if self.classes_ is None else self.classes_
