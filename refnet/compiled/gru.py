@@ -67,14 +67,20 @@ WALK = Walk(
 
 
 def forward(
-    p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID, keeps: str = "tape"
+    p: Params,
+    x: Array,
+    h0: Array,
+    act: Activation,
+    gate: Activation = SIGMOID,
+    keeps: str = "tape",
+    lengths: Array | None = None,
 ) -> Tape:
     """As ``refnet.cells.gru.forward``, float32 or float64; the tape's ``a`` may be None.
     What of it is kept: one of ``walk.KEEPS``.
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
-    x, h, _, a, v, u = WALK.forward("gru.forward", p, x, h0, act, gate, keeps)
+    x, h, _, a, v, u = WALK.forward("gru.forward", p, x, h0, act, gate, keeps, lengths)
     return Tape(x, h, a, v, u)
 
 
@@ -86,6 +92,7 @@ def backward(
     inputs: bool = True,
     gate: Activation = SIGMOID,
     clip: float | None = None,
+    lengths: Array | None = None,
 ) -> Params:
     """As ``refnet.cells.gru.backward``, float32 or float64.
 
@@ -93,5 +100,13 @@ def backward(
     """
     x, h, a, v, u = tape
     return WALK.backward(
-        "gru.backward", p, walk.Tape(x, h, None, a, v, u), dh, act, gate, inputs, clip=clip
+        "gru.backward",
+        p,
+        walk.Tape(x, h, None, a, v, u),
+        dh,
+        act,
+        gate,
+        inputs,
+        clip=clip,
+        lengths=lengths,
     )

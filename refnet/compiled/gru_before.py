@@ -64,14 +64,20 @@ WALK = Walk(
 
 
 def forward(
-    p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID, keeps: str = "tape"
+    p: Params,
+    x: Array,
+    h0: Array,
+    act: Activation,
+    gate: Activation = SIGMOID,
+    keeps: str = "tape",
+    lengths: Array | None = None,
 ) -> Tape:
     """As ``refnet.cells.gru_before.forward``, float32 or float64; the tape's ``a`` may be None.
     What of it is kept: one of ``walk.KEEPS``.
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
-    x, h, _, a, v, _ = WALK.forward("gru_before.forward", p, x, h0, act, gate, keeps)
+    x, h, _, a, v, _ = WALK.forward("gru_before.forward", p, x, h0, act, gate, keeps, lengths)
     return Tape(x, h, a, v)
 
 
@@ -83,6 +89,7 @@ def backward(
     inputs: bool = True,
     gate: Activation = SIGMOID,
     clip: float | None = None,
+    lengths: Array | None = None,
 ) -> Params:
     """As ``refnet.cells.gru_before.backward``, float32 or float64.
 
@@ -98,4 +105,5 @@ def backward(
         gate,
         inputs,
         clip=clip,
+        lengths=lengths,
     )

@@ -17,19 +17,21 @@ from refnet.batch import Array
 from refnet.compiled._jit import JIT, inner
 from refnet.compiled.annotations import Arg
 from refnet.compiled.rows import turn
-from refnet.compiled.tiles import panel_count
+from refnet.compiled.tiles import ROWS, panel_count
 from refnet.compiled.vector import BYTES, copy_rows, cut, lanes
 from refnet.maths.threads import get_threads
 
 __all__ = [
     "Layout",
     "add_rows",
+    "admit_lengths",
     "admit_counts",
     "aligned",
     "borrow",
     "boundary",
     "common",
     "cut_up",
+    "deal",
     "give_back",
     "normal",
     "normals",
@@ -140,6 +142,49 @@ def cut_up(dtype: Arg, T: int, B: int, D: int, rows: int, H: int) -> Layout:
     blocks = min(B, 2 * pairs)
     starts = np.array([B * n // max(blocks, 1) for n in range(blocks + 1)])
     return Layout(dtype, T, B, D, H, lane, width, -(-B // max(blocks, 1)), starts, blocks)
+
+
+def admit_lengths(where: str, lengths: Array, starts: Array) -> None:
+    """Raise ValueError unless each row has a length, which is never more than that before it in
+    its block.
+
+    >>> admit_lengths("a step", np.array([1, 2, 3]), np.array([0, 1, 3]))
+    Traceback (most recent call last):
+    ValueError: a step: lengths [1, 2, 3] need to be 3, not rising within the blocks of rows from \
+[0, 1] on: take the order that refnet.compiled.layout.deal gives
+
+    Checked by: tests/nets/test_padding.py::test_an_order_that_is_not_dealt_is_refused.
+    """
+    rises = np.diff(lengths) > 0
+    if len(lengths) == starts[-1]:
+        rises[starts[1:-1] - 1] = False
+        if not rises.any():
+            return
+    raise ValueError(
+        f"{where}: lengths {lengths.tolist()} need to be {starts[-1]}, not rising within the "
+        f"blocks of rows from {starts[:-1].tolist()} on: take the order that "
+        "refnet.compiled.layout.deal gives"
+    )
+
+
+def deal(lengths: Array, dtype: Arg, rows: int, H: int) -> Array:
+    """An order of a batch's sequences, by their lengths (B,), for cells with ``rows`` and ``H`` as
+    in ``cut_up``: every block gets a like share of the long and of the short, its longest first,
+    in whole tiles of rows.
+
+    >>> deal(np.array([1, 4, 2, 3, 9, 8, 7, 6, 5, 10]), np.dtype(np.float32), 4, 4).tolist()
+    [9, 4, 5, 6, 0, 7, 8, 1, 3, 2]
+    """
+    starts = cut_up(dtype, 0, len(lengths), 0, rows, H).starts
+    block = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    turn = (np.arange(len(lengths)) - starts[block]) // ROWS[0]
+    half = max(len(starts) // 2, 1)
+    place = block % half * 2 + (block // half ^ block % half & 1)  # back and forth between halves,
+    order = np.empty(len(lengths), np.intp)  # and then over all blocks
+    order[np.lexsort((np.where(turn % 2, -place, place), turn))] = np.argsort(
+        -lengths, kind="stable"
+    )
+    return order
 
 
 @inner

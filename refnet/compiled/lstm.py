@@ -101,14 +101,20 @@ WALK = Walk(
 
 
 def forward(
-    p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID, keeps: str = "tape"
+    p: Params,
+    x: Array,
+    h0: Array,
+    act: Activation,
+    gate: Activation = SIGMOID,
+    keeps: str = "tape",
+    lengths: Array | None = None,
 ) -> Tape:
     """As ``refnet.cells.lstm.forward``, float32 or float64; the tape's ``a`` may be None.
     What of it is kept: one of ``walk.KEEPS``.
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
-    return Tape(*WALK.forward("lstm.forward", p, x, h0, act, gate, keeps))
+    return Tape(*WALK.forward("lstm.forward", p, x, h0, act, gate, keeps, lengths))
 
 
 def backward(
@@ -120,9 +126,12 @@ def backward(
     gate: Activation = SIGMOID,
     dc: Array | None = None,
     clip: float | None = None,
+    lengths: Array | None = None,
 ) -> Params:
     """As ``refnet.cells.lstm.backward``, float32 or float64.
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
-    return WALK.backward("lstm.backward", p, walk.Tape(*tape), dh, act, gate, inputs, dc, clip)
+    return WALK.backward(
+        "lstm.backward", p, walk.Tape(*tape), dh, act, gate, inputs, dc, clip, lengths
+    )

@@ -46,7 +46,8 @@ class Tape(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Those that come in, dh at the ``last`` states and dc at the last c, and those that go out:
+    """Those that come in, dh at the ``last`` states, or if that is 1 at each row's end, and dc at
+    the last c, and those that go out:
     ``parts`` has for each block those of Whh, Wxh and bh, one after the other; the others are sums
     or counts for each block. The kernel clips those at the pre-activations to ``clip``, if
     ``clips``."""
@@ -268,7 +269,8 @@ def _advancing(cell: Cell, step: Arg) -> Arg:
 
 def forward_kernel(cell: Cell, step: Arg) -> Arg:
     """The kernel ``(begin, end, work, plan, acts, weights, tape, keeps)`` for the blocks of rows
-    from ``begin`` to ``end``."""
+    from ``begin`` to ``end``. The rows of a block, of which later ones are never longer, leave it
+    one by one at their ends."""
     STATES, STAGES, PANELS, ALONE = cell.states, cell.stages, cell.panels, cell.alone
     LAST, pack_forward = STATES - 1, _packing(cell)[0]
     (join_inputs, multiply), (fetch_next, store) = _multiplying(cell), _storing(cell)
@@ -278,7 +280,7 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
         begin: int, end: int, work: Arg, plan: Arg, acts: Arg, weights: Arg, tape: Arg, keeps: int
     ) -> None:
         mode = float_control(-1, FLUSH)
-        (starts, s, room), (act, gate, vectors) = plan, acts
+        (starts, ends, s, room), (act, gate, vectors) = plan, acts
         rules = Rules(Rule(*act), Rule(*gate), vectors)
         B, H, width, stride = s.B, s.H, s.width, s.step if ALONE else s.width
         work = cut(work, boundary(work), room.end)
@@ -286,7 +288,7 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
         pack_forward(w, weights, s)
         for b in range(begin, end):
             start, rows = starts[b], starts[b + 1] - starts[b]
-            size, each = rows * width, rows * stride
+            size = rows * width
             now, after, flat = cut(work, *room.now), cut(work, *room.after), cut(work, *room.panels)
             state = split(cut(work, *room.state), size, size, STATES)
             copy_rows(now, 0, s.step, tape.h, start * H, H, rows, H)
@@ -296,9 +298,14 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
             if STATES > 1:
                 copy_rows(state[LAST], 0, width, tape.c, start * H, H, rows, H)
             for t in range(s.T):
-                at = t * B + start
+                while rows and ends[start + rows - 1] <= t:
+                    rows -= 1
+                if not rows:
+                    break
+                at, each = t * B + start, rows * stride
                 kept, state_at = at if keeps == 2 else start, at if keeps else start
                 panels = split(after if ALONE else flat, each, each, PANELS)
+                state = split(cut(work, *room.state), size, rows * width, STATES)
                 for stage in range(STAGES):
                     seen = after if stage else now
                     join_inputs(seen, panels, tape.x, at, s, rows, stage)
@@ -366,9 +373,11 @@ def _accumulating(cell: Cell) -> Arg:
     GATE, STATE, INPUTS, SECOND, BIAS = cell.columns
 
     @inner
-    def accumulate(chunk: Arg, dx: Arg, s: Arg, at: int, held: int, rows: int) -> None:
+    def accumulate(
+        chunk: Arg, dx: Arg, s: Arg, ends: Arg, start: int, t: int, held: int, rows: int
+    ) -> None:
         """Multiply the gradients at the products, of ``held`` rows, to those of the weights and of
-        the inputs, for steps from ``at`` on."""
+        the inputs, for steps from ``t``, which has ``rows``, on."""
         H, lane, width, wide, padded, more = s.H, s.lane, s.width, s.wide, s.padded, False
         for p in range(PRODUCTS):
             skip = 0 if STATE[p] else H // lane * lane
@@ -389,9 +398,14 @@ def _accumulating(cell: Cell) -> Arg:
                 packed = Rows(cut(chunk.wx, p * H * padded, H * padded), 0)
                 product(to, Strided(da, width, 1), packed, H, held, padded // lane, lane, more)
                 more = True
-        for n in range(held // rows if len(dx) else 0):
-            first, place = (at + n * s.B) * s.D, (held - (n + 1) * rows) * padded
-            copy_rows(dx, first, s.D, chunk.dinputs, place, padded, rows, s.D)
+        place = held if len(dx) else 0
+        while place:
+            while ends[start + rows - 1] <= t:
+                rows -= 1
+            place -= rows
+            first = (t * s.B + start) * s.D
+            copy_rows(dx, first, s.D, chunk.dinputs, place * padded, padded, rows, s.D)
+            t += 1
 
     @inner
     def deliver(parts: Arg, dvectors: Arg, totals: Arg, b: int, s: Arg) -> None:
@@ -480,7 +494,7 @@ def _stepping_back(cell: Cell, step_back: Arg) -> Arg:
 
 def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
     """The kernel ``(begin, end, work, plan, acts, weights, tape, grads)`` for the blocks of rows
-    from ``begin`` to ``end``."""
+    from ``begin`` to ``end``. The rows of a block come in one by one at their ends."""
     STATES, PANELS, ALONE = cell.states, cell.panels, cell.alone
     PRODUCTS, SEEN, LAST = len(cell.products), len(cell.reads) or 1, STATES - 1
     (_, pack_back), (prepare, _) = _packing(cell), _collecting(cell)
@@ -491,46 +505,57 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
         begin: int, end: int, work: Arg, plan: Arg, acts: Arg, weights: Arg, tape: Arg, grads: Arg
     ) -> None:
         mode = float_control(-1, FLUSH)
-        (starts, s, room), (act, gate, vectors) = plan, acts
+        (starts, ends, s, room), (act, gate, vectors) = plan, acts
         rules = Rules(Rule(*act), Rule(*gate), vectors)
         B, H, width, work = s.B, s.H, s.width, cut(work, boundary(work), room.end)
         chunk, pre = _chunk(work, room), cut(work, *room.pre)
         da, given = chunk.da, Given(s, rules, tape, grads)
         pack_back(chunk.w, chunk.wx, weights, s, len(grads.dx) > 0)
         for b in range(begin, end):
-            start, rows = starts[b], starts[b + 1] - starts[b]
-            size, held = rows * width, 0
+            start, most = starts[b], starts[b + 1] - starts[b]
+            size, held, rows = most * width, 0, 0
             prepare(chunk, s)
             clear(work, room.panels[0], room.da[0] - room.panels[0])
-            panels = split(cut(work, *room.panels), size, size, PANELS)
-            states = split(cut(work, *room.states), size, size, SEEN)
             e = split(da if ALONE else cut(work, *room.e), size, size, STATES)
-            block = _block(rows, panels, states, pre, grads, b, len(rules.vectors))
             if STATES > 1:
-                copy_rows(e[LAST], 0, width, grads.dc, start * H, H, rows, H)
-            if ALONE:
-                clear(da, 0, size)
-            for t in range(s.T - 1, -1, -1):
-                at, late = t * B + start, t - s.T + grads.last
-                load(panels, states, pre, tape, at, s, rows)
-                if late >= 0:
-                    add_rows(e[0], width, grads.dh, (late * B + start) * H, H, rows, H)
+                copy_rows(e[LAST], 0, width, grads.dc, start * H, H, most, H)
+            for t in range(min(s.T, ends[start]) - 1, -1, -1):
+                before = rows
+                while rows < most and ends[start + rows] > t:
+                    rows += 1
+                now, at, late = rows * width, t * B + start, t - s.T + grads.last
+                panels = split(cut(work, *room.panels), now, now, PANELS)
+                states = split(cut(work, *room.states), now, now, SEEN)
+                block = _block(rows, panels, states, pre, grads, b, len(rules.vectors))
                 rest = cut(da, held * width, len(da) - held * width)
-                das = split(rest, s.chunk * width, size, PRODUCTS)
+                if ALONE:
+                    clear(rest, before * width, now - before * width)
+                e = split(rest if ALONE else cut(work, *room.e), size, now, STATES)
+                load(panels, states, pre, tape, at, s, rows)
+                if grads.last == 1:
+                    fresh = cut(e[0], before * width, now - before * width)
+                    add_rows(fresh, width, grads.dh, (start + before) * H, H, rows - before, H)
+                elif late >= 0:
+                    add_rows(e[0], width, grads.dh, (late * B + start) * H, H, rows, H)
+                das = split(rest, s.chunk * width, now, PRODUCTS)
                 step_through(block, chunk, e, das, given, at, held)
                 held += rows
                 if ALONE:
-                    e = split(cut(da, held * width, size), size, size, STATES)
+                    e = split(cut(da, held * width, now), now, now, STATES)
                 back(e[0], das, chunk.w, s, rows, 0)
-                if held + rows > s.chunk or t == 0:
-                    accumulate(chunk, grads.dx, s, at, held, rows)
+                if held + most > s.chunk or t == 0:
+                    accumulate(chunk, grads.dx, s, ends, start, t, held, rows)
                     held = 0
                     if ALONE:
-                        copy_rows(da, 0, 0, e[0], 0, 0, 1, size)
-                        e = split(da, size, size, STATES)
-            deliver(grads.parts, block.dvectors, chunk.totals, b, s)
+                        copy_rows(da, 0, 0, e[0], 0, 0, 1, now)
+                        e = split(da, now, now, STATES)
+            dvectors = cut(grads.dvectors, b * len(rules.vectors), len(rules.vectors))
+            deliver(grads.parts, dvectors, chunk.totals, b, s)
+            e = split(da if ALONE else cut(work, *room.e), size, size, STATES)
+            if ALONE:  # rows without a step
+                clear(da, rows * width, size - rows * width)
             for n in range(STATES):
-                copy_rows(grads.dh0, (n * B + start) * H, H, e[n], 0, width, rows, H)
+                copy_rows(grads.dh0, (n * B + start) * H, H, e[n], 0, width, most, H)
         float_control(0, mode)
 
     return _kernel(backward, step_back)

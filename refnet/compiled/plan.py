@@ -19,6 +19,9 @@ Checked by: tests/compiled/test_compiled.py::test_source_is_exact_on_fractions.
 
 from typing import NamedTuple
 
+import numpy as np
+
+from refnet.batch import Array
 from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import Layout, cut_up
 from refnet.compiled.step import Cell
@@ -88,13 +91,14 @@ def _places(lane: int, **sizes: int) -> dict[str, Arg]:
 
 class Plan(NamedTuple):
     """All that follows from the sizes; ``counts``: the numbers of Whh, Wxh, bh, and of each
-    part of a tape."""
+    part of a tape; ``ends`` (B,): T for each row."""
 
     lay: Layout
     sizes: Sizes
     room: Room
     back: BackRoom
     counts: list[int]
+    ends: Array
 
 
 def plan(cell: Cell, slopes: bool, dtype: Arg, T: int, B: int, D: int, gates: int, H: int) -> Plan:
@@ -142,6 +146,5 @@ def plan(cell: Cell, slopes: bool, dtype: Arg, T: int, B: int, D: int, gates: in
             totals=P * H * wide,
         )
     )
-    return Plan(
-        lay, Sizes(T, B, D, H, lane, width, row, step, wide, padded, chunk), room, back, counts
-    )
+    sizes = Sizes(T, B, D, H, lane, width, row, step, wide, padded, chunk)
+    return Plan(lay, sizes, room, back, counts, np.full(B, T))

@@ -30,14 +30,21 @@ def step_back(at: Arg, stage: int) -> None:
 WALK = Walk(Cell((Product(0),), alone=True), step, step_back)
 
 
-def forward(p: Params, x: Array, h0: Array, act: Activation, keeps: str = "tape") -> Tape:
+def forward(
+    p: Params,
+    x: Array,
+    h0: Array,
+    act: Activation,
+    keeps: str = "tape",
+    lengths: Array | None = None,
+) -> Tape:
     """As ``refnet.cells.rnn.forward``, float32 or float64; the tape's ``a`` is None where the
     slope is computed from ``h``. What of it is kept: one of ``walk.KEEPS``.
 
     Raises TypeError for any other dtype; the net checks the shapes.
     Checked by: tests/compiled/test_compiled.py::test_matches_the_reference.
     """
-    x, h, _, a, _, _ = WALK.forward("rnn.forward", p, x, h0, act, keeps=keeps)
+    x, h, _, a, _, _ = WALK.forward("rnn.forward", p, x, h0, act, keeps=keeps, lengths=lengths)
     return Tape(x, a if a is None else a[:, :, 0], h)  # type: ignore[arg-type]
 
 
@@ -48,6 +55,7 @@ def backward(
     act: Activation,
     inputs: bool = True,
     clip: float | None = None,
+    lengths: Array | None = None,
 ) -> Params:
     """As ``refnet.cells.rnn.backward``, float32 or float64, for a tape made by ``forward`` above.
 
@@ -64,4 +72,5 @@ def backward(
         act,
         inputs=inputs,
         clip=clip,
+        lengths=lengths,
     )

@@ -24,6 +24,7 @@ from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import (
     Layout,
     admit_counts,
+    admit_lengths,
     borrow,
     common,
     give_back,
@@ -87,20 +88,28 @@ class Walk:
         act: Activation,
         gate: Activation | None = None,
         keeps: str = "tape",
+        lengths: Array | None = None,
     ) -> Tape:
         """The tape, with x (T, B, D), h and c (T + 1, B, H), a (T, B, gates, H) or None, v and
         k (T, B, H); what the cell has not got is None. Of what it does not keep, for which see
-        KEEPS, a, v and k have one step, h two, the first and the last, and c two."""
+        KEEPS, a, v and k have one step, h two, the first and the last, and c two.
+
+        ``lengths`` (B,), if given, are the rows' numbers of steps, in the order that
+        ``layout.deal`` gives: later steps are not computed, and their states are 0."""
         cell, slopes = self.cell, needs_a(act) or gate is not None and needs_a(gate)
-        lay, sizes, room, _, counts = self._plan(where, p, slopes, act, x, h0)
+        lay, sizes, room, _, counts, ends = self._plan(where, p, slopes, act, x, h0)
+        blank = np.empty if lengths is None else np.zeros
+        if lengths is not None:
+            admit_lengths(where, lengths, lay.starts)
+            ends = lengths
         T, B, H, dtype = lay.T, lay.B, lay.H, lay.dtype
         x, most = normal(x, dtype), KEEPS.index(keeps)
         if cell.alone and most:
             most = 2  # its tape is its states
         states, steps = (T if most >= least else min(T, 1) for least in (1, 2))
-        h, c, k, a = np.empty((states + 1, B, H), dtype), None, None, None
+        h, c, k, a = blank((states + 1, B, H), dtype), None, None, None
         if cell.states > 1:
-            c = np.empty((steps + 1, B, H), dtype)
+            c = blank((steps + 1, B, H), dtype)
             h[0], c[0] = h0
         else:
             h[0] = h0
@@ -124,7 +133,7 @@ class Walk:
             self.kernels[0],
             lay.blocks,
             work,
-            (lay.starts, sizes, room),
+            (lay.starts, ends, sizes, room),
             self._rules(lay, p, act, gate),
             weights,
             tape,
@@ -145,9 +154,11 @@ class Walk:
         inputs: bool = True,
         dc: Array | None = None,
         clip: float | None = None,
+        lengths: Array | None = None,
     ) -> Params:
-        """The gradients, by name, for a tape that has the entries of ``forward``'s. Raises
-        ValueError for one of other sizes.
+        """The gradients, by name, for a tape that has the entries of ``forward``'s, which took the
+        same ``lengths``. A dh (1, B, H) is that at each row's last state. Raises ValueError for a
+        tape of other sizes.
 
         The bits do not depend on the number of threads: weight gradients are summed within fixed
         blocks of rows, and then over the blocks in order.
@@ -155,8 +166,13 @@ class Walk:
         cell, slopes = self.cell, needs_a(act) or gate is not None and needs_a(gate)
         if dc is None:
             dc = np.zeros_like(tape.c[0]) if cell.states > 1 else tape.h[0]
-        lay, sizes, _, room, counts = self._plan(where, p, slopes, act, tape.x, tape.h, dh, dc)
+        lay, sizes, _, room, counts, ends = self._plan(
+            where, p, slopes, act, tape.x, tape.h, dh, dc
+        )
         T, B, D, H, dtype, G = lay.T, lay.B, lay.D, lay.H, lay.dtype, self.gates
+        if lengths is not None:
+            admit_lengths(where, lengths, lay.starts)
+            ends = lengths
         rules = self._rules(lay, p, act, gate)
         a = tape.a if slopes else tape.v[:0]
         read = (tape.x, tape.h, tape.c, a, tape.v, tape.k)
@@ -167,7 +183,7 @@ class Walk:
         grads = Gradients(
             normal(dh, dtype),
             normal(dc, dtype),
-            np.empty((T * inputs, B, D), dtype),
+            (np.empty if lengths is None else np.zeros)((T * inputs, B, D), dtype),
             np.empty((cell.states, B, H), dtype),
             parts,
             np.zeros((lay.blocks, lay.width), dtype),
@@ -182,7 +198,7 @@ class Walk:
             self.kernels[1],
             lay.blocks,
             work,
-            (lay.starts, sizes, room),
+            (lay.starts, ends, sizes, room),
             rules,
             weights,
             seen,

@@ -18,7 +18,7 @@ from refnet.maths.numeric import Number
 from refnet.matrices.initializers import initialize
 from refnet.matrices.slots import Residuals, Transition, pull_back
 from refnet.matrices.transitions import transition
-from refnet.nets.padding import finite_input, known_symbols
+from refnet.nets.padding import known_symbols
 from refnet.specs import read
 
 __all__ = [
@@ -75,6 +75,8 @@ class NetTape(NamedTuple):
     in h[0] .. h[T], one number if it is T for all; None for a read-out at every step. (A
     StackedNet has it for every read-out.) ``shape``: that of the outputs. ``symbols``: x if it was
     symbols (T, B), 0 in the padding; the cells' tapes have their rows of the embedding.
+    ``lengths``: with the compiled backend and sequences of different lengths, these, (B,); then
+    sequence ``order[b]`` of the batch is row b of the parts above and of h0 in ``p``.
     """
 
     net: Net
@@ -86,6 +88,8 @@ class NetTape(NamedTuple):
     steps: Array | int | None = None
     shape: tuple[int, ...] = ()
     symbols: Array | None = None
+    lengths: Array | None = None
+    order: Array | None = None
 
     @property
     def cells(self) -> dict[str, CellTape]:
@@ -184,7 +188,7 @@ def of_one_kind(params: Params) -> Params:
 def begin(
     net: Net, params: Params, x: Array, mask: Array | None, copy: bool
 ) -> tuple[NetTape, Array]:
-    """Check the arguments of a forward pass; the tape that it completes, and x, finite and of the
+    """Check the arguments of a forward pass; the tape that it completes, and x, of the
     parameters' kind, or symbols. ``copy``: the tape holds copies, which no change in place reaches.
 
     >>> from refnet.nets.recurrent import RecurrentNet
@@ -203,7 +207,7 @@ def begin(
         x = known_symbols(x, mask, net.inputs)
         return NetTape(net, params, *net.matrices(of_one_kind(params), True), symbols=x), x
     lifted, x = same_kind(params, x)
-    return NetTape(net, params, *net.matrices(lifted)), finite_input(x, mask)
+    return NetTape(net, params, *net.matrices(lifted)), x
 
 
 def _same(a: Array | None, b: Array | None) -> bool:

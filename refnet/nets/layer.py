@@ -95,11 +95,15 @@ class Layer:
         options: dict[str, Any] = {} if self.gate is None else {"gate": self.gate}
         return options if self.drop is None else {**options, "drop": alike(self.drop, p["Whh"])}
 
-    def run(self, p: Params, x: Array, state: Array, last: bool = False) -> CellTape:
+    def run(
+        self, p: Params, x: Array, state: Array, last: bool = False, lengths: Array | None = None
+    ) -> CellTape:
         """The cell's tape; ``p`` is what ``scaled`` gives. ``last``: of its states, only the last
-        one is wanted."""
+        one is wanted. ``lengths``: how many steps of each sequence a cell of refnet.compiled
+        computes, if not all."""
         options = self._options(p)
         options |= {} if self.keeps else {"keeps": "last" if last else "states"}
+        options |= {} if lengths is None else {"lengths": lengths}
         tape: CellTape = self.passes.forward(p, x, state, self.activation, **options)
         return tape
 
@@ -123,10 +127,16 @@ class Layer:
         return {**p, **{name: times(self.gain, p[name]) for name in GAINED if name in p}}
 
     def forward(
-        self, p: Params, x: Array, h0: Array, read: Read, last: bool = False
+        self,
+        p: Params,
+        x: Array,
+        h0: Array,
+        read: Read,
+        last: bool = False,
+        lengths: Array | None = None,
     ) -> CellTape | Checkpoints:
         """The cell's tape, or Checkpoints; ``read`` is called with every segment. ``last``: it
-        reads the last state alone.
+        reads the last state alone. ``lengths``: as for ``run``.
 
         Shapes: x (T, B, D); h0 (B, H) or, for the LSTM's [h0, c0], (2, B, H). Any dtype that the
         cell takes; the net checks the shapes.
@@ -137,7 +147,7 @@ class Layer:
         for first, end in self._segments(len(x)):
             starts.append(state)
             tapes.clear()  # before the next one is made
-            tapes.append(self.run(p, x[first:end], state, last))
+            tapes.append(self.run(p, x[first:end], state, last, _after(first, lengths)))
             read(first, tapes[0])
             if end < len(x):
                 state = (
@@ -154,14 +164,15 @@ class Layer:
         pull: Pull,
         inputs: bool = True,
         ended: Array | None = None,
+        lengths: Array | None = None,
     ) -> Params:
         """The gradients of the cell's parameters, of h0 and, if ``inputs``, of x.
 
         ``pull`` gives the direct gradient at a segment's last states. ``carry`` is the complete
         gradient at the state where the later segment starts, which is this segment's last state:
         it is added to the direct gradient there (an LSTM's cell state has none). ``ended``: if
-        given, the
-        tapes are ``emptied`` of what follows that many steps of each sequence.
+        given, the tapes are ``emptied`` of what follows that many steps of each sequence.
+        ``lengths``: as for ``forward``.
 
         Checked by: tests/nets/test_checkpointing.py::test_equals_the_net_without_checkpoints,
         tests/nets/test_checkpointing.py::test_a_planted_bug_is_rejected.
@@ -177,7 +188,9 @@ class Layer:
         carry: Array | None = None
         dx: list[Array] = []
         for (first, end), start in reversed(list(zip(self._segments(len(x)), starts))):
-            part = held.pop() if held else self.run(seen, x[first:end], start)
+            later = _after(first, lengths)
+            options |= {} if later is None else {"lengths": later}
+            part = held.pop() if held else self.run(seen, x[first:end], start, lengths=later)
             if ended is not None:
                 part = emptied(part, ended - first)
             dh = pull(first, part)
@@ -206,3 +219,8 @@ class Layer:
 
     def _segments(self, T: int) -> list[tuple[int, int]]:
         return segments(T) if self.checkpoints else [(0, T)]
+
+
+def _after(first: int, lengths: Array | None) -> Array | None:
+    """How many steps of each sequence follow the first ones."""
+    return None if lengths is None else lengths - first

@@ -70,7 +70,7 @@ class Noise:
     def by_cell(self) -> tuple[Params, Params, Params]:
         return self.products, self.kept, self.added
 
-    def examples(self, rows: slice) -> "Noise":
+    def examples(self, rows: slice | Array) -> "Noise":
         """That of some of the sequences."""
         return Noise(
             {layer: value[rows] for layer, value in self.outputs.items()},

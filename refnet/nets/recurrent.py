@@ -52,7 +52,7 @@ from refnet.nets.base import (
 )
 from refnet.nets.layer import Layer
 from refnet.nets.noise import Noise, Zoned
-from refnet.nets.padding import ends, has_nan
+from refnet.nets.padding import ends, finite_input, has_nan
 from refnet.process import serial_blas
 
 __all__ = ["RecurrentNet", "columns"]
@@ -369,6 +369,19 @@ class RecurrentNet(Backed):
                 shapes[f"added[{suffix!r}]"] = (T, B, P)
             self.noise.admit(where, shapes, self.reason)
 
+    def _deals(self, dtype: DTypeLike) -> bool:
+        """Whether sequences are dealt onto blocks by length: where kernels run all of them."""
+        if self.backend_for(dtype) != "compiled":
+            return False
+        from refnet.compiled.kernels import KERNELS  # Numba is slow to import
+
+        passes = [cell.layer.passes for cell in self.every_cell.values()]
+        return all(isinstance(each, ByNumbers) or each is KERNELS[self.cell] for each in passes)
+
+    def _dealt(self, order: Array) -> "RecurrentNet":
+        """The net for a batch in that order: with the noise that belongs to each sequence."""
+        return self if self.noise is None else replace(self, noise=self.noise.examples(order))
+
     def _thinned(self, rows: Array, layer: int) -> Array:
         """A layer's output or its gradient, with the dropout that ``noise`` has for it."""
         return rows if self.noise is None else self.noise.thinned(rows, layer)
@@ -484,18 +497,37 @@ class RecurrentNet(Backed):
         ValueError or TypeError on arrays that do not fit.
         """
         tape, x = begin(self, params, x, mask, copy and self.checkpoint != "forward")
-        return self._run_cells(tape, x, mask)
+        lengths = None if mask is None else last_steps(mask)
+        if lengths is None or (lengths == len(x)).all():
+            return self._run_cells(tape, x)
+        dtype = next(iter(tape.p.values())).dtype
+        if not self._deals(dtype):
+            return self._run_cells(tape, finite_input(x, mask), lengths)
+        from refnet.compiled.layout import deal
 
-    def _run_cells(self, tape: NetTape, x: Array, mask: Array | None) -> tuple[Array, NetTape]:
-        """The outputs, and the complete tape."""
+        order = deal(lengths, dtype, len(self.gates) * self.hidden, self.hidden)
+        p = {**tape.p}
+        for suffix, cell in self.every_cell.items():
+            name = f"h0{suffix}"
+            if name in p and p[name].ndim == len(cell.shapes["h0"][1]):
+                p[name] = p[name].take(order, axis=-2)
+        x = x.take(order, axis=1)
+        symbols = None if tape.symbols is None else x
+        tape = tape._replace(p=p, lengths=lengths[order], order=order, symbols=symbols)
+        outputs, tape = self._dealt(order)._run_cells(tape, x, tape.lengths)
+        return outputs.take(np.argsort(order), axis=-2), tape
+
+    def _run_cells(
+        self, tape: NetTape, x: Array, lengths: Array | None = None
+    ) -> tuple[Array, NetTape]:
+        """The outputs, and the complete tape; ``lengths`` of the sequences, if not all of them
+        have T steps."""
         p = tape.p
         x = self.embedded(p, x)
         h0, (T, B), H = self.initial_state(p, x), x.shape[:2], self.width
         steps: Array | int | None = None
         if self.readout == "last":
-            steps = T if mask is None else last_steps(mask)
-            if T == 0 or mask is not None and (steps == T).all():
-                steps = T if T else np.zeros(B, int)
+            steps = lengths if lengths is not None else T or np.zeros(B, int)
         outputs: list[Array] = []
         rows = np.empty((0, H))
 
@@ -512,13 +544,13 @@ class RecurrentNet(Backed):
                 here = _read_within(steps, first, part)
                 rows[here] = part.h[steps[here] - first, here]
 
-        cell = self.layer.forward(p, x, h0, read, isinstance(steps, int))
+        cell = self.layer.forward(p, x, h0, read, isinstance(steps, int), tape.lengths)
         result = (
             np.concatenate(outputs).reshape(T, B, self.outputs)
             if steps is None
             else self._read_out(p, rows)
         )
-        return result, NetTape(*tape[:4], cell, rows, steps, result.shape, tape.symbols)
+        return result, NetTape(*tape[:4], cell, rows, steps, result.shape, *tape[8:])
 
     @serial_blas
     def backward(
@@ -538,10 +570,19 @@ class RecurrentNet(Backed):
         made or that is not of these parameters.
         """
         admit_backward(self, params, tape, doutputs, extra)
-        grads = self._pull_cells(tape, doutputs, inputs)
+        net = self
+        if tape.order is not None:
+            net = self._dealt(tape.order)
+            dtype = next(iter(tape.p.values())).dtype
+            doutputs = doutputs.take(tape.order, axis=-2).astype(dtype, copy=False)
+        grads = net._pull_cells(tape, doutputs, inputs)
         ended = ends(doutputs, tape.steps)
         if ended is not None and has_nan(grads):
-            grads = self._pull_cells(tape, doutputs, inputs, ended)
+            grads = net._pull_cells(tape, doutputs, inputs, ended)
+        if tape.order is not None:
+            place = np.argsort(tape.order)
+            for name in [name for name in grads if name == "x" or name.startswith("h0")]:
+                grads[name] = grads[name].take(place, axis=-2)
         return self.gathered(params, tape.p, tape.residuals, grads, extra)
 
     def gathered(
@@ -605,13 +646,19 @@ class RecurrentNet(Backed):
             if isinstance(steps, int):
                 return drows[None] if end == steps else np.zeros_like(drows)[None]
             here = _read_within(steps, first, part)
+            if tape.lengths is not None:  # the kernels take it at each sequence's end
+                dh = np.zeros_like(drows)[None]
+                dh[0, here] = drows[here]
+                return dh
             earliest = steps[here].min(initial=end)
             dh = np.zeros_like(drows, shape=(end - earliest + 1, B, H))
             dh[steps[here] - earliest, here] = drows[here]
             return dh
 
         symbols = tape.symbols
-        grads = self.layer.backward(p, tape.cell, pull, inputs or symbols is not None, ended)
+        grads = self.layer.backward(
+            p, tape.cell, pull, inputs or symbols is not None, ended, tape.lengths
+        )
         if symbols is not None:
             grads["Wxh.E"] = columns(symbols, grads.pop("x"), self.inputs)
         rows = self._thinned(tape.rows, 0)

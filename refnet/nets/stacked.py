@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from refnet.arguments import Shapes, generator, kind, whole
-from refnet.batch import Array, Params, last_steps
+from refnet.batch import Array, Params
 from refnet.cells.common import CellTape
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Residuals
@@ -208,10 +208,12 @@ class StackedNet(RecurrentNet):
             residuals |= {slot + suffix: value for slot, value in parts.items()}
         return p, residuals
 
-    def _run_cells(self, tape: NetTape, x: Array, mask: Array | None) -> tuple[Array, NetTape]:
+    def _run_cells(
+        self, tape: NetTape, x: Array, lengths: Array | None = None
+    ) -> tuple[Array, NetTape]:
         p, (T, B) = tape.p, x.shape[:2]
-        steps = np.full(B, T) if mask is None else last_steps(mask)
-        tapes: dict[str, CellTape | Checkpoints] = {}
+        steps = np.full(B, T) if lengths is None else lengths
+        compiled, tapes = tape.lengths, dict[str, CellTape | Checkpoints]()
         ends: list[Array] = []
         for number, layer in enumerate(self.cells):
             states, ends = [], []
@@ -227,11 +229,13 @@ class StackedNet(RecurrentNet):
                     lambda first, tape: parts.append(
                         tape.h[1:] if self.checkpoint != "sqrt" else tape.h[1:].copy()
                     ),
+                    lengths=compiled,
                 )
                 h = parts[0] if len(parts) == 1 else np.concatenate(parts)
                 ends.append(_last(h, h0 if h0.ndim == 2 else h0[0][:, : cell.width], steps))
                 states.append(turned(h, steps, suffix))
-            x = kept(np.concatenate(states, axis=2) if len(states) > 1 else states[0], steps)
+            x = np.concatenate(states, axis=2) if len(states) > 1 else states[0]
+            x = kept(x, steps) if compiled is None else x
             x = self._thinned(x, number) if number + 1 < self.layers else x
         if self.readout == "none":
             rows, outputs = x[:0], x.copy()
@@ -242,7 +246,7 @@ class StackedNet(RecurrentNet):
             rows = x.reshape(T * B, self.width)
             outputs = self._read_out(p, rows).reshape(T, B, self.outputs)
         last = T if (steps == T).all() else steps
-        return outputs, NetTape(*tape[:4], tapes, rows, last, outputs.shape, tape.symbols)
+        return outputs, NetTape(*tape[:4], tapes, rows, last, outputs.shape, *tape[8:])
 
     def _pull_cells(
         self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None
@@ -262,7 +266,7 @@ class StackedNet(RecurrentNet):
             d = self._thinned(self.product(flat, p["Why"]), self.layers - 1)
         last = d if self.readout == "last" else None  # (B, H or 2 H), in each cell's own time
         if last is None:
-            d = kept(d.reshape(T, B, self.width), steps)
+            d = kept(d.reshape(T, B, self.width), steps if tape.lengths is None else T)
         for number in reversed(range(self.layers)):
             below: list[Array] = []
             for n, (suffix, cell) in enumerate(self.cells[number].items()):
@@ -278,6 +282,7 @@ class StackedNet(RecurrentNet):
                     lambda first, segment: dh[first : first + len(segment.h) - 1].copy(),
                     inputs or number > 0 or tape.symbols is not None,
                     ended,
+                    tape.lengths,
                 )
                 if last is not None:  # a sequence without steps is read at h0
                     h0 = pulled["h0"].copy()
@@ -315,7 +320,7 @@ def turned(values: Array, steps: Array, suffix: str) -> Array:
     return values[np.where(t < steps, steps - 1 - t, t), np.arange(len(steps))]
 
 
-def kept(values: Array, steps: Array) -> Array:
+def kept(values: Array, steps: Array | int) -> Array:
     """``values`` (T, B, N) with 0 after the end of every sequence.
 
     >>> kept(np.ones((3, 1, 1)), np.array([2]))[:, 0, 0].tolist()

@@ -15,6 +15,7 @@ from refnet.arguments import Rule, admit, instance, takes
 from refnet.batch import Array, Batch, Params
 from refnet.cells.common import CellTape
 from refnet.maths.numeric import matmul
+from refnet.nets.base import NetTape
 from refnet.nets.gradients import BATCH, scored
 from refnet.nets.padding import emptied, ends
 from refnet.nets.recurrent import RecurrentNet
@@ -71,6 +72,18 @@ def _states(tape: CellTape) -> Array:
     return states
 
 
+def _by_sequence(tape: NetTape) -> NetTape:
+    """The tape, its states and steps in the batch's order of the sequences."""
+    if tape.order is None:
+        return tape
+    place = np.argsort(tape.order)
+    cells: dict[str, Any] = {**tape.cells}
+    for suffix, cell in cells.items():
+        cells[suffix] = cell._make([None if part is None else part[:, place] for part in cell])
+    steps = tape.steps[place] if isinstance(tape.steps, np.ndarray) else tape.steps
+    return tape._replace(cell=cells, steps=steps)
+
+
 def _pull(
     cell: RecurrentNet, p: Params, x: Array, state: Array, e: Array, inputs: bool
 ) -> tuple[Array, Array | None]:
@@ -104,7 +117,7 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
         raise ValueError("state_gradients: the net has zoneout or noise; need a net without")
     net = replace(net, checkpoint="none")
     outputs, tape = net.forward(params, batch.x, batch.mask)
-    doutputs = scored(net, outputs, batch)[1]
+    doutputs, tape = scored(net, outputs, batch)[1], _by_sequence(tape)
     T, B = batch.x.shape[:2]
     ended = ends(doutputs, tape.steps)
     steps = np.full(B, T if tape.steps is None else tape.steps)

@@ -104,7 +104,7 @@ def exact_case(cell, readout):
 BUGS = {
     "carry dropped": ("dh[-1:] += carry if carry.ndim == 2 else carry[0][:, :dh.shape[2]]", "pass"),
     "cell carry dropped": ('{"dc": carry[1]}', "{}"),
-    "every segment from h0": ("x[first:end], start)", "x[first:end], starts[0])"),
+    "every segment from h0": ("x[first:end], start, lengths", "x[first:end], starts[0], lengths"),
     "last segment's weights only": ("np.asanyarray(total[name] + value)", "value"),
     "segments of dx in the wrong order": ("dx[::-1]", "dx"),
     "read at h0 forgotten": ("np.where((steps == 0)[:, None], drows, 0)", "0 * drows"),

@@ -10,8 +10,12 @@ from hypothesis import given, settings
 
 from refnet.batch import Batch, last_steps
 from refnet.cells import CELLS
+from refnet.compiled import rnn
+from refnet.compiled.layout import cut_up, deal
+from refnet.compiled.tiles import ROWS
 from refnet.maths.activations import ACTIVATIONS
-from refnet.nets import base, layer, padding, recurrent
+from refnet.maths.threads import get_threads, set_threads
+from refnet.nets import layer, padding, recurrent
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -122,11 +126,129 @@ def test_states_that_overflow_after_the_end_do_not_count(backend):
         long = loss_and_gradients(net, params, Batch(batch.x, batch.y, mask)).gradients
         _, tape = net.forward(params, batch.x, mask)
     short = loss_and_gradients(net, params, Batch(batch.x[:5], batch.y, mask[:5])).gradients
-    assert not np.isfinite(tape.cell.h).all()
+    assert np.isfinite(tape.cell.h).all() == (backend == "compiled")
     for name, value in short.items():
         got = long[name][:5] if name == "x" else long[name]
         # the product of 160 instead of 5 steps adds up its terms in another order
         assert abs(got - value).max() <= 20 * np.finfo(np.float32).eps * abs(value).max(), name
+
+
+LAYERED = [
+    RecurrentNet(3, 10, 4, cell, readout=readout, checkpoint=checkpoint, clip_step=1e-4)
+    for cell in CELLS
+    for readout, checkpoint in (("last", "sqrt"), ("every", "none"))
+] + [
+    StackedNet(3, 10, 4, cell, readout=readout, layers=2, bidirectional=True, learn_h0=True)
+    for cell, readout in (("rnn", "every"), ("lstm", "last"), ("gru", "every"))
+]
+
+
+def both_backends(net, T=150, B=37):
+    """The results of the reference, and of the compiled core with 1, 2 and 3 threads."""
+    params, batch = make(net, T=T, dtype=np.float64)
+    rng = np.random.default_rng(1)
+    lengths = rng.permutation([0, 1, T, *rng.integers(0, T, B - 3)])
+    every = net.readout == "every"
+    y = rng.integers(0, net.outputs, (T, B) if every else B)
+    x = rng.standard_normal((T, B, net.inputs))
+    if not net.learn_h0:
+        params["h0"] = rng.standard_normal((*(2,) * (CELLS[net.cell].STATES - 1), B, net.hidden))
+    batch = Batch(x, y, np.arange(T)[:, None] < lengths)
+    reference = replace(net, backend="reference")
+    before, results = get_threads(), [loss_and_gradients(reference, params, batch)]
+    try:
+        for threads in (1, 2, 3):
+            set_threads(threads)
+            results.append(loss_and_gradients(replace(net, backend="compiled"), params, batch))
+    finally:
+        set_threads(before)
+    return batch, results
+
+
+def compare_backends(net):
+    batch, (want, *results) = both_backends(net)
+    counts = np.arange(len(batch.x))[:, None] < last_steps(batch.mask)
+    if net.readout == "every":
+        outputs = [np.where(counts[:, :, None], r.outputs, 0) for r in (want, results[0])]
+    else:
+        outputs = [want.outputs, results[0].outputs]
+    pairs = [outputs, (want.loss, results[0].loss)]
+    pairs += [(value, results[0].gradients[name]) for name, value in want.gradients.items()]
+    eps = np.finfo(np.float64).eps
+    for value, got in pairs:
+        assert abs(value - got).max() <= 1000 * eps * max(abs(value).max(), 1e-3)
+    for other in results[1:]:
+        for name, value in results[0].gradients.items():
+            assert np.array_equal(other.gradients[name], value), name
+
+
+@pytest.mark.parametrize("net", LAYERED, ids=lambda net: f"{type(net).__name__}-{net.cell}")
+def test_different_lengths_compiled_match_the_reference(net):
+    """And have the same bits with any number of threads."""
+    compare_backends(net)
+
+
+@pytest.mark.parametrize("bug", ["segment", "unsorted gradient", "order of h0"])
+def test_planted_bugs_of_lengths_are_rejected(bug, monkeypatch):
+    net = LAYERED[0]
+    if bug == "segment":
+        monkeypatch.setattr(
+            layer, "_after", lambda first, n: None if n is None else n - first - (first > 0)
+        )
+    elif bug == "unsorted gradient":
+        pull = RecurrentNet.backward
+
+        def unsorted(net, params, tape, *arguments, **options):
+            order = tape.order is not None and np.roll(tape.order, 1)
+            tape = tape if tape.order is None else tape._replace(order=order)
+            return pull(net, params, tape, *arguments, **options)
+
+        monkeypatch.setattr(RecurrentNet, "backward", unsorted)
+    else:
+        start = RecurrentNet.initial_state
+        monkeypatch.setattr(
+            RecurrentNet,
+            "initial_state",
+            lambda *a: np.roll(start(*a), 1, axis=-2) if a[0].backend == "compiled" else start(*a),
+        )
+    with pytest.raises(AssertionError):
+        compare_backends(net)
+
+
+def test_no_compiled_step_follows_the_end_of_a_sequence():
+    """States after it are 0, whatever x holds there."""
+    net = RecurrentNet(2, 4, 3, "lstm", readout="every", backend="compiled")
+    params, batch = make(net)
+    x = np.where((np.arange(7)[:, None] < last_steps(batch.mask))[:, :, None], batch.x, np.nan)
+    outputs, tape = net.forward(params, x, batch.mask)
+    after = np.arange(7)[:, None] >= last_steps(batch.mask)
+    assert (outputs[after] == params["by"]).all() and np.isfinite(outputs).all()
+    assert (tape.cell.h[1:][after[:, tape.order]] == 0).all()
+
+
+def test_an_order_that_is_not_dealt_is_refused():
+    params = RecurrentNet(1, 2, 2).init(np.random.default_rng(0))
+    arrays = params, np.zeros((3, 4, 1), np.float32), np.zeros((4, 2), np.float32)
+    for lengths in ([1, 2, 3, 3], [3, 2, 1]):
+        with pytest.raises(ValueError, match="not rising within"):
+            rnn.forward(*arrays, ACTIVATIONS["tanh"], lengths=np.array(lengths))
+    assert rnn.forward(*arrays, ACTIVATIONS["tanh"], lengths=np.array([2, 1, 3, 3])).h.shape == (
+        4,
+        4,
+        2,
+    )
+
+
+def test_two_threads_get_like_shares_of_the_steps():
+    for B in (1, 5, 50, 64, 1000):
+        lengths = 100 + np.random.default_rng(B).exponential(200, B).astype(int)
+        order = deal(lengths, np.dtype("f4"), 256, 64)
+        starts = cut_up(np.dtype("f4"), 1, B, 1, 256, 64).starts
+        assert sorted(order) == list(range(B))
+        parts = np.split(lengths[order], starts[1:-1])
+        assert all((np.diff(part) <= 0).all() for part in parts)
+        halves = np.add.reduceat([part.sum() for part in parts], [0, len(parts) // 2])
+        assert B == 1 or abs(np.diff(halves)) <= ROWS[0] * lengths.max() / 2
 
 
 def test_within_a_sequence_the_states_run_through_masked_steps():
@@ -206,7 +328,7 @@ def test_planted_bugs_are_rejected(bug, monkeypatch):
         for checkpoint in ("none", "sqrt")
     ]
     if bug == "NaN within x":
-        monkeypatch.setattr(base, "finite_input", lambda x, mask: x)
+        monkeypatch.setattr(recurrent, "finite_input", lambda x, mask: x)
         monkeypatch.setattr(recurrent, "has_nan", lambda gradients: False)
     elif bug == "never again":
         monkeypatch.setattr(recurrent, "has_nan", lambda gradients: False)

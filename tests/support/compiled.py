@@ -80,7 +80,8 @@ for cell in ("rnn", "lstm", "gru", "gru_before"):
     extra = {} if cell == "rnn" else {"gate": ACTIVATIONS["softsign"]}
     for name, act in ACTIVATIONS.items():
         if not act.rational: continue
-        for T, B, D, H in ((3, 2, 1, 2), (1, 3, 2, 6 if cell == "rnn" else 2), (0, 2, 1, 2)):
+        wide = 6 if cell == "rnn" else 2
+        for T, B, D, H in ((3, 2, 1, 2), (3, 5, 1, 2), (1, 3, 2, wide), (0, 2, 1, 2)):
             shapes = {k: v.shape for k, v in plain.init(H).items()}
             if cell == "lstm" and B == 3: shapes |= {k: (H,) for k in plain.PEEPHOLES}
             p = {"Whh": draw(G * H, H), "Wxh": draw(G * H, D),
@@ -94,10 +95,22 @@ for cell in ("rnn", "lstm", "gru", "gru_before"):
             assert (a.h == c.h).all() and len(c.h) == T + 1, name
             c = fast.forward(p, x, h0, act, keeps="last", **extra)
             assert (a.h[-1] == c.h[-1]).all() and len(c.h) == min(T, 1) + 1, name
+            lengths = np.arange(T, T - B, -1).clip(0)
+            kept = np.arange(T + 1)[:, None, None] <= lengths[:, None]
+            d = fast.forward(p, x, h0, act, lengths=lengths, **extra)
+            assert (np.where(kept, a.h, Fraction(0)) == d.h).all(), name
+            K, ends = len(dh), np.zeros((T, B, H), object) + Fraction(0)
+            for row, n in enumerate(lengths):
+                if K == 1 and n: ends[n - 1, row] = dh[0, row]
+            if K > 1: ends = np.where(kept[T + 1 - K:], dh, Fraction(0))
             for clip, chunk in ((None, 96), (Fraction(1, 2), 2)):  # one fills
                 plan.CHUNK = chunk; fast.WALK.plan.cache_clear()
                 ga = plain.backward(p, a, dh, act, clip=clip, **extra)
                 gb = fast.backward(p, b, dh, act, clip=clip, **extra)
+                ga |= {f"{k}, to the ends": v for k, v in
+                       plain.backward(p, a, ends, act, clip=clip, **extra).items()}
+                gb |= {f"{k}, to the ends": v for k, v in
+                       fast.backward(p, d, dh, act, clip=clip, lengths=lengths, **extra).items()}
                 for k in ga:
                     assert ga[k].shape == gb[k].shape and np.all(ga[k] == gb[k]), (cell, name, k)
                     count += 1

@@ -46,13 +46,12 @@ CELL = Cell((Product(0), Product(1, second=True)), own=2, reads=((0, 0),), direc
 WALK = Walk(CELL, step, step_back)
 
 
-def forward(p, x, h0, act, gate=SIGMOID, keeps="tape"):
-    x, h, _, a, v, _ = WALK.forward("mgu.forward", p, x, h0, act, gate, keeps)
+def forward(p, x, h0, act, gate=SIGMOID, keeps="tape", lengths=None):
+    x, h, _, a, v, _ = WALK.forward("mgu.forward", p, x, h0, act, gate, keeps, lengths)
     return Tape(x, h, a, v)
 
 
-def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, clip=None):
+def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, **options):
     x, h, a, v = tape
-    return WALK.backward(
-        "mgu.backward", p, walk.Tape(x, h, None, a, v, None), dh, act, gate, inputs, clip=clip
-    )
+    seen = walk.Tape(x, h, None, a, v, None)
+    return WALK.backward("mgu.backward", p, seen, dh, act, gate, inputs, **options)
