@@ -25,6 +25,7 @@ from unittest.mock import patch
 from benchmarks.records import Row, options, record as recorded, save
 from benchmarks.turns import Child, between, quotient, spread
 from refnet.nets import recurrent as base
+from refnet.nets.backends import passes_of
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs import checkpoint
 from refnet.runs.rows import Rows, environment, machine, table
@@ -100,7 +101,9 @@ class Clock:
 def charged(clock: Clock, e: Experiment) -> ExitStack:
     """The functions of every part charged to the clock, until the stack is closed."""
     net = type(e.net)
-    layers: Any = e.net.layer.passes if isinstance(e.net, RecurrentNet) else None
+    layers: Any = None
+    if isinstance(e.net, RecurrentNet):
+        layers = passes_of(e.net.cell, e.net.backend_for(e.config.dtype))
     draws = next(name for name in ("draw", "_batch") if hasattr(e.task, name))
     places = [
         (type(e.task), "batch", "data"),

@@ -45,7 +45,7 @@ TRAIN_EXAMPLES = """examples:
 
 Write a value that has options as name:key=value,key=value, such as svd:margin=0.1 or
 rmsprop:form=lasagne. A task, cell, transition, activation, initializer or optimizer of your own is
-FILE.py:NAME or package.module:NAME (refnet new prints examples).
+FILE.py:NAME or package.module:NAME (for examples: refnet new --help).
 
 A protocol, which follows a paper's text or its released code, supplies all settings that you do
 not give. Each task has a default protocol; --protocol selects another: manchev-spratling/text,

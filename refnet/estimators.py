@@ -309,7 +309,7 @@ class SequenceRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     ``score`` is R^2.
 
     >>> X = [np.full((n, 1), float(n)) for n in (3, 4, 5, 6) * 5]
-    >>> model = SequenceRegressor(hidden=4, max_epochs=20, random_state=0, backend="reference")
+    >>> model = SequenceRegressor(hidden=4, max_epochs=200, random_state=0, backend="reference")
     >>> model.fit(X, [len(x) for x in X]).score(X, [len(x) for x in X]) > 0.5
     True
 

@@ -209,7 +209,7 @@ def name_of(value: type) -> str:
 def lacking(value: object, needs: tuple[str, ...], base: type = object) -> list[str]:
     """Those of the names ``needs`` that a value has not, or has only as ``base`` declares them.
 
-    >>> lacking(1, ("real", "shape"))
+    >>> lacking({}, ("keys", "shape"))
     ['shape']
     """
     declared = getattr(value, "__dataclass_fields__", ())

@@ -11,7 +11,7 @@ With masks m (fixed over time), k and numbers n, h~ the state that the cell make
 
 Source: Gal & Ghahramani (2016) for masks fixed over time, with that of a gated cell's state in the
 products alone; Krueger et al. (2017) for zoneout.
-Checked by: tests/nets/test_noise.py.
+Checked by: tests/nets/test_dropout.py.
 """
 
 from dataclasses import dataclass, field
@@ -52,11 +52,20 @@ class Noise:
     kept: Params = field(default_factory=dict)
     added: Params = field(default_factory=dict)
 
-    def admit(self, where: str, shapes: dict[str, tuple[int, ...]], reason: str) -> None:
-        """Raise ValueError or TypeError unless all arrays are among these, and of their shapes."""
+    def _arrays(self) -> Params:
         given = {f"outputs[{layer}]": value for layer, value in self.outputs.items()}
         for part, arrays in zip(("products", "kept", "added"), self.by_cell):
             given |= {f"{part}[{suffix!r}]": value for suffix, value in arrays.items()}
+        return given
+
+    def __repr__(self) -> str:
+        """The arrays' names and shapes."""
+        shapes = (f"{name} {np.shape(value)}" for name, value in self._arrays().items())
+        return f"Noise({', '.join(shapes)})"
+
+    def admit(self, where: str, shapes: dict[str, tuple[int, ...]], reason: str) -> None:
+        """Raise ValueError or TypeError unless all arrays are among these, and of their shapes."""
+        given = self._arrays()
         for name in given.keys() - shapes.keys():
             raise ValueError(f"{where}: noise.{name} is not among {', '.join(shapes)}; {reason}")
         admit(f"{where}: noise", given, {name: (shapes[name],) for name in given}, {}, reason)

@@ -373,10 +373,9 @@ class RecurrentNet(Backed):
         """Whether sequences are dealt onto blocks by length: where kernels run all of them."""
         if self.backend_for(dtype) != "compiled":
             return False
-        from refnet.compiled.kernels import KERNELS  # Numba is slow to import
-
+        kernel = passes_of(self.cell, "compiled")
         passes = [cell.layer.passes for cell in self.every_cell.values()]
-        return all(isinstance(each, ByNumbers) or each is KERNELS[self.cell] for each in passes)
+        return all(isinstance(each, ByNumbers) or each is kernel for each in passes)
 
     def _dealt(self, order: Array) -> "RecurrentNet":
         """The net for a batch in that order: with the noise that belongs to each sequence."""

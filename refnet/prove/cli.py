@@ -4,7 +4,7 @@ import argparse
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["add_commands"]
+__all__ = ["KINDS", "add_commands", "example"]
 
 KINDS = ("task", "cell", "transition", "activation", "initializer", "optimizer")
 
@@ -25,15 +25,24 @@ def add_commands(commands: Any) -> None:
         description="Check what FILE.py:NAME or package.module:NAME names, or an entry of refnet's "
         "own: exact transposition on rational numbers, certified gradients and, if there is a "
         "kernel, both backends; shapes and determinism of a task's batches.",
-        epilog="Example: refnet prove mine.py:MGU. Exit status: 0 if all checks hold, 1 if one "
-        "fails, 2 after an error.",
+        epilog="The exit status is 0 if all checks hold, 1 if one fails, 2 after an error. "
+        "Example: refnet prove mine.py:MGU",
     )
     prove.add_argument("name", metavar="NAME", help="such as mine.py:MGU, lstm or svd:margin=0.1")
     prove.set_defaults(run=_prove)
 
 
+def example(kind: str) -> str:
+    """The source of the example of a kind.
+
+    >>> "class Majority" in example("task")
+    True
+    """
+    return files("refnet.prove").joinpath("examples", f"{kind}.py").read_text("utf-8")
+
+
 def _new(args: argparse.Namespace) -> int:
-    print(files("refnet.prove").joinpath("examples", f"{args.kind}.py").read_text("utf-8"), end="")
+    print(example(args.kind), end="")
     return 0
 
 

@@ -63,15 +63,14 @@ WALK = Walk(CELL, step, step_back)
 class Kernel:
     """``MGU`` compiled, for float32 and float64."""
 
-    def forward(p, x, h0, act, gate=SIGMOID, keeps="tape"):
-        x, h, _, a, v, _ = WALK.forward("MGU.forward", p, x, h0, act, gate, keeps)
+    def forward(p, x, h0, act, gate=SIGMOID, keeps="tape", lengths=None):
+        x, h, _, a, v, _ = WALK.forward("MGU.forward", p, x, h0, act, gate, keeps, lengths)
         return Tape(x, h, a, v)
 
-    def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, clip=None):
+    def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, **options):
         x, h, a, v = tape
-        return WALK.backward(
-            "MGU.backward", p, walk.Tape(x, h, None, a, v, None), dh, act, gate, inputs, clip=clip
-        )
+        seen = walk.Tape(x, h, None, a, v, None)
+        return WALK.backward("MGU.backward", p, seen, dh, act, gate, inputs, **options)
 
 
 class MGU:
