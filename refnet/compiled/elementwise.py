@@ -14,7 +14,7 @@ from refnet.compiled.rows import addresses_of, held
 from refnet.compiled.vector import cut
 from refnet.maths.threads import get_threads
 
-__all__ = ["descended", "rmsprop", "sum_of_squares"]
+__all__ = ["stepped", "sum_of_squares"]
 
 SUMS = 256
 """The number of sums that are made side by side: enough for whole vectors, few enough for the
@@ -60,79 +60,45 @@ def _add_squares(sizes: Arg, places: Arg, sums: Arg, like: Arg) -> None:
                 sums[j] += value * value
 
 
-def descended(values: list[Array], rates: list[float], directions: list[Array]) -> list[Array]:
-    """``value - rate direction`` of each of them, all float32 or all float64; the product and
-    the difference are rounded. ValueError for a direction of another size than its
-    value.
-
-    >>> descended([np.array([1.0, 2.0])], [0.5], [np.array([2.0, -2.0])])[0].tolist()
-    [0.0, 3.0]
-
-    Checked by: tests/training/test_optimizers.py::test_large_steps.
-    """
-    return _made(_descend, rates, (values, directions), 1)
-
-
-def rmsprop(
+def stepped(
+    rule: str,
     values: list[Array],
-    rates: list[float],
     gradients: list[Array],
-    squares: list[Array],
-    decay: float,
-    rest: float,
-    eps: float,
-    inside: bool,
+    accumulators: list[Array],
+    constants: list[list[float]],
 ) -> tuple[list[Array], list[Array]]:
-    """``r <- decay r + rest g^2`` and ``value - rate g / sqrt(r + eps)``, or with eps outside the
-    root, of each of them: the new values, the new squares. All as for ``descended``, and every
-    operation is rounded.
+    """One step of an optimizer, one of KERNELS: the new values and the new accumulators.
+
+    All arrays are float32, or all float64. Each value has a gradient and the rule's accumulators,
+    one after the other, all of its size; and a row of the constants that the kernel names. Every
+    operation is rounded, as NumPy rounds it. ValueError for lists that don't fit.
 
     >>> W, g, r = [np.array([2.0])], [np.array([2.0])], [np.array([4.0])]
-    >>> moved, squares = rmsprop(W, [0.5], g, r, decay=0.75, rest=0.25, eps=0.5, inside=False)
+    >>> moved, squares = stepped("rmsprop", W, g, r, [[0.5, 0.75, 0.25, 0.5, False]])
     >>> moved[0].tolist(), squares[0].tolist()  # 2 - .5 * 2 / (sqrt(4) + .5)
     ([1.6], [4.0])
 
     Checked by: tests/training/test_optimizers.py::test_large_steps.
     """
-    made = _made(
-        _rmsprop,
-        rates,
-        (values, gradients, squares),
-        2,
-        np.array([decay, rest, eps], values[0].dtype),
-        inside,
-    )
-    return made[: len(values)], made[len(values) :]
-
-
-def _made(
-    kernel: Arg, rates: list[float], given: tuple[list[Array], ...], count: int, *options: Arg
-) -> list[Array]:
-    """What the kernel makes of these lists of an array for each rate: ``count`` new ones for each,
-    after those given."""
-    dtype = given[0][0].dtype
-    counts = [value.size for value in given[0]]
-    for others in given[1:]:
-        admit_counts("a step", others, counts)
-    if len(rates) != len(counts):
+    kernel, kinds, columns = KERNELS[rule]
+    count, dtype = len(values), values[0].dtype
+    sizes = [value.size for value in values]
+    by_kind = chain(*(accumulators[kind::kinds] for kind in range(kinds)))
+    given = [*values, *gradients, *by_kind]
+    admit_counts("a step", given, sizes * (2 + kinds))
+    table = np.array(constants, dtype)
+    if table.shape != (count, columns):
         raise ValueError(
-            f"a step: there are {len(rates)} rates; need one for each of {len(counts)} arrays"
+            f"a step: the constants are of shape {table.shape}; {rule} needs {columns} for each "
+            f"of {count} arrays"
         )
-    new = [np.empty(value.shape, dtype) for _ in range(count) for value in given[0]]
-    starts = _starts(tuple(counts))
+    new = [np.empty(value.shape, dtype) for _ in range(1 + kinds) for value in values]
+    starts = _starts(tuple(sizes))
     blocks = -(-int(starts[-1]) // BLOCK)
     threads = max(min(get_threads(), blocks // 8), 1)
-    arrays = normals(chain(*given), dtype) + new
-    run(
-        kernel,
-        blocks,
-        np.empty((threads, 0), dtype),
-        starts,
-        np.array(rates, dtype),
-        addresses_of(arrays),
-        *options,
-    )
-    return new
+    arrays = normals(given, dtype) + new
+    run(kernel, blocks, np.empty((threads, 0), dtype), starts, table, addresses_of(arrays))
+    return new[:count], list(chain(*(new[count + n :: count] for n in range(count))))
 
 
 @lru_cache(maxsize=64)
@@ -148,41 +114,105 @@ def _part(places: Arg, k: int, n: int, begin: int, end: int, starts: Arg, like: 
     last = max(min(end * BLOCK, starts[n + 1]) - starts[n], 0)
     first = min(max(begin * BLOCK - starts[n], 0), last)
     # so that loops count from 0: one whose indices could be below it is not vectorised
-    return cut(held(places, k * len(like) + n, last, like), first, last - first)
+    return cut(held(places, k * (len(starts) - 1) + n, last, like), first, last - first)
 
 
 @jit
-def _descend(begin: int, end: int, work: Arg, starts: Arg, rates: Arg, places: Arg) -> None:
-    for n in range(len(rates)):
-        rate = rates[n]
-        value = _part(places, 0, n, begin, end, starts, rates)
-        direction = _part(places, 1, n, begin, end, starts, rates)
-        moved = _part(places, 2, n, begin, end, starts, rates)
+def _sgd(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: Arg) -> None:
+    """With the rate."""
+    for n in range(len(constants)):
+        rate = constants[n, 0]
+        value = _part(places, 0, n, begin, end, starts, work)
+        g = _part(places, 1, n, begin, end, starts, work)
+        moved = _part(places, 2, n, begin, end, starts, work)
         for i in range(len(value)):
-            moved[i] = value[i] - rate * direction[i]
+            moved[i] = value[i] - rate * g[i]
 
 
 @jit
-def _rmsprop(
-    begin: int,
-    end: int,
-    work: Arg,
-    starts: Arg,
-    rates: Arg,
-    places: Arg,
-    options: Arg,
-    inside: bool,
-) -> None:
-    decay, rest, eps = options[0], options[1], options[2]
-    for n in range(len(rates)):
-        rate = rates[n]
-        value = _part(places, 0, n, begin, end, starts, rates)
-        g = _part(places, 1, n, begin, end, starts, rates)
-        old = _part(places, 2, n, begin, end, starts, rates)
-        moved = _part(places, 3, n, begin, end, starts, rates)
-        new = _part(places, 4, n, begin, end, starts, rates)
+def _momentum(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: Arg) -> None:
+    """With the rate, the momentum, and whether the form is Nesterov's."""
+    for n in range(len(constants)):
+        rate, momentum, ahead = constants[n, 0], constants[n, 1], constants[n, 2] != 0
+        value = _part(places, 0, n, begin, end, starts, work)
+        g = _part(places, 1, n, begin, end, starts, work)
+        old = _part(places, 2, n, begin, end, starts, work)
+        moved = _part(places, 3, n, begin, end, starts, work)
+        new = _part(places, 4, n, begin, end, starts, work)
+        for i in range(len(value)):
+            v = momentum * old[i] + g[i]
+            new[i] = v
+            moved[i] = value[i] - rate * (g[i] + momentum * v if ahead else v)
+
+
+@jit
+def _rmsprop(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: Arg) -> None:
+    """With the rate, the decay, 1 - decay, eps, and whether eps is inside the root."""
+    for n in range(len(constants)):
+        rate, decay, rest = constants[n, 0], constants[n, 1], constants[n, 2]
+        eps, inside = constants[n, 3], constants[n, 4] != 0
+        value = _part(places, 0, n, begin, end, starts, work)
+        g = _part(places, 1, n, begin, end, starts, work)
+        old = _part(places, 2, n, begin, end, starts, work)
+        moved = _part(places, 3, n, begin, end, starts, work)
+        new = _part(places, 4, n, begin, end, starts, work)
         for i in range(len(value)):
             r = decay * old[i] + rest * (g[i] * g[i])
             root = np.sqrt(r + eps) if inside else np.sqrt(r) + eps
             new[i] = r
             moved[i] = value[i] - rate * (g[i] / root)
+
+
+@jit
+def _adam(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: Arg) -> None:
+    """With the rate, beta1, 1 - beta1, 1 / (1 - beta1^n), the same three of beta2, eps, whether
+    the value decays (AdamW's), and the rate times its weight decay."""
+    for n in range(len(constants)):
+        rate, eps = constants[n, 0], constants[n, 7]
+        beta1, rest1, unbias1 = constants[n, 1], constants[n, 2], constants[n, 3]
+        beta2, rest2, unbias2 = constants[n, 4], constants[n, 5], constants[n, 6]
+        decays, decay = constants[n, 8] != 0, constants[n, 9]
+        value = _part(places, 0, n, begin, end, starts, work)
+        g = _part(places, 1, n, begin, end, starts, work)
+        mean = _part(places, 2, n, begin, end, starts, work)
+        square = _part(places, 3, n, begin, end, starts, work)
+        moved = _part(places, 4, n, begin, end, starts, work)
+        new_mean = _part(places, 5, n, begin, end, starts, work)
+        new_square = _part(places, 6, n, begin, end, starts, work)
+        for i in range(len(value)):
+            m = beta1 * mean[i] + rest1 * g[i]
+            r = beta2 * square[i] + rest2 * (g[i] * g[i])
+            new_mean[i] = m
+            new_square[i] = r
+            w = value[i] - decay * value[i] if decays else value[i]
+            moved[i] = w - rate * ((unbias1 * m) / (np.sqrt(unbias2 * r) + eps))
+
+
+@jit
+def _adadelta(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: Arg) -> None:
+    """With the rate, the decay, 1 - decay and eps."""
+    for n in range(len(constants)):
+        rate, decay, rest, eps = constants[n, 0], constants[n, 1], constants[n, 2], constants[n, 3]
+        value = _part(places, 0, n, begin, end, starts, work)
+        g = _part(places, 1, n, begin, end, starts, work)
+        square = _part(places, 2, n, begin, end, starts, work)
+        update = _part(places, 3, n, begin, end, starts, work)
+        moved = _part(places, 4, n, begin, end, starts, work)
+        new_square = _part(places, 5, n, begin, end, starts, work)
+        new_update = _part(places, 6, n, begin, end, starts, work)
+        for i in range(len(value)):
+            r = decay * square[i] + rest * (g[i] * g[i])
+            d = g[i] * np.sqrt(update[i] + eps) / np.sqrt(r + eps)
+            new_square[i] = r
+            new_update[i] = decay * update[i] + rest * (d * d)
+            moved[i] = value[i] - rate * d
+
+
+KERNELS = {
+    "sgd": (_sgd, 0, 1),
+    "momentum": (_momentum, 1, 3),
+    "rmsprop": (_rmsprop, 1, 5),
+    "adam": (_adam, 2, 10),
+    "adadelta": (_adadelta, 2, 4),
+}
+"""Name -> its kernel, the accumulators and the constants for each value."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 from typing import Any, ClassVar, NamedTuple
 
@@ -186,6 +186,11 @@ class Optimizer:
     ) -> tuple[list[Array], list[Array]]:
         """The new parameters, and the new accumulators in the order of the old ones; to the same
         bits at any size."""
+        if rule := self._compiled(values, [*gs, *old]):
+            from refnet.compiled.elementwise import stepped  # Numba is slow to import
+
+            constants = {rate: list(map(float, self.constants(rate, steps))) for rate in set(rates)}
+            return stepped(rule, values, gs, old, [constants[rate] for rate in rates])
         directions, new = gs, []
         if type(self).move is not Optimizer.move:
             count = len(self.accumulators)
@@ -193,18 +198,21 @@ class Optimizer:
             moves = [self.move(g, tuple(islice(kept, count)), steps) for g in gs]
             directions = [direction for direction, _ in moves]
             new = [np.asarray(each) for _, own in moves for each in own]
-        if self._large([*values, *directions], values):
-            from refnet.compiled.elementwise import descended  # Numba is slow to import
-
-            return descended(values, list(map(float, rates)), directions), new
         changes = [np.asarray(times(*pair)) for pair in zip(rates, directions)]
         return [
             np.subtract(value, change, out=change) for value, change in zip(values, changes)
         ], new
 
-    def _large(self, arrays: list[Array], values: list[Array]) -> bool:
-        """Whether compiled loops take these arrays, and are faster than NumPy's."""
-        return sum([value.size for value in values]) >= self.large and all_floats(arrays)
+    def _compiled(self, values: list[Array], others: list[Array]) -> str | None:
+        """The name of the kernel that steps these arrays faster than NumPy, if there is one. A
+        subclass with a ``move`` of its own has none."""
+        rule = COMPILED.get(type(self).move)
+        large = sum([value.size for value in values]) >= self.large
+        return rule if large and all_floats([*values, *others]) else None
+
+    def constants(self, rate: Number, steps: int) -> list[Number]:
+        """What the kernel of the rule takes for a parameter of that rate."""
+        return [rate]
 
     def move(
         self, g: Array, kept: tuple[Array, ...], steps: int
@@ -236,6 +244,9 @@ class Momentum(Optimizer):
         v = times(self.momentum, kept[0]) + g
         return v, (v,)
 
+    def constants(self, rate: Number, steps: int) -> list[Number]:
+        return [rate, self.momentum, False]
+
 
 @dataclass(frozen=True)
 class Nesterov(Momentum):
@@ -247,6 +258,9 @@ class Nesterov(Momentum):
     ) -> tuple[Array, tuple[Array, ...]]:
         v = times(self.momentum, kept[0]) + g
         return g + times(self.momentum, v), (v,)
+
+    def constants(self, rate: Number, steps: int) -> list[Number]:
+        return [rate, self.momentum, True]
 
 
 def _exactly(c: Number, g: Array) -> Number:
@@ -286,28 +300,8 @@ class RMSprop(Optimizer):
         eps = constant(self.eps, g)
         return g / (sqrt(r + eps) if self.place == "inside" else sqrt(r) + eps), (r,)
 
-    def moved(
-        self,
-        values: list[Array],
-        rates: list[Number],
-        gs: list[Array],
-        old: list[Array],
-        steps: int,
-    ) -> tuple[list[Array], list[Array]]:
-        if not self._large([*values, *gs, *old], values):
-            return super().moved(values, rates, gs, old, steps)
-        from refnet.compiled.elementwise import rmsprop
-
-        return rmsprop(
-            values,
-            list(map(float, rates)),
-            gs,
-            old,
-            float(self.decay),
-            float(1 - self.decay),
-            float(self.eps),
-            self.place == "inside",
-        )
+    def constants(self, rate: Number, steps: int) -> list[Number]:
+        return [rate, self.decay, 1 - self.decay, self.eps, self.place == "inside"]
 
 
 RMSPROP_FORMS: dict[str, dict[str, Any]] = {
@@ -331,6 +325,7 @@ class Adam(Optimizer):
     beta2: Number = 0.999
     eps: Number = 1e-8
     accumulators: ClassVar[tuple[str, ...]] = ("mean", "square")
+    large: ClassVar[int] = 2**12
 
     def move(
         self, g: Array, kept: tuple[Array, ...], steps: int
@@ -340,6 +335,10 @@ class Adam(Optimizer):
         r = times(beta2, kept[1]) + times(1 - beta2, g * g)
         root = sqrt(times(1 / (1 - beta2**steps), r))
         return times(1 / (1 - beta1**steps), m) / (root + constant(self.eps, g)), (m, r)
+
+    def constants(self, rate: Number, steps: int) -> list[Number]:
+        of_betas = ((b, 1 - b, 1 / (1 - b**steps)) for b in (self.beta1, self.beta2))
+        return [rate, *chain(*of_betas), self.eps, False, 0]
 
 
 @dataclass(frozen=True)
@@ -360,11 +359,15 @@ class AdamW(Adam):
         old: list[Array],
         steps: int,
     ) -> tuple[list[Array], list[Array]]:
-        decayed = [
-            np.asarray(value - times(product(rate, self.weight_decay), value))
-            for value, rate in zip(values, rates)
-        ]
-        return super().moved(decayed, rates, gs, old, steps)
+        if not self._compiled(values, [*gs, *old]):
+            decays = {rate: product(rate, self.weight_decay) for rate in set(rates)}
+            values = [
+                np.asarray(value - times(decays[rate], value)) for value, rate in zip(values, rates)
+            ]
+        return super().moved(values, rates, gs, old, steps)
+
+    def constants(self, rate: Number, steps: int) -> list[Number]:
+        return [*super().constants(rate, steps)[:-2], True, product(rate, self.weight_decay)]
 
 
 @dataclass(frozen=True)
@@ -378,6 +381,7 @@ class Adadelta(Optimizer):
     decay: Number = 0.9
     eps: Number = 1e-6
     accumulators: ClassVar[tuple[str, ...]] = ("square", "update")
+    large: ClassVar[int] = 2**12
 
     def move(
         self, g: Array, kept: tuple[Array, ...], steps: int
@@ -387,6 +391,19 @@ class Adadelta(Optimizer):
         d = g * sqrt(kept[1] + eps) / sqrt(r + eps)
         return d, (r, times(decay, kept[1]) + times(1 - decay, d * d))
 
+    def constants(self, rate: Number, steps: int) -> list[Number]:
+        return [rate, self.decay, 1 - self.decay, self.eps]
+
+
+COMPILED = {
+    Optimizer.move: "sgd",
+    Momentum.move: "momentum",
+    Nesterov.move: "momentum",
+    RMSprop.move: "rmsprop",
+    Adam.move: "adam",
+    Adadelta.move: "adadelta",
+}
+"""A rule's ``move`` -> the name of its kernel in ``refnet.compiled.elementwise.KERNELS``."""
 
 OPTIMIZERS: Table[Callable[..., Optimizer]] = Table(
     "optimizer",

@@ -284,10 +284,12 @@ WRONG = {
     "a product": lambda: products.matmul(
         np.ones((2**15, 9), np.float32), np.ones((8, 16), np.float32)
     ),
-    "directions": lambda: elementwise.descended([F4], [1.0], [F4[:5]]),
-    "no directions": lambda: elementwise.descended([F4], [1.0], []),
-    "rates": lambda: elementwise.descended([F4], [1.0, 1.0], [F4]),
-    "squares": lambda: elementwise.rmsprop([F4], [1.0], [F4], [F4[:5]], 0.5, 0.5, 0.1, True),
+    "gradients": lambda: elementwise.stepped("sgd", [F4], [F4[:5]], [], [[1.0]]),
+    "no gradients": lambda: elementwise.stepped("sgd", [F4], [], [], [[1.0]]),
+    "no accumulators": lambda: elementwise.stepped("adam", [F4], [F4], [F4], [[1.0] * 10]),
+    "rows of constants": lambda: elementwise.stepped("sgd", [F4], [F4], [], [[1.0], [1.0]]),
+    "constants": lambda: elementwise.stepped("momentum", [F4], [F4], [F4], [[1.0, 1.0]]),
+    "squares": lambda: elementwise.stepped("rmsprop", [F4], [F4], [F4[:5]], [[1.0] * 5]),
     "labels": lambda: losses.classified(np.ones((3, 2)), np.array([0, 1, 2])),
     "fewer labels": lambda: losses.classified(np.ones((3, 2)), np.array([0, 1])),
     "logits": lambda: losses.classified(np.ones((3, 2, 2)), np.array([0, 1, 1])),

@@ -59,11 +59,11 @@ def assert_agree(plain, fast, case, act, gate=None, **options):
         assert np.all(abs(gradients[key] - value) <= tolerance * scale), (act.name, key)
 
 
-def at_every_number_of_threads(compute):
-    """What ``compute`` gives with one thread, two, and so on."""
+def at_every_number_of_threads(compute, most=None):
+    """What ``compute`` gives with one thread, two, and so on, up to as many as usual."""
     results, before = [], get_threads()
     try:
-        for threads in range(1, usual_threads() + 1):
+        for threads in range(1, (most or usual_threads()) + 1):
             set_threads(threads)
             results.append(compute())
     finally:

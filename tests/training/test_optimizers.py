@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from refnet.cells import rnn
-from refnet.compiled.elementwise import sum_of_squares
+from refnet.compiled.elementwise import KERNELS, sum_of_squares
 from refnet.maths.activations import activation
 from refnet.training.optimizers import (
     OPTIMIZERS,
@@ -19,6 +19,7 @@ from refnet.training.optimizers import (
     AdamW,
     Momentum,
     Nesterov,
+    RMSprop,
     clip_by_norm,
     clip_by_value,
     optimizer,
@@ -27,6 +28,7 @@ from refnet.training.optimizers import (
 from support.arguments import refused
 from support.compiled import at_every_number_of_threads
 from support.marks import both_dtypes
+from support.oracles import planted
 
 fractions = st.fractions(-4, 4, max_denominator=9)
 EPS = np.finfo(float).eps
@@ -247,12 +249,16 @@ def test_what_does_not_fit_the_parameters_is_refused():
 @both_dtypes
 @pytest.mark.parametrize(
     "name, options",
-    [*((name, {}) for name in OPTIMIZERS), ("rmsprop", {"place": "outside", "decay": F(1, 3)})],
+    [
+        *((name, {}) for name in OPTIMIZERS),
+        ("rmsprop", {"place": "outside", "decay": F(1, 3)}),
+        ("adamw", {"beta1": F(2, 3), "beta2": 0, "eps": 0.1, "weight_decay": F(1, 3)}),
+    ],
 )
 def test_large_steps(name, options, dtype, monkeypatch):
     """Compiled, on any number of threads, to the bits that NumPy gives each parameter alone."""
     rng = np.random.default_rng(0)
-    shapes = {"W": (300, 700), "none": (0, 3), "V": (513, 257), "b": (77,), "c": ()}
+    shapes = {"W": (300, 900), "none": (0, 3), "V": (513, 257), "b": (77,), "c": ()}
     params, grads = (
         {key: rng.standard_normal(shape).astype(dtype) for key, shape in shapes.items()}
         for _ in range(2)
@@ -264,7 +270,8 @@ def test_large_steps(name, options, dtype, monkeypatch):
         key: np.square(rng.standard_normal(value.shape)).astype(dtype) if value.ndim else value
         for key, value in rule.init(params).items()
     }
-    results = at_every_number_of_threads(lambda: rule.step(params, grads, state))
+    state["steps"] = np.asarray(4)
+    results = at_every_number_of_threads(lambda: rule.step(params, grads, state), most=3)
     monkeypatch.setattr(OPTIMIZERS[name], "large", math.inf)
     for key, value in params.items():
         alone = OPTIMIZERS[name](0.1, rates={"V": F(1, 3)} if key == "V" else {}, **options)
@@ -275,6 +282,55 @@ def test_large_steps(name, options, dtype, monkeypatch):
         for params_, state_ in results:
             assert (stepped[key] == params_[key]).all() and params_[key].shape == shapes[key]
             assert all((each == state_[place]).all() for place, each in after.items())
+
+
+@both_dtypes
+@pytest.mark.parametrize(
+    "name, kernel, right, wrong",
+    [
+        ("sgd", "sgd", "rate * g[i]", "rate * (g[i] + 1)"),
+        ("momentum", "momentum", "else v", "else g[i]"),
+        ("nesterov", "momentum", "momentum * v if", "v if"),
+        ("rmsprop", "rmsprop", "rest * (g[i] * g[i])", "rest * g[i]"),
+        ("adam", "adam", "unbias1 * m", "m"),
+        ("adam", "adam", "else value[i]", "else value[i] + rate"),
+        ("adamw", "adam", "- decay * value[i]", "- decay * m"),
+        ("adadelta", "adadelta", "decay * update[i]", "decay * square[i]"),
+    ],
+)
+def test_wrong_kernels_are_noticed_from_the_threshold_on(
+    name, kernel, right, wrong, dtype, monkeypatch
+):
+    kind, function = OPTIMIZERS[name], KERNELS[kernel][0]
+    bug = planted(getattr(function, "py_func", function), right, wrong)
+    rng, threshold = np.random.default_rng(0), kind.large
+    for size in (threshold - 1, threshold, threshold + 1):
+        params, grads, *old = ({"W": rng.random(size).astype(dtype)} for _ in range(4))
+        state = {"steps": np.asarray(4)}
+        state |= {f"W/{each}": value["W"] for each, value in zip(kind.accumulators, old)}
+
+        def stepped():
+            params_, state_ = kind(0.1).step(params, grads, state)
+            return [each.tobytes() for each in (params_ | state_).values()]
+
+        compiled = stepped()
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, "large", math.inf)
+            assert compiled == stepped()
+        with monkeypatch.context() as patch:
+            patch.setitem(KERNELS, kernel, (bug, *KERNELS[kernel][1:]))
+            assert (compiled == stepped()) == (size < threshold)
+
+
+def test_a_rule_that_overrides_a_move_is_obeyed_at_every_size():
+    class Signed(RMSprop):
+        def move(self, g, kept, steps):
+            return np.sign(g), kept
+
+    for size in (1, RMSprop.large):
+        params, grads = {"W": np.ones(size)}, {"W": np.full(size, -3.0)}
+        after, _ = run(Signed(0.5), params, [grads])
+        assert (after["W"] == 1.5).all()
 
 
 def test_whole_numbers_are_taken_as_floats():

@@ -16,6 +16,7 @@ from refnet.training.config import Config, from_toml
 from refnet.training.experiment import build
 from refnet.training.fit import better as better_row
 from refnet.training.loop import NotFiniteError
+from refnet.training.optimizers import Adam
 from refnet.training.protocols import preset
 from support.arguments import refused
 from support.realdata import real_data
@@ -123,6 +124,27 @@ def test_resuming_gives_the_same_bits(tmp_path, config, cut):
     train(config, tmp_path / "whole")
     summary = train_for(cut, config, tmp_path / "parts")
     assert summary.state == "interrupted" and summary.iteration == cut
+    assert resume(config, tmp_path / "parts").state == "finished"
+    assert same(tmp_path / "parts", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_a_run_of_a_step_in_numpy_goes_on_in_the_kernels_with_the_same_bits(
+    tmp_path, optimizer, monkeypatch
+):
+    config = replace(
+        COPY,
+        hidden=64,
+        transition="dense",
+        optimizer=optimizer,
+        backend="compiled",
+        clip="norm",
+        clip_at=0.1,
+    )
+    train(config, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(Adam, "large", np.inf)
+        train_for(13, config, tmp_path / "parts")
     assert resume(config, tmp_path / "parts").state == "finished"
     assert same(tmp_path / "parts", tmp_path / "whole")
 
