@@ -155,7 +155,7 @@ def admit_lengths(where: str, lengths: Array, starts: Array) -> None:
 
     Checked by: tests/nets/test_padding.py::test_an_order_that_is_not_dealt_is_refused.
     """
-    rises = np.diff(lengths) > 0
+    rises = lengths[1:] > lengths[:-1]
     if len(lengths) == starts[-1]:
         rises[starts[1:-1] - 1] = False
         if not rises.any():
@@ -175,16 +175,21 @@ def deal(lengths: Array, dtype: Arg, rows: int, H: int) -> Array:
     >>> deal(np.array([1, 4, 2, 3, 9, 8, 7, 6, 5, 10]), np.dtype(np.float32), 4, 4).tolist()
     [9, 4, 5, 6, 0, 7, 8, 1, 3, 2]
     """
-    starts = cut_up(dtype, 0, len(lengths), 0, rows, H).starts
-    block = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    turn = (np.arange(len(lengths)) - starts[block]) // ROWS[0]
-    half = max(len(starts) // 2, 1)
-    place = block % half * 2 + (block // half ^ block % half & 1)  # back and forth between halves,
-    order = np.empty(len(lengths), np.intp)  # and then over all blocks
-    order[np.lexsort((np.where(turn % 2, -place, place), turn))] = np.argsort(
-        -lengths, kind="stable"
-    )
+    order = np.empty(len(lengths), np.intp)
+    order[_places(dtype, len(lengths), rows, H)] = (-lengths).argsort(kind="stable")
     return order
+
+
+@lru_cache(maxsize=32)
+def _places(dtype: Arg, B: int, rows: int, H: int) -> Array:
+    """The places in the batch of the longest sequence, the next, and so on: (B,)."""
+    starts = cut_up(dtype, 0, B, 0, rows, H).starts
+    block = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    turn = (np.arange(B) - starts[block]) // ROWS[0]
+    half = max(len(starts) // 2, 1)
+    # back and forth between halves, and then over all blocks
+    place = block % half * 2 + (block // half ^ block % half & 1)
+    return np.lexsort((np.where(turn % 2, -place, place), turn))
 
 
 @inner

@@ -270,7 +270,7 @@ def _advancing(cell: Cell, step: Arg) -> Arg:
 def forward_kernel(cell: Cell, step: Arg) -> Arg:
     """The kernel ``(begin, end, work, plan, acts, weights, tape, keeps)`` for the blocks of rows
     from ``begin`` to ``end``. The rows of a block, of which later ones are never longer, leave it
-    one by one at their ends."""
+    one by one at their ends, past which their states are 0."""
     STATES, STAGES, PANELS, ALONE = cell.states, cell.stages, cell.panels, cell.alone
     LAST, pack_forward = STATES - 1, _packing(cell)[0]
     (join_inputs, multiply), (fetch_next, store) = _multiplying(cell), _storing(cell)
@@ -287,8 +287,8 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
         w = cut(work, *room.w)
         pack_forward(w, weights, s)
         for b in range(begin, end):
-            start, rows = starts[b], starts[b + 1] - starts[b]
-            size = rows * width
+            start, most = starts[b], starts[b + 1] - starts[b]
+            size, rows = most * width, most
             now, after, flat = cut(work, *room.now), cut(work, *room.after), cut(work, *room.panels)
             state = split(cut(work, *room.state), size, size, STATES)
             copy_rows(now, 0, s.step, tape.h, start * H, H, rows, H)
@@ -300,10 +300,15 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
             for t in range(s.T):
                 while rows and ends[start + rows - 1] <= t:
                     rows -= 1
-                if not rows:
-                    break
                 at, each = t * B + start, rows * stride
                 kept, state_at = at if keeps == 2 else start, at if keeps else start
+                if rows < most:
+                    if keeps or t == 0:
+                        clear(tape.h, (state_at + B + rows) * H, (most - rows) * H)
+                    if STATES > 1 and (keeps == 2 or t == 0):
+                        clear(tape.c, (kept + B + rows) * H, (most - rows) * H)
+                if not rows:
+                    continue
                 panels = split(after if ALONE else flat, each, each, PANELS)
                 state = split(cut(work, *room.state), size, rows * width, STATES)
                 for stage in range(STAGES):

@@ -98,7 +98,6 @@ class Walk:
         ``layout.deal`` gives: later steps are not computed, and their states are 0."""
         cell, slopes = self.cell, needs_a(act) or gate is not None and needs_a(gate)
         lay, sizes, room, _, counts, ends = self._plan(where, p, slopes, act, x, h0)
-        blank = np.empty if lengths is None else np.zeros
         if lengths is not None:
             admit_lengths(where, lengths, lay.starts)
             ends = lengths
@@ -107,9 +106,9 @@ class Walk:
         if cell.alone and most:
             most = 2  # its tape is its states
         states, steps = (T if most >= least else min(T, 1) for least in (1, 2))
-        h, c, k, a = blank((states + 1, B, H), dtype), None, None, None
+        h, c, k, a = np.empty((states + 1, B, H), dtype), None, None, None
         if cell.states > 1:
-            c = blank((steps + 1, B, H), dtype)
+            c = np.empty((steps + 1, B, H), dtype)
             h[0], c[0] = h0
         else:
             h[0] = h0

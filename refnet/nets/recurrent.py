@@ -664,7 +664,7 @@ class RecurrentNet(Backed):
         grads["Why"] = sum(sums[1:], sums[0]) if sums else self.product(flat.T, rows)
         by_sequence = np.add.reduce(doutputs) if steps is None else doutputs
         grads["by"] = np.asanyarray(np.add.reduce(by_sequence))
-        if steps is not None and not isinstance(steps, int):
+        if steps is not None and not isinstance(steps, int) and not steps.all():
             h0 = grads["h0"].copy()
             h0[(0,) * (h0.ndim - 2)][:, :H] += np.where((steps == 0)[:, None], drows, 0)
             grads["h0"] = h0

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 
 from refnet.batch import Batch, last_steps
 from refnet.cells import CELLS
-from refnet.compiled import rnn
+from refnet.compiled import lstm, rnn
 from refnet.compiled.layout import cut_up, deal
 from refnet.compiled.tiles import ROWS
+from refnet.compiled.walk import KEEPS
 from refnet.maths.activations import ACTIVATIONS
 from refnet.maths.threads import get_threads, set_threads
 from refnet.nets import layer, padding, recurrent
@@ -224,6 +225,21 @@ def test_no_compiled_step_follows_the_end_of_a_sequence():
     after = np.arange(7)[:, None] >= last_steps(batch.mask)
     assert (outputs[after] == params["by"]).all() and np.isfinite(outputs).all()
     assert (tape.cell.h[1:][after[:, tape.order]] == 0).all()
+
+
+@pytest.mark.parametrize("keeps", KEEPS)
+@pytest.mark.parametrize("name", ["rnn", "lstm"])
+def test_states_after_an_end_are_0_in_whatever_memory(name, keeps, monkeypatch):
+    net = RecurrentNet(2, 4, 3, name, backend="compiled")
+    params, x = net.init(np.random.default_rng(0)), np.ones((5, 3, 2), np.float32)
+    h0, lengths = net.initial_state(params, x), np.array([4, 2, 0])
+    forward = {"rnn": rnn, "lstm": lstm}[name].forward
+    monkeypatch.setattr(np, "empty", lambda shape, dtype: np.full(shape, np.nan, dtype))
+    tape = forward(params, x, h0, ACTIVATIONS["tanh"], keeps=keeps, lengths=lengths)
+    for states in [tape.h] if name == "rnn" else [tape.h, tape.c]:
+        steps = np.arange(len(states) - 1)[:, None]
+        ended = steps >= (lengths if len(states) == 6 else np.minimum(lengths, 1))
+        assert ((states[1:] == 0).all(axis=2) == ended).all()
 
 
 def test_an_order_that_is_not_dealt_is_refused():
