@@ -6,7 +6,7 @@ parameters, its optimiser's state, its best parameters and a position.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,8 @@ class NotFiniteError(ArithmeticError):
 @dataclass
 class Run:
     """A run's state between two steps: all that a checkpoint holds of its computation. ``plateau``:
-    the schedule's factor after the evaluations so far, which the rows hold."""
+    the schedule's factor after the evaluations so far, which the rows hold. ``carried``: the states
+    at which the next batch starts, as parameters; empty: zero, or what the parameters say."""
 
     params: Params
     optimizer: Params
@@ -53,6 +54,7 @@ class Run:
     repaired: int = 0
     last_evaluation: int = 0
     plateau: float = 1.0
+    carried: Params = field(default_factory=dict)
 
     @staticmethod
     def start(experiment: Experiment) -> tuple["Run", list[dict[str, Any]]]:
@@ -62,18 +64,17 @@ class Run:
 
     def to_checkpoint(self, record: dict[str, Any]) -> Checkpoint:
         position = {name: getattr(self, name) for name in POSITION}
-        return Checkpoint(
-            {"params": self.params, "optimizer": self.optimizer, "best": self.best_params},
-            position,
-            record,
-        )
+        groups = {"params": self.params, "optimizer": self.optimizer, "best": self.best_params}
+        if self.carried:
+            groups["carried"] = self.carried
+        return Checkpoint(groups, position, record)
 
     @staticmethod
     def from_checkpoint(saved: Checkpoint, optimizer: Optimizer, path: Path) -> "Run":
         """Raises CheckpointError if the arrays do not belong together."""
         groups, position = saved.groups, saved.position
         if (
-            groups.keys() != {"params", "optimizer", "best"}
+            groups.keys() - {"carried"} != {"params", "optimizer", "best"}
             or position.keys() != POSITION.keys()
             or not all(isinstance(position[name], kind) for name, kind in POSITION.items())
             or _forms(groups["optimizer"]) != _forms(optimizer.init(groups["params"]))
@@ -84,7 +85,10 @@ class Run:
                 "another form; start the run again, or resume from a folder "
                 "whose checkpoint is whole"
             )
-        return Run(groups["params"], groups["optimizer"], groups["best"], **position)
+        carried = groups.get("carried", {})
+        return Run(
+            groups["params"], groups["optimizer"], groups["best"], **position, carried=carried
+        )
 
 
 POSITION = {
@@ -118,7 +122,10 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
     """
     e = experiment.at(run.iteration, run.plateau)
     net, batch = perturbed(e.net, batch, e.config, run.iteration)
-    result = loss_and_gradients(net, run.params, batch, inputs=False, penalty=e.penalty)
+    on = e.continues(run.iteration + 1)
+    result = loss_and_gradients(
+        net, _started(run.params, run.carried, batch), batch, False, e.penalty, final=on
+    )
     grads, norm, acted = e.clip(result.gradients, run.params)
     if not (np.isfinite(result.loss) and np.isfinite(norm)):
         _locate(run, batch, result)
@@ -141,10 +148,17 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
             loss_sum=run.loss_sum + float(result.loss),
             clipped=run.clipped + acted,
             repaired=run.repaired + repaired,
+            carried=result.final,
         ),
         result,
         norm,
     )
+
+
+def _started(params: Params, carried: Params, batch: Batch) -> Params:
+    """The parameters with the states at which the batch's rows, perhaps fewer, start."""
+    B = batch.x.shape[1]
+    return {**params, **{name: value[..., :B, :] for name, value in carried.items()}}
 
 
 def rounding(experiment: Experiment, run: Run) -> float | None:
@@ -205,10 +219,14 @@ def _refuse_infinite(where: str, arrays: list[tuple[str, Array]]) -> None:
 def outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]) -> dict[str, Any]:
     """The task's metrics of the net's outputs on these batches."""
     net, params = experiment.assembled(params)
-    scores = [
-        experiment.task.score(net.forward(params, batch.x, batch.mask, copy=False)[0], batch)
-        for batch in map(experiment.counted, batches)
-    ]
+    carried: Params = {}
+    scores = []
+    for batch in map(experiment.counted, batches):
+        started = _started(params, carried, batch)
+        result, tape = net.forward(started, batch.x, batch.mask, copy=False)
+        carried = tape.final if experiment.carries else {}
+        del tape  # before the next one is made
+        scores.append(experiment.task.score(result, batch))
     totals = {name: sum(score[name] for score in scores) for name in scores[0]}
     return dict(experiment.task.metrics(totals))
 
