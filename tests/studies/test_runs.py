@@ -107,6 +107,7 @@ OTHERS = {
         0.1,
     ),
     "patience": 5,
+    "carry": (True, {"task": "a.txt", "length": 0}),
 }
 
 
