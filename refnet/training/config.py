@@ -56,6 +56,7 @@ OWN = (
     "noise_state",
     "patience",
     "carry",
+    "accumulate",
 )
 """The settings that are the user's. All others follow a protocol, so that every value comes from a
 paper's text or a released code."""
@@ -373,6 +374,9 @@ class Config:
         "read a text as parallel streams, as many as a batch has rows, whose pieces start at the "
         "state in which the one before ended (truncated backpropagation through time)",
         where=TEXTS,
+    )
+    accumulate: int = _setting(
+        1, "batches in a step, whose gradients add up to that of all of them together", least=1
     )
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array, Batch, Params
+from refnet.maths.losses import counted_predictions
 from refnet.maths.threads import in_threads
 from refnet.matrices.orthogonality import defect
 from refnet.nets.gradients import Result, loss_and_gradients
@@ -107,25 +108,24 @@ def _forms(arrays: Params) -> dict[str, Any]:
     return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
-def batch_of(experiment: Experiment, run: Run) -> Batch:
-    """The next training batch of a run."""
+def batch_of(experiment: Experiment, run: Run, number: int = 0) -> Batch:
+    """The next training batch of a run, or another one of its next step."""
     config = experiment.config
-    batch = experiment.task.batch(run.iteration, config.batch, config.seed)
+    index = run.iteration * config.accumulate + number
+    batch = experiment.task.batch(index, config.batch, config.seed)
     return experiment.weighted(batch)
 
 
 @serial_blas
 def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, float]:
     """One training step: the new state, the loss with its gradients, and their global norm.
+    ``batch``: the first batch of the step.
 
     Raises NotFiniteError before anything is changed.
     """
     e = experiment.at(run.iteration, run.plateau)
-    net, batch = perturbed(e.net, batch, e.config, run.iteration)
-    on = e.continues(run.iteration + 1)
-    result = loss_and_gradients(
-        net, _started(run.params, run.carried, batch), batch, False, e.penalty, final=on
-    )
+    others = (batch_of(e, run, number) for number in range(1, e.config.accumulate))
+    result = _accumulated(e, run, [batch, *others])
     grads, norm, acted = e.clip(result.gradients, run.params)
     if not (np.isfinite(result.loss) and np.isfinite(norm)):
         _locate(run, batch, result)
@@ -153,6 +153,39 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
         result,
         norm,
     )
+
+
+def _accumulated(e: Experiment, run: Run, batches: list[Batch]) -> Result:
+    """The loss and gradients of the batches together; the outputs and states of the last one.
+
+    Checked by: tests/training/test_accumulation.py.
+    """
+    loss: Any = 0
+    grads: Params = {}
+    carried, first = run.carried, run.iteration * len(batches)
+    divisor = _divisor(e, batches) if len(batches) > 1 else None
+    for index, batch in enumerate(batches, first):
+        net, batch = perturbed(e.net, batch, e.config, index)
+        started, on = _started(run.params, carried, batch), e.continues(index + 1)
+        penalty = e.penalty if index == first else None
+        result = loss_and_gradients(net, started, batch, False, penalty, divisor, on)
+        if len(batches) == 1:
+            return result
+        for name in result.gradients.keys() & {*run.params, "clipped"}:
+            grads[name] = np.asarray(grads.get(name, 0) + result.gradients[name])
+        loss, carried = loss + result.loss, result.final
+    return Result(loss, grads, result.outputs, carried)
+
+
+def _divisor(e: Experiment, batches: list[Batch]) -> Any:
+    """What the loss of all batches is divided by."""
+    total: Any = 0
+    for _, y, mask, weights in batches:
+        shape = y.shape if e.net.loss == "cross_entropy" else y.shape[:-1]
+        counted, divisor = counted_predictions(mask, shape, e.net.reduction, weights)
+        none = e.net.reduction == "mean" and counted is not None and not counted.any()
+        total = total + (0 if none else divisor)
+    return 1 if e.net.reduction == "sum" else total or 1
 
 
 def _started(params: Params, carried: Params, batch: Batch) -> Params:

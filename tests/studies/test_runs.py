@@ -108,6 +108,7 @@ OTHERS = {
     ),
     "patience": 5,
     "carry": (True, {"task": "a.txt", "length": 0}),
+    "accumulate": 3,
 }
 
 
