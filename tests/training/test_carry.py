@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from refnet.batch import Batch
+from refnet.cli import main
 from refnet.maths.threads import get_threads, set_threads
 from refnet.nets.gradients import scored
 from refnet.tasks import make_task
@@ -168,6 +169,12 @@ def test_the_task_says_whether_states_are_carried(config):
         fit = Fit.start(other)
         fit.advance()
         assert (fit.run.params["Whh"] == whole.run.params["Whh"]).all()
+
+
+def test_a_run_is_analysed(config, tmp_path, capsys):
+    train(config, tmp_path / "run")
+    assert main(["analyse", str(tmp_path / "run")]) == 0
+    assert "largest exponent" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if not name.endswith("inputs")])
