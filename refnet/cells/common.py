@@ -7,7 +7,7 @@ import numpy as np
 from refnet.batch import Array
 from refnet.maths.numeric import Number, clamp
 
-__all__ = ["CellTape", "clip_into", "dropped", "widened"]
+__all__ = ["CellTape", "clip_into", "dropped", "last_state", "widened"]
 
 
 class CellTape(Protocol):
@@ -56,3 +56,15 @@ def widened(h: Array, width: int) -> Array:
     if h.shape[1] == width:
         return h
     return np.concatenate([h, np.zeros_like(h, shape=(len(h), width - h.shape[1]))], axis=1)
+
+
+def last_state(tape: CellTape) -> Array:
+    """A copy of the state after a tape's last step, in the shape of an initial one: (B, H) or, for
+    the LSTM, [h, c] (2, B, H).
+
+    >>> from types import SimpleNamespace
+    >>> last_state(SimpleNamespace(x=np.ones((1, 1, 2)), h=np.array([[[0.0]], [[3.0]]]))).tolist()
+    [[3.0]]
+    """
+    c = getattr(tape, "c", None)
+    return tape.h[-1].copy() if c is None else np.stack([widened(tape.h[-1], c.shape[2]), c[-1]])

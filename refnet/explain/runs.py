@@ -28,6 +28,7 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.runs.read import Record
 from refnet.runs.rows import finite
+from refnet.tasks.base import one_hot
 from refnet.training.fit import Loaded
 from refnet.training.load import load_run
 
@@ -134,6 +135,8 @@ def _add_flow(
     T = len(flow) - 1
     end = T if batch.mask is None else int(last_steps(batch.mask)[0])  # of the first sequence
     x = batch.x[max(end - 100, 0) : max(end, 1), :1]
+    if x.ndim == 2:  # symbols
+        x = one_hot(x, net.inputs, run.config.dtype)
     exponents = lyapunov_exponents(net, run.best_params, x)[0]
     tables.append(
         Table(

@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 
 from refnet.arguments import Shape, admit, array, choice, kind, number, short
 from refnet.batch import Array, Params
-from refnet.cells.common import CellTape
+from refnet.cells.common import CellTape, last_state
 from refnet.maths.activations import SPEC, Activation, activation
 from refnet.maths.kinds import same_kind
 from refnet.maths.losses import LOSSES, REDUCTIONS
@@ -95,6 +95,17 @@ class NetTape(NamedTuple):
     def cells(self) -> dict[str, CellTape]:
         """The tape of every cell of a recurrent net, by its suffix."""
         return self.cell if isinstance(self.cell, dict) else {"": self.cell}
+
+    @property
+    def final(self) -> Params:
+        """The states after the last step, before a backward pass, as initial ones by their names:
+        h0 (B, H), or (2, B, H) for an LSTM; of a StackedNet h0_l0, ... All sequences of a recurrent
+        net have to have T steps.
+
+        Checked by: tests/nets/test_pieces.py.
+        """
+        tapes = {suffix: getattr(part, "last", [part])[0] for suffix, part in self.cells.items()}
+        return {f"h0{suffix}": last_state(part) for suffix, part in tapes.items()}
 
 
 class Named(Generic[T]):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import FUNCTION, NUMBERS, admit, instance, optional, real, takes, turned
+from refnet.arguments import FLAG, FUNCTION, NUMBERS, admit, instance, optional, real, takes, turned
 from refnet.batch import Array, Batch, Params, examples
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.kinds import join, same_kind
@@ -102,14 +102,18 @@ def _admit_targets(net: Net, batch: Batch, outputs: tuple[int, ...]) -> None:
 
 
 class Result(NamedTuple):
-    """``loss`` (), ``gradients`` by parameter name and for "h0" and "x", ``outputs``."""
+    """``loss`` (), ``gradients`` by parameter name and for "h0" and "x", ``outputs``; ``final``:
+    the states after the last step by the names of the initial ones, if they were wanted."""
 
     loss: Array
     gradients: Params
     outputs: Array
+    final: Params = {}
 
 
-@takes(net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(real("(0, inf)")))
+@takes(
+    net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(real("(0, inf)")), final=FLAG
+)
 def loss_and_gradients(
     net: Net,
     params: Params,
@@ -117,13 +121,16 @@ def loss_and_gradients(
     inputs: bool = True,
     penalty: Penalty | None = None,
     divisor: Number | None = None,
+    final: bool = False,
 ) -> Result:
     """The loss and its exact gradient in every parameter, in h0 and in an x that is no symbols.
 
     ``inputs``: whether the gradient in x is wanted. ``penalty``: takes the parameters with
     every matrix made (and the transitions' parts under their own names) and gives a value to
     add to the loss with its gradients. ``divisor``: what the summed loss is divided by,
-    instead of what the net's reduction says.
+    instead of what the net's reduction says. ``final``: whether a recurrent net's states after the
+    last step are wanted, as the parameters h0 of a piece that goes on there; all sequences then
+    have T steps.
 
     Returns a Result; "h0" is (B, H) unless it is a parameter of shape (H,), shared by the
     batch. Any dtype, which all of the result has. Raises ValueError on shapes that do not fit
@@ -139,7 +146,13 @@ def loss_and_gradients(
 
     Checked by: tests/cells/test_exact_transpose.py::test_push_equals_pull.
     """
+    if final and batch.mask is not None and not batch.mask[-1].all():
+        raise ValueError(
+            "loss_and_gradients: final is wanted of sequences of different lengths; need a mask "
+            "that is True at the last step"
+        )
     outputs, tape = net.forward(params, batch.x, batch.mask, copy=False)
+    states = tape.final if final else {}
     loss, doutputs = scored(net, outputs, batch, divisor)
     extra: Params | None = None
     if penalty is not None:
@@ -155,7 +168,7 @@ def loss_and_gradients(
     for name, value in gradients.items():
         if not (floats and value.dtype == outputs.dtype) and name != "clipped":
             gradients[name] = join(f"the gradient of {name}", value, "the outputs", outputs)
-    return Result(join("the loss", loss, "the outputs", outputs), gradients, outputs)
+    return Result(join("the loss", loss, "the outputs", outputs), gradients, outputs, states)
 
 
 def tangent(function: Callable[[Params], Params], at: Params, direction: Params) -> Params:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import CellTape, widened
+from refnet.cells.common import CellTape, last_state
 from refnet.maths.activations import Activation
 from refnet.maths.numeric import Number, alike, times
 from refnet.nets.padding import emptied
@@ -150,11 +150,7 @@ class Layer:
             tapes.append(self.run(p, x[first:end], state, last, _after(first, lengths)))
             read(first, tapes[0])
             if end < len(x):
-                state = (
-                    tapes[0].h[-1].copy()
-                    if h0.ndim == 2
-                    else np.stack([widened(tapes[0].h[-1], h0.shape[2]), tapes[0].c[-1]])
-                )
+                state = last_state(tapes[0])
         return Checkpoints(x, starts, tapes) if self.checkpoints else tapes[0]
 
     def backward(

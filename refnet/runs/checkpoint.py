@@ -2,8 +2,9 @@
 
 Format 2, which this and every later version of refnet reads. An uncompressed .npz file has one
 member an array, ``GROUP/NAME.npy``: the groups ``params``, ``optimizer`` and ``best`` hold the
-parameters, the optimiser's state and the best parameters by their names. One more member,
-``meta.npy``, is a 0-dimensional array of text: a JSON object with
+parameters, the optimiser's state and the best parameters by their names, and ``carried``, if there
+is one, the states at which the next batch starts. One more member, ``meta.npy``, is a
+0-dimensional array of text: a JSON object with
 
 - ``format``: 2
 - ``config``: every setting of the run but ``iterations``, by its name in config.toml. A later

@@ -4,7 +4,7 @@ Checked by: tests/tasks/test_tables.py.
 """
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log
@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from refnet.arguments import short
-from refnet.batch import Array
+from refnet.arguments import choice, short
+from refnet.batch import Array, Batch
 from refnet.tasks.arrays import FRACTIONS, PARTS, Arrays
-from refnet.tasks.base import Scores, Totals
+from refnet.tasks.base import Scores, Totals, check_batch
 
 __all__ = ["READERS", "DataFile", "Npz", "Table", "Text", "made"]
+
+EVALUATED = 10
+"""The parallel streams of an evaluation, as in PyTorch's word_language_model: few zero states."""
 
 MISSING = ("", "NA", "NaN", "nan", "?")
 """How a table writes that a value is missing."""
@@ -232,15 +235,50 @@ class Stream(Arrays):
         return {"bpc": rates["cross_entropy"] / log(2), **rates}
 
 
+class Carried(Stream):
+    """A text whose parts are read as parallel streams: row b of a batch goes on in the text where
+    row b of the one before ended. A part is cut into as many streams as a batch has rows, the
+    first of which may be a piece longer, so that the last batch of an epoch may have fewer rows.
+    An evaluation has EVALUATED streams.
+    """
+
+    def continues(self, index: int, size: int) -> bool:
+        """Whether training batch number ``index`` goes on where the one before ended."""
+        return index % -(-self.size // size) > 0
+
+    def batch(self, index: int, size: int, seed: int) -> Batch:
+        check_batch(index, size, seed, least=1)
+        return self._batch(_streams(self._parts["train"], size, index % -(-self.size // size)))
+
+    def evaluation(self, index: int, seed: int, split: str = "test") -> Iterator[Batch]:
+        choice(f"{self.name}: split", split, tuple(p for p in PARTS if len(self._parts[p])))
+        rows = self._parts[split]
+        batches = range(-(-len(rows) // EVALUATED))
+        return (self._batch(_streams(rows, EVALUATED, number)) for number in batches)
+
+
+def _streams(rows: Array, size: int, number: int) -> Array:
+    """Piece ``number`` of each of ``size`` streams of consecutive pieces, where there is one.
+
+    >>> [_streams(np.arange(5), 2, number).tolist() for number in range(3)]
+    [[0, 3], [1, 4], [2]]
+    """
+    lengths = len(rows) // size + (np.arange(size) < len(rows) % size)
+    starts = np.cumsum(lengths) - lengths
+    return np.asarray(rows[(starts + number)[number < lengths]])
+
+
 @dataclass(frozen=True)
 class Text(DataFile):
     """A text in UTF-8: which character is next? It is cut into pieces of ``length`` steps, of
-    which the last ones are for validation and test. Every piece starts at the initial state.
+    which the last ones are for validation and test. Every piece starts at the initial state or,
+    with ``carry``, at the state in which the piece before it ended.
     """
 
     validation: float = 0.05
     test: float = 0.05
     length: int = 100
+    carry: bool = False
 
     def read(self) -> dict[str, Any]:
         try:
@@ -260,7 +298,7 @@ class Text(DataFile):
         return {"x": x, "y": characters[1:].reshape(x.shape), "readout": "every", "splits": splits}
 
     def kind(self) -> Callable[..., Arrays]:
-        return Stream
+        return Carried if self.carry else Stream
 
 
 def made(file: DataFile) -> Arrays:

@@ -55,6 +55,8 @@ OWN = (
     "noise_inputs",
     "noise_state",
     "patience",
+    "carry",
+    "accumulate",
 )
 """The settings that are the user's. All others follow a protocol, so that every value comes from a
 paper's text or a released code."""
@@ -134,6 +136,7 @@ ON_MANIFOLD = Where("transitions orthogonal, product, schur and svd", _on_manifo
 CLIPPED = Where("clipping", lambda c: c.clip != "none")
 GENERATED = Where("generated tasks", partial(_has, "length"))
 FROM_FILES = Where("tasks from files", partial(_has, "order"))
+TEXTS = Where("texts", partial(_has, "carry"))
 
 
 def _setting(
@@ -366,6 +369,15 @@ class Config:
     patience: int = _setting(
         0, "evaluations without a better one after which a run ends; 0: it goes on", least=0
     )
+    carry: bool = _setting(
+        False,
+        "read a text as parallel streams, as many as a batch has rows, whose pieces start at the "
+        "state in which the one before ended (truncated backpropagation through time)",
+        where=TEXTS,
+    )
+    accumulate: int = _setting(
+        1, "batches in a step, whose gradients add up to that of all of them together", least=1
+    )
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -446,7 +458,7 @@ def _situation(config: Config, where: Where) -> str:
         "cell": (GATED,),
         "clip": (CLIPPED,),
         "transition": (ON_MANIFOLD,),
-        "task": (GENERATED, FROM_FILES),
+        "task": (GENERATED, FROM_FILES, TEXTS),
         "method": (PRETRAINED, PENALISED, ORTHOGONALISED),
     }
     name = next(name for name, places in about.items() if where in places)

@@ -1,5 +1,6 @@
 """From a configuration to the objects that train it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -73,6 +74,16 @@ class Experiment:
             y = np.where(batch.mask, y, 0)
         weights = _class_weights(self.config).astype(self.config.dtype)[y]
         return batch._replace(weights=weights if batch.weights is None else weights * batch.weights)
+
+    @property
+    def carries(self) -> bool:
+        """Whether the task's batches go on where others ended, with the state carried on."""
+        return hasattr(self.task, "continues")
+
+    def continues(self, index: int) -> bool:
+        """Whether training batch number ``index`` goes on where the one before ended."""
+        rule: Callable[[int, int], bool] | None = getattr(self.task, "continues", None)
+        return rule is not None and rule(index, self.config.batch)
 
     def at(self, step: int, plateau: float = 1.0) -> "Experiment":
         """The experiment with the learning rates of a step, counted from 0: what the schedule
@@ -248,6 +259,18 @@ def _check_labels(config: Config, task: Task) -> None:
         raise ValueError(f"ignore is {config.ignore!r}; need a whole number, such as -100")
 
 
+def _check_carried(config: Config, task: Task) -> None:
+    """Raise ValueError for settings with which no state can be carried on."""
+    defaults = Config()
+    for name in ("net", "bidirectional", "learn_h0", "order", "ignore"):
+        value, need = getattr(config, name), getattr(defaults, name)
+        if value != need:
+            raise ValueError(
+                f"{name} is {value!r}; need {need!r} with carry, because every piece of task "
+                f"{task.name} starts at the state in which the one before ended"
+            )
+
+
 def _initializer(config: Config, setting: str) -> Initializer | None:
     """The initialiser that a setting names, if it names one."""
     if not getattr(config, setting):
@@ -367,8 +390,12 @@ def build(config: Config, task: Task | None = None) -> Experiment:
             options["length"] = config.length
         if "order" in tasks.options(name):
             options["order"] = config.order
+        if config.carry:
+            options["carry"] = True
         task = tasks.make_task(name, **options, dtype=config.dtype)
     _check_labels(config, task)
+    if hasattr(task, "continues"):
+        _check_carried(config, task)
     net = _net(config, task)
     if isinstance(net, RecurrentNet):
         hidden: tuple[str, ...] = net.slots

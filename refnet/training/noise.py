@@ -48,6 +48,7 @@ def perturbed(net: Net, batch: Batch, config: Config, index: int) -> tuple[Net, 
     if not any(getattr(config, name) for name in SETTINGS):
         return net, batch
     x = batch.x
+    dtype = x.dtype if x.dtype.kind == "f" else config.dtype  # symbols are integers
 
     def uniform(name: str, shape: tuple[int, ...], layer: int = 0) -> Array:
         place = SETTINGS.index(name)
@@ -55,19 +56,19 @@ def perturbed(net: Net, batch: Batch, config: Config, index: int) -> tuple[Net, 
 
     def factors(name: str, shape: tuple[int, ...], layer: int = 0) -> Array:
         rate = getattr(config, name)
-        scaled: Array = ((uniform(name, shape, layer) >= rate) / (1 - rate)).astype(x.dtype)
+        scaled: Array = ((uniform(name, shape, layer) >= rate) / (1 - rate)).astype(dtype)
         return scaled
 
     def normal(name: str, shape: tuple[int, ...], layer: int = 0) -> Array:
         rng = stream(config.seed, NOISE, index, SETTINGS.index(name), layer)
-        scaled: Array = (getattr(config, name) * rng.standard_normal(shape)).astype(x.dtype)
+        scaled: Array = (getattr(config, name) * rng.standard_normal(shape)).astype(dtype)
         return scaled
 
     if config.dropout_inputs:
         batch = batch._replace(x=batch.x * factors("dropout_inputs", x.shape[-2:]))
     if config.noise_inputs:
         batch = batch._replace(x=batch.x + normal("noise_inputs", x.shape))
-    B = x.shape[-2]
+    B = x.shape[isinstance(net, RecurrentNet)]
     parts: dict[str, dict[Any, Array]] = {}
     if config.dropout_layers:
         if isinstance(net, RecurrentNet):
@@ -87,7 +88,7 @@ def perturbed(net: Net, batch: Batch, config: Config, index: int) -> tuple[Net, 
         if config.zoneout:
             parts["kept"] = {
                 name: (uniform("zoneout", (T, *lead, B, net.hidden), n) < config.zoneout).astype(
-                    x.dtype
+                    dtype
                 )
                 for n, name in cells
             }

@@ -519,7 +519,7 @@ def configure_task(task: Task, settings: Mapping[str, Any]) -> Config:
         given = {"order": options.pop("order")} if "order" in options else {}
         spec = format_spec(task.name, options)
         return configure({"task": spec, "dtype": dtype, **given, **settings})
-    for name in ("task", "protocol", "length", "order"):
+    for name in ("task", "protocol", "length", "order", "carry"):
         if name in settings:
             said = f"{name} {settings[name]!r}"
             raise ValueError(f"{said} would have no effect: the task is an object; leave it out")

@@ -6,7 +6,7 @@ parameters, its optimiser's state, its best parameters and a position.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array, Batch, Params
+from refnet.maths.losses import counted_predictions
 from refnet.maths.threads import in_threads
 from refnet.matrices.orthogonality import defect
 from refnet.nets.gradients import Result, loss_and_gradients
@@ -40,7 +41,8 @@ class NotFiniteError(ArithmeticError):
 @dataclass
 class Run:
     """A run's state between two steps: all that a checkpoint holds of its computation. ``plateau``:
-    the schedule's factor after the evaluations so far, which the rows hold."""
+    the schedule's factor after the evaluations so far, which the rows hold. ``carried``: the states
+    at which the next batch starts, as parameters; empty: zero, or what the parameters say."""
 
     params: Params
     optimizer: Params
@@ -53,6 +55,7 @@ class Run:
     repaired: int = 0
     last_evaluation: int = 0
     plateau: float = 1.0
+    carried: Params = field(default_factory=dict)
 
     @staticmethod
     def start(experiment: Experiment) -> tuple["Run", list[dict[str, Any]]]:
@@ -62,18 +65,17 @@ class Run:
 
     def to_checkpoint(self, record: dict[str, Any]) -> Checkpoint:
         position = {name: getattr(self, name) for name in POSITION}
-        return Checkpoint(
-            {"params": self.params, "optimizer": self.optimizer, "best": self.best_params},
-            position,
-            record,
-        )
+        groups = {"params": self.params, "optimizer": self.optimizer, "best": self.best_params}
+        if self.carried:
+            groups["carried"] = self.carried
+        return Checkpoint(groups, position, record)
 
     @staticmethod
     def from_checkpoint(saved: Checkpoint, optimizer: Optimizer, path: Path) -> "Run":
         """Raises CheckpointError if the arrays do not belong together."""
         groups, position = saved.groups, saved.position
         if (
-            groups.keys() != {"params", "optimizer", "best"}
+            groups.keys() - {"carried"} != {"params", "optimizer", "best"}
             or position.keys() != POSITION.keys()
             or not all(isinstance(position[name], kind) for name, kind in POSITION.items())
             or _forms(groups["optimizer"]) != _forms(optimizer.init(groups["params"]))
@@ -84,7 +86,10 @@ class Run:
                 "another form; start the run again, or resume from a folder "
                 "whose checkpoint is whole"
             )
-        return Run(groups["params"], groups["optimizer"], groups["best"], **position)
+        carried = groups.get("carried", {})
+        return Run(
+            groups["params"], groups["optimizer"], groups["best"], **position, carried=carried
+        )
 
 
 POSITION = {
@@ -103,22 +108,24 @@ def _forms(arrays: Params) -> dict[str, Any]:
     return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
-def batch_of(experiment: Experiment, run: Run) -> Batch:
-    """The next training batch of a run."""
+def batch_of(experiment: Experiment, run: Run, number: int = 0) -> Batch:
+    """The next training batch of a run, or another one of its next step."""
     config = experiment.config
-    batch = experiment.task.batch(run.iteration, config.batch, config.seed)
+    index = run.iteration * config.accumulate + number
+    batch = experiment.task.batch(index, config.batch, config.seed)
     return experiment.weighted(batch)
 
 
 @serial_blas
 def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, float]:
     """One training step: the new state, the loss with its gradients, and their global norm.
+    ``batch``: the first batch of the step.
 
     Raises NotFiniteError before anything is changed.
     """
     e = experiment.at(run.iteration, run.plateau)
-    net, batch = perturbed(e.net, batch, e.config, run.iteration)
-    result = loss_and_gradients(net, run.params, batch, inputs=False, penalty=e.penalty)
+    others = (batch_of(e, run, number) for number in range(1, e.config.accumulate))
+    result = _accumulated(e, run, [batch, *others])
     grads, norm, acted = e.clip(result.gradients, run.params)
     if not (np.isfinite(result.loss) and np.isfinite(norm)):
         _locate(run, batch, result)
@@ -141,10 +148,50 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
             loss_sum=run.loss_sum + float(result.loss),
             clipped=run.clipped + acted,
             repaired=run.repaired + repaired,
+            carried=result.final,
         ),
         result,
         norm,
     )
+
+
+def _accumulated(e: Experiment, run: Run, batches: list[Batch]) -> Result:
+    """The loss and gradients of the batches together; the outputs and states of the last one.
+
+    Checked by: tests/training/test_accumulation.py.
+    """
+    loss: Any = 0
+    grads: Params = {}
+    carried, first = run.carried, run.iteration * len(batches)
+    divisor = _divisor(e, batches) if len(batches) > 1 else None
+    for index, batch in enumerate(batches, first):
+        net, batch = perturbed(e.net, batch, e.config, index)
+        started, on = _started(run.params, carried, batch), e.continues(index + 1)
+        penalty = e.penalty if index == first else None
+        result = loss_and_gradients(net, started, batch, False, penalty, divisor, on)
+        if len(batches) == 1:
+            return result
+        for name in result.gradients.keys() & {*run.params, "clipped"}:
+            grads[name] = np.asarray(grads.get(name, 0) + result.gradients[name])
+        loss, carried = loss + result.loss, result.final
+    return Result(loss, grads, result.outputs, carried)
+
+
+def _divisor(e: Experiment, batches: list[Batch]) -> Any:
+    """What the loss of all batches is divided by."""
+    total: Any = 0
+    for _, y, mask, weights in batches:
+        shape = y.shape if e.net.loss == "cross_entropy" else y.shape[:-1]
+        counted, divisor = counted_predictions(mask, shape, e.net.reduction, weights)
+        none = e.net.reduction == "mean" and counted is not None and not counted.any()
+        total = total + (0 if none else divisor)
+    return 1 if e.net.reduction == "sum" else total or 1
+
+
+def _started(params: Params, carried: Params, batch: Batch) -> Params:
+    """The parameters with the states at which the batch's rows, perhaps fewer, start."""
+    B = batch.x.shape[1]
+    return {**params, **{name: value[..., :B, :] for name, value in carried.items()}}
 
 
 def rounding(experiment: Experiment, run: Run) -> float | None:
@@ -205,10 +252,14 @@ def _refuse_infinite(where: str, arrays: list[tuple[str, Array]]) -> None:
 def outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]) -> dict[str, Any]:
     """The task's metrics of the net's outputs on these batches."""
     net, params = experiment.assembled(params)
-    scores = [
-        experiment.task.score(net.forward(params, batch.x, batch.mask, copy=False)[0], batch)
-        for batch in map(experiment.counted, batches)
-    ]
+    carried: Params = {}
+    scores = []
+    for batch in map(experiment.counted, batches):
+        started = _started(params, carried, batch)
+        result, tape = net.forward(started, batch.x, batch.mask, copy=False)
+        carried = tape.final if experiment.carries else {}
+        del tape  # before the next one is made
+        scores.append(experiment.task.score(result, batch))
     totals = {name: sum(score[name] for score in scores) for name in scores[0]}
     return dict(experiment.task.metrics(totals))
 

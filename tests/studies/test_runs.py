@@ -107,6 +107,8 @@ OTHERS = {
         0.1,
     ),
     "patience": 5,
+    "carry": (True, {"task": "a.txt", "length": 0}),
+    "accumulate": 3,
 }
 
 

@@ -98,11 +98,11 @@ def test_noise_that_counts_from_the_start_of_a_session_is_rejected(tmp_path, mon
     train(ALL, tmp_path / "whole")
     train_for(15, ALL, tmp_path / "parts")
     wrong = planted(
-        steps.step,
-        "perturbed(e.net, batch, e.config, run.iteration)",
-        "perturbed(e.net, batch, e.config, run.iteration - 15)",
+        steps._accumulated,
+        "perturbed(e.net, batch, e.config, index)",
+        "perturbed(e.net, batch, e.config, index - 15)",
     )
-    monkeypatch.setattr("refnet.training.fit.step", wrong)
+    monkeypatch.setattr(steps, "_accumulated", wrong)
     resume(ALL, tmp_path / "parts")
     assert not same(tmp_path / "parts", tmp_path / "whole")
 
