@@ -24,8 +24,8 @@ class Batch(NamedTuple):
     The state is updated at masked steps too, so x has to be right at every step up to the
     sequence's last unmasked one. After that x may hold anything, NaN and infinity included: no
     loss and no gradient depends on it, and its own gradient is 0. (Outputs and states there are
-    computed all the same, with 0 for what is not finite; the compiled backend computes none, and
-    they are those of a state of 0.)
+    computed all the same, with 0 for what is not finite. Kernels compute no state past the end of
+    a sequence that is read at its last step: it is 0.)
     ``weights``: None (all predictions count alike) or real numbers, none negative, that multiply
     the losses of the predictions: (B,), or (T, B) with a read-out at every step. A prediction of
     weight 0 is as one of a masked step.

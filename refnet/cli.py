@@ -87,8 +87,8 @@ class _Parser(argparse.ArgumentParser):
         return formatter
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        file = file or sys.stderr
-        print(said(message, file), end="", file=file, flush=True)
+        stream = file or sys.stderr
+        print(said(message, stream), end="", file=stream, flush=True)
 
     def error(self, message: str) -> NoReturn:
         """Leave with status 2."""

@@ -152,7 +152,8 @@ def _described(function: Callable[..., Any]) -> tuple[Any, ...]:
     the same file of a user's, whose digest is here.)"""
     code = function.__code__
     yours = not function.__module__.startswith("refnet.compiled")  # with functions that it calls
-    source = Path(code.co_filename).read_bytes() if yours else b""
+    path = Path(code.co_filename)
+    source = path.read_bytes() if yours and path.is_file() else b""
     constants = [value for value in code.co_consts if not hasattr(value, "co_code")]
     closure = [cell.cell_contents for cell in function.__closure__ or ()]
     return (

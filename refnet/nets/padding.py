@@ -3,8 +3,8 @@
 With a mask, a sequence of a batch ends at its last True; what follows is padding, which may hold
 anything: uninitialized memory, NaN, infinity. The outputs and states of those steps are computed
 from it (where it is not finite, from 0), but neither the loss nor any gradient depends on it, and
-the gradient in the padding is 0. The compiled backend computes no such steps: the states there are
-0, and the outputs those of a state of 0. A step that is masked *before* the end of its sequence is
+the gradient in the padding is 0. With a read-out at the last step the compiled backend computes no
+such steps, whose states are 0. A step that is masked *before* the end of its sequence is
 not padding: the state after it, computed from its x, is carried on to the steps that count.
 
 The gradient at a padded state is 0, so padding can reach another gradient only as 0 times infinity

@@ -370,8 +370,9 @@ class RecurrentNet(Backed):
             self.noise.admit(where, shapes, self.reason)
 
     def _deals(self, dtype: DTypeLike) -> bool:
-        """Whether sequences are dealt onto blocks by length: where kernels run all of them."""
-        if self.backend_for(dtype) != "compiled":
+        """Whether sequences are dealt onto blocks by length, and none is computed past its end:
+        where kernels run all of them and no output is of a step past an end."""
+        if self.readout != "last" or self.backend_for(dtype) != "compiled":
             return False
         kernel = passes_of(self.cell, "compiled")
         passes = [cell.layer.passes for cell in self.every_cell.values()]

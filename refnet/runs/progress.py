@@ -72,7 +72,8 @@ def bar(iterations: int, quiet: bool) -> Iterator[Callable[[str, Record], None]]
     progress = columns.Progress(
         columns.BarColumn(bar_width=20),
         columns.MofNCompleteColumn(),
-        columns.TextColumn("iterations, at most"),  # a solved run ends before
+        # a solved run ends before
+        columns.TextColumn("iterations, at most" if console.width > 60 else "at most"),
         columns.TimeRemainingColumn(),
         console=console,
     )

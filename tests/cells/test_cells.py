@@ -178,7 +178,7 @@ BUGS = {
         "reset gate left out of the carry": ("w * r", "w"),
         "state not reset in dWhh": ("reset = (v[:, :, 0] * h[:-1])", "reset = (h[:-1])"),
         "update gate reversed": ("e * (1 - z), p)", "e * z, p)"),
-        "wrong transpose": ("w = matmul(da[t, :, 2], new)", "w = matmul(da[t, :, 2], new.T)"),
+        "wrong transpose": ("matmul(da[t, :, 2], new)", "matmul(da[t, :, 2], new.T)"),
     },
 }
 

@@ -33,7 +33,7 @@ from support.oracles import planted
 pytestmark = pytest.mark.needs("flint")
 
 
-SMALL = RecurrentNet(2, 5, 3, learn_h0=True)
+SMALL = RecurrentNet(2, 5, 3, learn_h0=True, backend="reference")
 
 
 @pytest.fixture(scope="module")

@@ -62,6 +62,7 @@ def test_the_digest_is_of_all_files_that_kernels_are_written_in():
     written = {
         path
         for path in package.rglob("*.py")
+        if path.parent.name != "examples"  # of what a user writes: its file is in its kernels' own
         if "from refnet.compiled._jit import" in path.read_text(encoding="utf-8")
     }
     assert len(written) > 15 and written <= {*sources}

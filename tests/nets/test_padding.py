@@ -217,13 +217,16 @@ def test_planted_bugs_of_lengths_are_rejected(bug, monkeypatch):
 
 
 def test_no_compiled_step_follows_the_end_of_a_sequence():
-    """States after it are 0, whatever x holds there."""
-    net = RecurrentNet(2, 4, 3, "lstm", readout="every", backend="compiled")
+    """States after it are 0, whatever x holds there; with a read-out at every step, whose outputs
+    there are those of the reference, all steps are computed."""
+    net = RecurrentNet(2, 4, 3, "lstm", backend="compiled")
     params, batch = make(net)
     x = np.where((np.arange(7)[:, None] < last_steps(batch.mask))[:, :, None], batch.x, np.nan)
+    every = replace(net, readout="every")
+    assert every.forward(params, x, batch.mask)[1].order is None
     outputs, tape = net.forward(params, x, batch.mask)
     after = np.arange(7)[:, None] >= last_steps(batch.mask)
-    assert (outputs[after] == params["by"]).all() and np.isfinite(outputs).all()
+    assert np.isfinite(outputs).all()
     assert (tape.cell.h[1:][after[:, tape.order]] == 0).all()
 
 

@@ -307,11 +307,13 @@ NET_FIELDS = {
     [
         *(
             (call, *given)
-            for call in (refnet.train, refnet.resume)
-            for given in (
-                ((None, "run"), "config"),
-                (("adding", "run"), "config"),
-                ((refnet.Config("adding"), 3), "folder"),
+            for call, given in (
+                (refnet.train, ((None, "run"), "task is None; need a Config")),
+                (refnet.train, ((3, "run"), "task is 3; need a Config")),
+                (refnet.train, ((refnet.Config("adding"), 3), "folder")),
+                (refnet.resume, ((None, "run"), "config")),
+                (refnet.resume, (("adding", "run"), "config")),
+                (refnet.resume, ((refnet.Config("adding"), 3), "folder")),
             )
         ),
         *((refnet.load, (folder,), "folder") for folder in (None, 3, [], b"run")),
