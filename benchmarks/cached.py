@@ -16,6 +16,7 @@ from benchmarks.records import Row
 
 GRADIENT = """
 import sys, threading, hashlib
+from numpy.random import default_rng
 import numpy as np
 from refnet.batch import Batch
 from refnet.nets.recurrent import RecurrentNet

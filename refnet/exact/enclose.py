@@ -315,7 +315,7 @@ def _lost(net: RecurrentNet, params: Params, batch: Batch, steps: int) -> Params
     y = np.zeros(1, int) if net.readout == "last" else np.zeros((steps, 1), int)
     if net.loss != "cross_entropy":
         y = np.zeros((*y.shape, net.outputs))
-    quiet = replace(net, noise=None)
+    quiet = net if net.noise is None else replace(net, noise=None)  # which loses its layers
     with balls.precision(512):
         results = _run(quiet, single, Batch(batch.x[:steps, :1], y), "ball")
     lost = [0.0]
