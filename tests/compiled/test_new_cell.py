@@ -1,12 +1,10 @@
-"""What a cell costs: the minimal gated unit, in mgu.py and mgu_compiled.py in tests/support."""
-
-import os
+"""The example of a cell, ``refnet new cell``: the minimal gated unit."""
 
 import numpy as np
 import pytest
 
 from refnet.maths.activations import ACTIVATIONS
-from support import mgu, mgu_compiled
+from refnet.prove.examples.cell import MGU
 from support.compiled import EXACT_RUN, assert_agree, draw_case
 from support.oracles import gap
 from support.subprocesses import run_on_fractions
@@ -16,8 +14,8 @@ def compare(dtype):
     rng = np.random.default_rng(5)
     for name, clip in (("tanh", None), ("prelu", None), ("softsign", 0.3)):
         act = ACTIVATIONS[name]
-        case = draw_case(rng, mgu, act, (5, 19, 3, 34, 2), np.dtype(dtype))
-        assert_agree(mgu, mgu_compiled, case, act, clip=clip)
+        case = draw_case(rng, MGU, act, (5, 19, 3, 34, 2), np.dtype(dtype))
+        assert_agree(MGU, MGU.KERNEL, case, act, clip=clip)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -29,11 +27,11 @@ def test_the_reference_is_the_derivative():
     """``<dh, J v> == <J' dh, v>`` for a tangent in every parameter, x and h0."""
     act = ACTIVATIONS["tanh"]
     rng = np.random.default_rng(6)
-    p, x, h0, dh = draw_case(rng, mgu, act, (4, 2, 3, 5, 4), np.dtype("f8"))
+    p, x, h0, dh = draw_case(rng, MGU, act, (4, 2, 3, 5, 4), np.dtype("f8"))
     at = {**p, "x": x, "h0": h0}
     v = {name: rng.standard_normal(value.shape) for name, value in at.items()}
-    pulled = mgu.backward(p, mgu.forward(p, x, h0, act), dh, act)
-    error = gap(lambda at: mgu.forward(at, at["x"], at["h0"], act).h[1:], at, v, dh, pulled)
+    pulled = MGU.backward(p, MGU.forward(p, x, h0, act), dh, act)
+    error = gap(lambda at: MGU.forward(at, at["x"], at["h0"], act).h[1:], at, v, dh, pulled)
     assert abs(error) <= 1e-12 * sum(abs(pulled[name] * v[name]).sum() for name in at)
 
 
@@ -41,7 +39,7 @@ def test_the_source_is_exact_on_fractions():
     """As for the package's own cells."""
     code = EXACT_RUN.replace('("rnn", "lstm", "gru", "gru_before")', '("mgu",)').replace(
         """(import_module(f"refnet.{room}.{cell}") for room in ("cells", "compiled"))""",
-        "map(import_module, ('support.mgu', 'support.mgu_compiled'))",
+        "(MGU, MGU.KERNEL)",
     )
-    folder = os.path.dirname(os.path.dirname(mgu.__file__))
-    assert run_on_fractions(f"import sys; sys.path.insert(0, {folder!r})\n{code}") > 100
+    start = "from refnet.prove.examples.cell import MGU, WALK\nMGU.KERNEL.WALK = WALK\n"
+    assert run_on_fractions(start + code) > 100

@@ -12,10 +12,12 @@ from refnet.maths.activations import Activation
 
 
 def value(a, p, alpha):
+    """h = a / (1 + a^2)."""
     return a / (1 + a * a)
 
 
 def pull(a, h, dh, p, alpha):
+    """The cotangent dh (1 - a^2) / (1 + a^2)^2 of a; no parameters."""
     return dh * (1 - a * a) / (1 + a * a) / (1 + a * a), {}
 
 

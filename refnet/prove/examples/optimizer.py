@@ -15,5 +15,7 @@ from refnet.training.optimizers import Optimizer
 
 @dataclass(frozen=True)
 class Signs(Optimizer):
+    """``W <- W - rate sign(g)``."""
+
     def move(self, g, accumulators, steps):
         return np.sign(g), accumulators
