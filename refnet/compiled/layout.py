@@ -48,7 +48,7 @@ SPARE = 2**22
 """Bytes up to which an array is kept for the next kernel."""
 
 LENT, POOLED = 2**18, 2**28
-"""Bytes from which an array of a tape is lent, and those of all spare memory that is kept for it."""
+"""Bytes from which an array of a tape is lent, and those of all memory that is kept to be lent."""
 
 APART = 2**16
 """Bytes between the work arrays of two threads. With less, the hardware prefetcher of one core
@@ -257,7 +257,7 @@ def lend(shape: tuple[int, ...], dtype: Arg) -> Array:
     numbers = prod(shape)
     if numbers * dtype.itemsize < LENT or dtype.kind != "f":
         return np.empty(shape, dtype)
-    for key, memory in sorted(list(_POOL.items()), key=_size):
+    for key, memory in sorted(_POOL.items(), key=_size):
         fits = memory.dtype == dtype and numbers <= memory.size <= 2 * numbers
         if fits and _POOL.pop(key, None) is not None:  # no other thread has taken it
             return np.asarray(_Lent(memory, shape))
