@@ -32,6 +32,7 @@ __all__ = [
     "common",
     "cut_up",
     "deal",
+    "forget",
     "give_back",
     "lend",
     "normal",
@@ -266,6 +267,15 @@ def lend(shape: tuple[int, ...], dtype: Arg) -> Array:
 
 def _size(entry: tuple[int, Array]) -> int:
     return entry[1].size
+
+
+def forget() -> None:
+    """Free all memory that is kept for later; what is in use stays.
+
+    >>> forget()
+    """
+    _POOL.clear()
+    _SPARE.clear()
 
 
 def spaces(lay: Layout, numbers: int) -> Array:

@@ -96,7 +96,7 @@ class Walk:
         KEEPS, a, v and k have one step, h two, the first and the last, and c two.
 
         ``lengths`` (B,), if given, are the rows' numbers of steps, in the order that
-        ``layout.deal`` gives: later steps are not computed, and their states are 0."""
+        ``layout.deal`` gives: later steps are not computed, and have anything on the tape."""
         cell, slopes = self.cell, needs_a(act) or gate is not None and needs_a(gate)
         lay, sizes, room, _, counts, ends = self._plan(where, p, slopes, act, x, h0)
         if lengths is not None:
