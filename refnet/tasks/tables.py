@@ -226,7 +226,6 @@ def _values(texts: Array) -> Array:
 class Stream(Arrays):
     """A text in pieces, of which every character is predicted from those before it."""
 
-    criterion = "none: it runs to its last iteration"
     metric = "bpc"
     lower_is_better = True
 

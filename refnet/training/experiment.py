@@ -30,7 +30,7 @@ from refnet.training.optimizers import (
 from refnet.training.schedules import SCHEDULES, Schedule, factor
 from refnet.training.specs import read_spec
 
-__all__ = ["Experiment", "build"]
+__all__ = ["Experiment", "build", "task_options"]
 
 INITIALIZED = ("weights", "recurrent", "input_weights", "gate_recurrent")
 """The settings that name an initialiser."""
@@ -368,6 +368,22 @@ def _net(config: Config, task: Task) -> Net:
     )
 
 
+def task_options(config: Config) -> tuple[str, dict[str, Any]]:
+    """The name of a configuration's task, or the path of its file, and the options given.
+
+    >>> task_options(Config("copy:symbols=4", length=50, dtype="float64"))
+    ('copy', {'symbols': 4, 'length': 50, 'dtype': 'float64'})
+    """
+    name, options = read_spec("task", config.task)
+    if config.length:
+        options["length"] = config.length
+    if "order" in tasks.options(name):
+        options["order"] = config.order
+    if config.carry:
+        options["carry"] = True
+    return name, {**options, "dtype": config.dtype}
+
+
 def build(config: Config, task: Task | None = None) -> Experiment:
     """The experiment of a configuration; ``task``: an object that takes the place of the one that
     ``config.task`` names.
@@ -385,14 +401,8 @@ def build(config: Config, task: Task | None = None) -> Experiment:
         if draw is not None:
             draw((2, 2), np.random.default_rng(0))  # checks the options' ranges
     if task is None:
-        name, options = read_spec("task", config.task)
-        if config.length:
-            options["length"] = config.length
-        if "order" in tasks.options(name):
-            options["order"] = config.order
-        if config.carry:
-            options["carry"] = True
-        task = tasks.make_task(name, **options, dtype=config.dtype)
+        name, options = task_options(config)
+        task = tasks.make_task(name, **options)
     _check_labels(config, task)
     if hasattr(task, "continues"):
         _check_carried(config, task)
