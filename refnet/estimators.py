@@ -154,9 +154,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             weights=weights,
             encoding=self.encoding_ if again else cast(Encoding, None),
         )
-        each = -(-task.size // self.batch)
+        config = self._config()
+        each = -(-task.size // (self.batch * config.accumulate))
         config = replace(
-            self._config(),
+            config,
             seed=seed,
             iterations=max(epochs, 1) * each,
             evaluate_every=each if held else max(epochs, 1) * each,

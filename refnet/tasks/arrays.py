@@ -231,6 +231,15 @@ class Arrays(Task):
         return len(self._parts["train"])
 
     @property
+    def counts(self) -> Array:
+        """How often the training part has each class, (C,); at a read-out of every step, of all."""
+        train = np.isin(np.arange(len(self._x.lengths)), self._parts["train"])
+        if self.readout == "every":
+            train = np.repeat(train, self._x.lengths)
+            train &= True if self._present is None else self._present
+        return np.bincount(self._y[train], minlength=self.outputs)
+
+    @property
     def inputs(self) -> int:
         return self.encoding.inputs
 
