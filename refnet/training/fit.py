@@ -183,8 +183,8 @@ class Loaded:
     def __repr__(self) -> str:
         best = {name: value for name, value in self.best.items() if type(value) in (int, float)}
         return (
-            f"<run of {short(self.config.task)}, {self.iteration} iterations, {len(self.rows)} rows: "
-            f"net, params, best_params, rows; best {best.get(self.task.metric)} "
+            f"<run of {short(self.config.task)}, {self.iteration} iterations, {len(self.rows)} "
+            f"rows: net, params, best_params, rows; best {best.get(self.task.metric)} "
             f"{self.task.metric} at {best.get('iteration')}>"
         )
 
@@ -224,7 +224,8 @@ class Loaded:
         """The curves of its rows, as a Matplotlib figure (extra ``cli``)."""
         from refnet.runs.plots import curves
 
-        title = f"{short(self.config.task)}, {self.config.method}, transition {self.config.transition}"
+        name, config = short(self.config.task), self.config
+        title = f"{name}, {config.method}, transition {config.transition}"
         return curves(self.rows, self.task.metric, title)
 
     def _repr_png_(self) -> bytes | None:
