@@ -1,6 +1,6 @@
 """One run of a study, and its key.
 
-Checked by: tests/studies/test_runs.py.
+Checked by: tests/studies/test_status.py.
 """
 
 import hashlib
