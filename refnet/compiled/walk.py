@@ -76,8 +76,8 @@ class Walk:
                     padded[n, : lay.H] = p[name]
             vectors = padded.ravel()
         own = own_parameter(act, p, lay)
-        first, second = ((*settings(rule, lay.dtype), own) for rule in (act, gate or act))
-        return first, second, vectors
+        first = (*settings(act, lay.dtype), own)
+        return first, first if gate is None else (*settings(gate, lay.dtype), own), vectors
 
     def forward(
         self,

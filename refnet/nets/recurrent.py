@@ -596,7 +596,9 @@ class RecurrentNet(Backed):
         """The gradients of ``params`` from those of what every cell sees; ``p`` and ``residuals``
         as ``matrices`` gives them, ``extra`` as for ``backward``. With ``Wxh = W E``:
         ``dW = dWxh E'``, ``dE = W' dWxh``; of symbols ``grads`` has dE already, and dWxh is dW."""
-        embedded = bool(grads.keys() & {named("Wxh.E", suffix) for suffix in self.every_cell})
+        embedded = bool(self.embedding) and any(
+            named("Wxh.E", suffix) in grads for suffix in self.every_cell
+        )
         grads, extra = dict(grads), dict(extra or {})
         by_slot = self.transition is not None or bool(extra)
         for suffix, cell in self.every_cell.items():
