@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from refnet.arguments import Subparsers
 from refnet.check.tables import target
 from refnet.names import TRUST
 from refnet.runs.files import named, printable
@@ -51,7 +52,7 @@ TOPICS = (
 )
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Subparsers) -> None:
     """Add the four commands; each sets ``run``, a function of the parsed arguments that
     returns the exit status."""
     explain = _add(
@@ -99,7 +100,7 @@ def add_commands(commands: Any) -> None:
         )
 
 
-def _add_errata(commands: Any) -> argparse.ArgumentParser:
+def _add_errata(commands: Subparsers) -> argparse.ArgumentParser:
     errata = _add(
         commands,
         _errata,
@@ -124,7 +125,7 @@ def _add_errata(commands: Any) -> argparse.ArgumentParser:
 
 
 def _add(
-    commands: Any,
+    commands: Subparsers,
     run: Callable[[argparse.Namespace], int],
     summary: str,
     examples: str,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from refnet.runs.read import Record
+from refnet.runs.rows import Canvas
 from refnet.studies.comparison import RULES, Claim, Finding, Quantity
 from refnet.studies.grid import Cell, Grid
 from refnet.studies.quantities import QUANTITIES
@@ -66,7 +67,7 @@ FINDINGS: dict[str, tuple[Finding, ...]] = {
 }
 
 
-def declared(name: str, draw: Callable[[dict[str, Record]], Any] | None = None) -> Grid:
+def declared(name: str, draw: Callable[[dict[str, Record]], Canvas] | None = None) -> Grid:
     """What is declared under that name. ``draw``: as of a ``Grid``."""
     study = _STUDIES[name]
     return Grid(

@@ -9,7 +9,7 @@ from textwrap import fill
 from typing import Any
 
 from refnet.runs.read import Record
-from refnet.runs.rows import finite, table
+from refnet.runs.rows import Canvas, finite, table
 from refnet.studies.comparison import Finding, Quantity, stated
 from refnet.studies.jobs import Job
 from refnet.studies.quantities import solved_at
@@ -112,7 +112,7 @@ def _places(
     return places
 
 
-def _curves(rows: dict[str, list[Record]], curve: tuple[str, ...], mark: str) -> Any:
+def _curves(rows: dict[str, list[Record]], curve: tuple[str, ...], mark: str) -> Canvas:
     """A panel for each column, or for each name of a panel; seeds are a line and a band."""
     from matplotlib.figure import Figure as Canvas
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -138,7 +138,7 @@ def _curves(rows: dict[str, list[Record]], curve: tuple[str, ...], mark: str) ->
     return canvas
 
 
-def _draw_panel(panel: Any, name: str, column: str, rows: dict[str, list[Record]]) -> None:
+def _draw_panel(panel: Canvas, name: str, column: str, rows: dict[str, list[Record]]) -> None:
     from refnet.runs.plots import banded, words
 
     ends: list[int] = []
@@ -182,7 +182,7 @@ class Grid:
     figures: list[Figure]
     curve: tuple[str, ...] = ()
     panels: str = ""
-    draw: Callable[[dict[str, Record]], Any] | None = None
+    draw: Callable[[dict[str, Record]], Canvas] | None = None
     notes: Sequence[Finding] = ()
 
     def chosen(self, quick: bool) -> list[Cell]:
@@ -218,7 +218,7 @@ class Grid:
         said = [] if view.quick else stated(self.notes, ended)
         return table([*header, "runs"], lines) + "".join(f"\n{text}\n" for text in said)
 
-    def figure(self, view: View) -> Any:
+    def figure(self, view: View) -> Canvas:
         from refnet.runs.plots import of_seeds
 
         all_rows = self.rows(view)

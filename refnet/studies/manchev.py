@@ -1,11 +1,10 @@
 """The tables and figures of Manchev & Spratling, under the protocol of their released code."""
 
 from math import sqrt
-from typing import Any
 
 from refnet.analysis.orthogonalization import orthogonalization_experiment
 from refnet.runs.read import Record
-from refnet.runs.rows import finite, table
+from refnet.runs.rows import Canvas, finite, table
 from refnet.studies.declared import declared
 from refnet.studies.grid import STYLES, label_of
 from refnet.studies.jobs import Job
@@ -77,7 +76,7 @@ EARLY = 150
 """Thousands of examples in Figure 3b."""
 
 
-def pixel_by_pixel(rows: dict[str, Record]) -> Any:
+def pixel_by_pixel(rows: dict[str, Record]) -> Canvas:
     """Figure 3a, the accuracy of all nets, and Figure 3b, how an orthogonal net starts to learn:
     W_hh's defect and spectral radius and the norm of the gradient (theirs: of W_hh alone) over
     the first examples. The text says that 3b is of OINIT; that it starts at a spectral radius of 0

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from refnet.runs.read import Record
+from refnet.runs.rows import Canvas
 from refnet.studies.jobs import Job
 from refnet.training.protocols import PROTOCOLS
 
@@ -52,7 +52,7 @@ class Study:
     title: str
     jobs: Callable[[View], list[Job]]
     table: Callable[[View], str]
-    figure: Callable[[View], Any] | None = None
+    figure: Callable[[View], Canvas] | None = None
     part: str = ""
     open_ended: bool = False
     search: "Study | None" = None
