@@ -17,6 +17,8 @@ EXPLAIN = """examples:
       norms of powers of random, orthogonal and chain matrices; Fibonacci numbers
   refnet explain memory --figure memory.png
       how long initialisers remember an input in noise, as a figure too
+  refnet explain gradient-flow --weights glorot_uniform orthogonal chain --cell rnn lstm
+      how much of the gradient is left after so many steps, by start and cell
   refnet explain spectra --matrix chain:gain=0.9 --size 30
       eigenvalues, numerical range and pseudospectra of one matrix: an initialiser with its
       options, or a square matrix in a .npy file
@@ -71,6 +73,13 @@ def add_commands(commands: Subparsers) -> None:
         "variance: an initializer, such as chain:gain=1.02, instead of several; "
         "for the first three also a .npy file",
     )
+    for name, what in (("weights", "the recurrent matrix's initializers"), ("cell", "cells")):
+        explain.add_argument(
+            f"--{name}",
+            nargs="+",
+            metavar="SPEC",
+            help=f"for gradient-flow: how the gradient fades before training, by {what}",
+        )
     analyse = _add(
         commands,
         _analyse,
@@ -178,6 +187,13 @@ def _explain(args: argparse.Namespace) -> int:
     if args.size is not None and args.size < 2:
         raise ValueError(f"--size is {args.size}; need at least 2 units")
     chosen = {} if args.size is None else {"size": args.size}
+    starts = {"weights": args.weights, "cells": args.cell}
+    if starts := {name: value for name, value in starts.items() if value}:
+        from refnet.explain.vanishing import explain_starts
+
+        if args.topic != "gradient-flow":
+            raise ValueError(f"--weights and --cell are for gradient-flow, not for {args.topic}")
+        return _show(args.figure, lambda: explain_starts(seed=args.seed, **starts, **chosen))
     return _show(
         args.figure, lambda: functions[args.topic](seed=args.seed, matrix=args.matrix, **chosen)
     )
