@@ -131,10 +131,10 @@ def alike(c: Array, a: Array) -> Array:
         return c.astype(a.dtype)
     if c.dtype == object:
         return c
-    one = _one(a)
+    unit = _one(a)
     out = np.empty(c.size, object)
     out[:] = [
-        one * over / under for over, under in (v.as_integer_ratio() for v in c.ravel().tolist())
+        unit * over / under for over, under in (v.as_integer_ratio() for v in c.ravel().tolist())
     ]
     return out.reshape(c.shape)
 
