@@ -576,10 +576,11 @@ class RecurrentNet(Backed):
             dtype = next(iter(tape.p.values())).dtype
             doutputs = doutputs.take(tape.order, axis=-2).astype(dtype, copy=False)
         grads = net._pull_cells(tape, doutputs, inputs)
-        ended = ends(doutputs, tape.steps)
-        if ended is not None and has_nan(grads):
-            grads = net._pull_cells(tape, doutputs, inputs, ended)
-        if tape.order is not None:
+        if tape.order is None:
+            ended = ends(doutputs, tape.steps)
+            if ended is not None and has_nan(grads):
+                grads = net._pull_cells(tape, doutputs, inputs, ended)
+        else:
             place = np.argsort(tape.order)
             for name in [name for name in grads if name == "x" or name.startswith("h0")]:
                 grads[name] = grads[name].take(place, axis=-2)

@@ -236,7 +236,9 @@ class StackedNet(RecurrentNet):
                 states.append(turned(h, steps, suffix))
             x = np.concatenate(states, axis=2) if len(states) > 1 else states[0]
             x = masked(x, steps) if compiled is None else x
-            x = self._thinned(x, number) if number + 1 < self.layers else x
+            if number + 1 < self.layers:
+                with np.errstate(all="ignore"):  # what follows an end may be anything
+                    x = self._thinned(x, number)
         if self.readout == "none":
             rows, outputs = x[:0], x.copy()
         elif self.readout == "last":
