@@ -19,11 +19,12 @@ from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_grad
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_jacobians
+from refnet.prove.checks import RATIONAL_GATE
 from support.arguments import refused
 from support.compiled import at_every_number_of_threads
 from support.marks import both_backends, both_dtypes
 from support.oracles import planted
-from support.rational import RATIONAL_GATE, generic_case
+from support.rational import generic_case
 from support.runs import arrays as saved
 from support.strategies import arrays, drawn_case
 

@@ -20,7 +20,7 @@ from refnet.arguments import choice
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.adapters import as_stack, asked, exact_sum, package, reorder, two_biases
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet, kept, turned
+from refnet.nets.stacked import StackedNet, masked, turned
 from refnet.runs.read import contents, reading
 
 __all__ = [
@@ -392,7 +392,7 @@ def layer_results(case: LayerCase, runtime: str) -> Params:
 def views(case: LayerCase, states: Params) -> Params:
     """Y (T, N, B, H), Y_h and Y_c (N, B, H) of N directions, from arrays by the states' names."""
     suffixes, steps = tuple(case.net.every_cell), case.lengths
-    every = [kept(case.in_time(states[f"h{suffix}"][1:], suffix), steps) for suffix in suffixes]
+    every = [masked(case.in_time(states[f"h{suffix}"][1:], suffix), steps) for suffix in suffixes]
     values = {"Y": np.stack(every, axis=1)}
     for name in case.outputs[1:]:
         ends = [states[f"{name[-1]}{suffix}"][steps, np.arange(len(steps))] for suffix in suffixes]
