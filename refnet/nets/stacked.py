@@ -251,10 +251,15 @@ class StackedNet(RecurrentNet):
         return outputs, NetTape(*tape[:4], tapes, rows, last, outputs.shape, *tape[8:])
 
     def _pull_cells(
-        self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None
+        self,
+        tape: NetTape,
+        doutputs: Array,
+        inputs: bool,
+        ended: Array | None = None,
+        final: Params = {},
     ) -> Params:
-        """The gradients of what the cells see, and of Why and by; ``ended``: as for
-        ``Layer.backward``."""
+        """The gradients of what the cells see, and of Why and by; ``ended`` and ``final``: as of
+        a RecurrentNet."""
         T, B = next(iter(tape.cell.values())).x.shape[:2]
         p, steps = tape.p, np.full(B, tape.steps)
         grads: Params = {}
@@ -285,6 +290,7 @@ class StackedNet(RecurrentNet):
                     inputs or number > 0 or tape.symbols is not None,
                     ended,
                     tape.lengths,
+                    final.get(f"h0{suffix}"),
                 )
                 if last is not None:  # a sequence without steps is read at h0
                     h0 = pulled["h0"].copy()

@@ -84,4 +84,7 @@ def _task(folder: Path, config: Config) -> Task | None:
         facts = json_of(contents(path, 2**28))
         facts.pop("sha256")
         encoding = Encoding(**facts)
-    return TASKS[name](path=name, **options).kind().recorded(encoding, Path(name).name, reason)
+    task: Task = (
+        TASKS[name](path=name, **options).kind().recorded(encoding, Path(name).name, reason)
+    )
+    return task
