@@ -15,7 +15,7 @@ from textwrap import wrap
 from types import FrameType
 from typing import Any, NoReturn
 
-from refnet.arguments import SEED, whole
+from refnet.arguments import SEED, Subparsers, whole
 from refnet.check.cli import add_commands
 from refnet.explain.cli import add_commands as add_explanations
 from refnet.names import TRUST, label
@@ -175,7 +175,7 @@ def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {said} (--debug shows where it comes from)"
 
 
-def _add_train(commands: Any) -> None:
+def _add_train(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "train",
         help="train a net on a task, and report",
@@ -351,7 +351,7 @@ def _train(args: argparse.Namespace) -> int:
     return 128 + signals[0] if signals else 0
 
 
-def _add_orthogonalize(commands: Any) -> None:
+def _add_orthogonalize(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "orthogonalize",
         help="repeat the orthogonalization experiment with 10,000 matrices",
@@ -429,7 +429,7 @@ def _orthogonalize(args: argparse.Namespace) -> int:
     return 0
 
 
-def _add_runs(commands: Any) -> None:
+def _add_runs(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "runs",
         help="list the training runs below a folder: state, progress and how to continue",
@@ -473,7 +473,7 @@ def _runs(args: argparse.Namespace) -> int:
     return 0
 
 
-def _add_info(commands: Any) -> None:
+def _add_info(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "info",
         help="show the machine, threads, BLAS and cache of compiled kernels",
