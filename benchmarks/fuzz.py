@@ -53,6 +53,9 @@ def kinds(folder: Path) -> list[Kind]:
     return [*_of_runs(folder), *_of_vectors(folder), *_of_data()]
 
 
+LOCK = b"process 1 on host since 2026-01-01 00:00:00\n"
+
+
 def _of_runs(folder: Path) -> list[Kind]:
     """The files of a run and of a study."""
     from refnet.runs import checkpoint
@@ -110,11 +113,7 @@ def _of_runs(folder: Path) -> list[Kind]:
         Kind("rows.jsonl  ", (study / "rows.jsonl").read_bytes(), stored),
         Kind("config.toml", of_run["config.toml"], from_toml),
         Kind("summary.json", of_run["summary.json"], listed),
-        Kind(
-            ".lock",
-            b"process 1 on host since 2026-01-01 00:00:00\n",
-            lambda path: holder(path.parent),
-        ),
+        Kind(".lock", LOCK, lambda path: holder(path.parent)),
     ]
 
 
