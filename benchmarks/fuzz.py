@@ -110,18 +110,10 @@ def _of_runs(folder: Path) -> list[Kind]:
         Kind("checkpoint.npz ", of_run["checkpoint.npz"], checkpoint.peek),
         Kind("rows.jsonl", of_run["rows.jsonl"], resumed, partial(eq, rows)),
         Kind("rows.jsonl ", of_run["rows.jsonl"], read_rows),
-        Kind(
-            "rows.jsonl  ",
-            (study / "rows.jsonl").read_bytes(),
-            lambda path: Store(path.parent).rows(),
-        ),
+        Kind("rows.jsonl  ", (study / "rows.jsonl").read_bytes(), stored),
         Kind("config.toml", of_run["config.toml"], from_toml),
         Kind("summary.json", of_run["summary.json"], listed),
-        Kind(
-            ".lock",
-            b"process 1 on host since 2026-01-01 00:00:00\n",
-            lambda path: holder(path.parent),
-        ),
+        Kind(".lock", b"process 1 on host since 2026-01-01 00:00:00\n", held),
     ]
 
 

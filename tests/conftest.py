@@ -1,10 +1,12 @@
 """BLAS on one thread, as the command line has it; one Hypothesis profile for all tests: no
-deadline, the same examples in every run; and tests skipped where a package they need is missing."""
+deadline, the same examples in every run; the judge's certificates and sigmas computed once a run;
+and tests skipped where a package they need is missing."""
 
 import os
 import re
 import warnings
 from importlib.util import find_spec
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,7 +16,9 @@ from refnet.process import settle
 with warnings.catch_warnings():
     warnings.simplefilter("default")  # a plug-in of pytest's that loads NumPy costs time, no more
     settle()
-os.environ["REFNET_JUDGE_CACHE"] = "off"  # each test makes its own certificates
+if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers share the folder of who starts them
+    CERTIFICATES = TemporaryDirectory(prefix="refnet-certificates-")
+    os.environ["REFNET_JUDGE_CACHE"] = CERTIFICATES.name
 
 settings.register_profile(
     "refnet",

@@ -18,7 +18,7 @@ from refnet.batch import Array, Batch
 from refnet.tasks.arrays import FRACTIONS, PARTS, Arrays
 from refnet.tasks.base import Scores, Totals, check_batch
 
-__all__ = ["READERS", "DataFile", "Npz", "Table", "Text", "made"]
+__all__ = ["READERS", "DataFile", "Npz", "Table", "Text", "arrays_of"]
 
 EVALUATED = 10
 """The parallel streams of an evaluation, as in PyTorch's word_language_model: few zero states."""
@@ -226,7 +226,6 @@ def _values(texts: Array) -> Array:
 class Stream(Arrays):
     """A text in pieces, of which every character is predicted from those before it."""
 
-    criterion = "none: it runs to its last iteration"
     metric = "bpc"
     lower_is_better = True
 
@@ -289,8 +288,9 @@ class Text(DataFile):
         held = [max(round(pieces * part), part > 0) for part in (self.validation, self.test)]
         if pieces - sum(held) < 1:
             raise ValueError(
-                f"{self.path} has {len(text)} characters, {pieces} pieces of length {self.length}; "
-                "need at least one for each part"
+                f"{self.path} has {len(text)} characters, {pieces} piece{'s' * (pieces != 1)} of "
+                f"length {self.length}; need at least one for each part: give a smaller length "
+                "(--length), or test=0"
             )
         characters = np.array(list(text[: pieces * self.length + 1]))
         x = characters[:-1].reshape(pieces, self.length)
@@ -301,13 +301,13 @@ class Text(DataFile):
         return Carried if self.carry else Stream
 
 
-def made(file: DataFile) -> Arrays:
+def arrays_of(file: DataFile) -> Arrays:
     """The task of a file, which is read again only if it has changed.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.txt").write_text("abcab" * 100)
-    ...     made(Text(f"{folder}/a.txt", length=10)).inputs
+    ...     arrays_of(Text(f"{folder}/a.txt", length=10)).inputs
     3
     """
     place = Path(file.path)

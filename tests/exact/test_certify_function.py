@@ -340,7 +340,7 @@ def test_verdict():
         ((np.ones(1),), {"bits": 0}, "bits is 0"),
         ((np.ones(1),), {"max_bits": 2.5}, "max_bits is"),
         ((np.ones(1),), {"radius": -1}, "radius is -1"),
-        ((np.ones(1),), {"max_seconds": 0}, "max_seconds is 0"),
+        ((np.ones(1),), {"max_seconds": -1}, "max_seconds is -1"),
         ((np.ma.array([1.0], mask=[True]),), {}, "x is a masked array"),
         ((np.ones((1, 1)).view(np.matrix),), {}, r"pass np.asarray\(x\)"),
         ((np.array([np.nan]),), {}, r"x: entry \(0,\) is nan"),

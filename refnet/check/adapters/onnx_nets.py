@@ -23,7 +23,7 @@ from refnet.interop.onnx_nodes import (
     recurrent_node,
     to_onnx,
 )
-from refnet.nets.stacked import StackedNet, kept, turned
+from refnet.nets.stacked import StackedNet, masked, turned
 
 __all__ = ["RUNTIMES", "LayerCase", "layer_model", "layer_results", "results", "views"]
 
@@ -137,7 +137,7 @@ def layer_results(case: LayerCase, runtime: str) -> Params:
 def views(case: LayerCase, states: Params) -> Params:
     """Y (T, N, B, H), Y_h and Y_c (N, B, H) of N directions, from arrays by the states' names."""
     suffixes, steps = tuple(case.net.every_cell), case.lengths
-    every = [kept(case.in_time(states[f"h{suffix}"][1:], suffix), steps) for suffix in suffixes]
+    every = [masked(case.in_time(states[f"h{suffix}"][1:], suffix), steps) for suffix in suffixes]
     values = {"Y": np.stack(every, axis=1)}
     for name in case.outputs[1:]:
         ends = [states[f"{name[-1]}{suffix}"][steps, np.arange(len(steps))] for suffix in suffixes]
