@@ -580,7 +580,7 @@ class RecurrentNet(Backed):
         if final:
             known = {name: (value.shape,) for name, value in tape.final.items()}
             admit(f"{type(self).__name__}.backward: final", final, known, {}, "as tape.final has")
-        grads = net._pull_cells(tape, doutputs, inputs, final=final or {})
+        grads = net._pull_cells(tape, doutputs, inputs, final=final)
         ended = None if final else ends(doutputs, tape.steps)
         if ended is not None and has_nan(grads):
             grads = net._pull_cells(tape, doutputs, inputs, ended)
@@ -634,7 +634,7 @@ class RecurrentNet(Backed):
         doutputs: Array,
         inputs: bool,
         ended: Array | None = None,
-        final: Params = {},
+        final: Params | None = None,
     ) -> Params:
         """What the layer's backward pass gives, and the gradients of Why and by; ``ended`` as
         for ``Layer.backward``, ``final`` as for ``backward``."""
@@ -668,7 +668,7 @@ class RecurrentNet(Backed):
         symbols = tape.symbols
         wanted = inputs or symbols is not None
         grads = self.layer.backward(
-            p, tape.cell, pull, wanted, ended, tape.lengths, final.get("h0")
+            p, tape.cell, pull, wanted, ended, tape.lengths, (final or {}).get("h0")
         )
         if symbols is not None:
             grads["Wxh.E"] = columns(symbols, grads.pop("x"), self.inputs)

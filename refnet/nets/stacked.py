@@ -254,7 +254,7 @@ class StackedNet(RecurrentNet):
         doutputs: Array,
         inputs: bool,
         ended: Array | None = None,
-        final: Params = {},
+        final: Params | None = None,
     ) -> Params:
         """The gradients of what the cells see, and of Why and by; ``ended`` and ``final``: as of
         a RecurrentNet."""
@@ -288,7 +288,7 @@ class StackedNet(RecurrentNet):
                     inputs or number > 0 or tape.symbols is not None,
                     ended,
                     tape.lengths,
-                    final.get(f"h0{suffix}"),
+                    (final or {}).get(f"h0{suffix}"),
                 )
                 if last is not None:  # a sequence without steps is read at h0
                     h0 = pulled["h0"].copy()
