@@ -4,14 +4,14 @@ A net's forward pass is a primitive of JAX, and its pullback another, which a co
 calls back. Two public functions would not do. ``jax.custom_vjp``, in the gradient of a ``vmap``,
 asks for the gradients of every lane, a backward pass each, and adds them up; here ``vmap`` makes
 one larger batch, whose backward pass is one, too. ``jax.pure_callback`` makes arrays of JAX in
-another thread, where float64 becomes float32 if only ``jax.enable_x64`` allows it.
+another thread, which rounds float64 to float32 if ``jax.enable_x64`` is this thread's alone.
 
 Source: "How JAX primitives work", in JAX's documentation, for the rules that a primitive has.
 Checked by: tests/interop/test_jax_functions.py.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, NoReturn, TypeAlias
@@ -151,6 +151,15 @@ def _pull(
     return [gradients[name] for name in wanted]
 
 
+class _Results(tuple[Array, ...]):
+    """JAX rounds results as the thread that it runs a callback in says, one by one: meanwhile
+    float64 stays."""
+
+    def __iter__(self) -> Iterator[Array]:
+        with jax.enable_x64(True):
+            yield from tuple.__iter__(self)
+
+
 def _shapes(*arrays: Jax, net: Net, names: Names, states: Names, **_: object) -> list[Jax]:
     x, batch, dtype = arrays[names.index("x")], _time_axes(net), arrays[0].dtype
     width = net.outputs if isinstance(net, RecurrentNet) else net.widths[-1]
@@ -258,7 +267,7 @@ def _primitive(name: str, shapes: Callable[..., list[Jax]], host: Callable[..., 
     def lower(context: Any, *operands: Any, **how: Any) -> Any:
         return mlir.emit_python_callback(
             context,
-            lambda *arrays: tuple(host(*arrays, **how)),
+            lambda *arrays: _Results(host(*arrays, **how)),
             None,
             operands,
             context.avals_in,
