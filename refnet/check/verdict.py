@@ -242,9 +242,7 @@ def compare(
     types, assumed = judged_types(theirs, dtype)
     if sigma is None:
         sigma = by_type(partial(spread, certified, runs=runs, seed=seed), certified, types)
-    if readings is None and isinstance(certified, Certified):
-        readings = Readings(certified)
-    explain = readings.explain if readings else None
+    explain = (readings or Readings(certified)).explain
     return judged(theirs, certified, types, sigma, assumed, required, explain)
 
 
