@@ -28,6 +28,7 @@ from benchmarks.turns import between, spread
 from refnet.batch import Array, Batch, Params
 from refnet.check.adapters import torch_nets
 from refnet.compiled import info
+from refnet.interop import torch_weights
 from refnet.maths.threads import set_threads
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
@@ -185,7 +186,7 @@ class Torch:
         torch.set_num_threads(self.threads)
         net = self.fit.net
         modules = torch_nets.module(net, np.float32)
-        modules.load_state_dict(torch_nets.state_dict(net, self.fit.params))
+        modules.load_state_dict(torch_weights.state_dict(net, self.fit.params))
         return torch, modules
 
     def outputs(self, torch: Any, modules: Any, x: Array, lengths: Array) -> Any:

@@ -159,7 +159,7 @@ def _of_vectors(folder: Path) -> list[Kind]:
 
 def _of_data() -> list[Kind]:
     """The files of data sets, models, and json.dumps(record, indent=1) + "\n" of any form."""
-    from refnet.check.adapters import onnx_nets
+    from refnet.interop import onnx_nodes
     from refnet.nets.recurrent import RecurrentNet
     from refnet.runs.read import contents, json_of
     from refnet.tasks.files import parse_idx, unpack
@@ -190,10 +190,10 @@ def _of_data() -> list[Kind]:
         *(
             Kind(
                 "model.onnx",
-                onnx_nets.model(net, net.init(default_rng(0))).SerializeToString(),
-                onnx_nets.read,
+                onnx_nodes.model(net, net.init(default_rng(0))).SerializeToString(),
+                onnx_nodes.read,
             )
-            for cell in onnx_nets.ORDER
+            for cell in onnx_nodes.ORDER
             if find_spec("onnx")
             for net in [RecurrentNet(2, 3, 1, cell=cell)]
         ),

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from refnet.batch import Array, Params
-from refnet.check.adapters.onnx_nets import ACTIVATIONS, CONSTANTS, LayerCase
+from refnet.check.adapters.onnx_nets import LayerCase
 from refnet.check.cases import random_form
+from refnet.interop.onnx_nodes import ACTIVATIONS, CONSTANTS
 from refnet.maths.activations import Activation, activation
 from refnet.maths.numeric import constant, nonpositive, tanh, times
 from refnet.nets.stacked import StackedNet

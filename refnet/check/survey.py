@@ -21,6 +21,7 @@ from refnet.check.noise import spread
 from refnet.check.tables import Row, said
 from refnet.check.verdict import Verdict, compare
 from refnet.exact.enclose import Progress, certify
+from refnet.interop import onnx_nodes
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
@@ -199,15 +200,15 @@ def jax_rows(
 def onnx_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None) -> Rows:
     """The forward pass of RNN, LSTM and GRU, by both runtimes."""
     shown = {"gru": "GRU reset after", "gru_before": "GRU reset before"}
-    for (T, H, B), dtype, cell in product(sizes, DTYPES, onnx_nets.ORDER):
+    for (T, H, B), dtype, cell in product(sizes, DTYPES, onnx_nodes.ORDER):
         net = RecurrentNet(3, H, 5, cell=cell)
         params, batch = _case(net, dtype, T, B, seed)
-        model = onnx_nets.model(net, params, dtype)
+        model = onnx_nodes.model(net, params, dtype)
         yield from _model_rows(model, shown.get(cell, cell.upper()), net, params, batch, progress)
 
 
 def _model_rows(
-    model: onnx_nets.Proto,
+    model: onnx_nodes.Proto,
     what: str,
     net: RecurrentNet,
     params: Params,
@@ -239,6 +240,6 @@ def by_runtimes(
 
 def model_rows(path: Path, T: int, B: int, seed: int = 0, progress: Progress | None = None) -> Rows:
     """A model file's recurrent layer by both runtimes, on inputs from N(0, 1)."""
-    model, net, params = onnx_nets.read(path)
+    model, net, params = onnx_nodes.read(path)
     batch = random_batch(net, np.random.default_rng(seed), params["Whh"].dtype, T, B)
     yield from _model_rows(model, f"{path.name}: {net.cell}", net, params, batch, progress)

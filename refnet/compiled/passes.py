@@ -277,7 +277,7 @@ def _advancing(cell: Cell, step: Arg) -> Arg:
 def forward_kernel(cell: Cell, step: Arg) -> Arg:
     """The kernel ``(begin, end, work, plan, acts, weights, tape, keeps)`` for the blocks of rows
     from ``begin`` to ``end``. The rows of a block, of which later ones are never longer, leave it
-    one by one at their ends, past which their states are 0."""
+    one by one at their ends, past which nothing is written."""
     STATES, STAGES, PANELS, ALONE = cell.states, cell.stages, cell.panels, cell.alone
     LAST, pack_forward = STATES - 1, _packing(cell)[0]
     (join_inputs, multiply), (fetch_next, store) = _multiplying(cell), _storing(cell)
@@ -309,13 +309,8 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
                     rows -= 1
                 at, each = t * B + start, rows * stride
                 tape_at, state_at = at if keeps == 2 else start, at if keeps else start
-                if rows < most:
-                    if keeps or t == 0:
-                        clear(tape.h, (state_at + B + rows) * H, (most - rows) * H)
-                    if STATES > 1 and (keeps == 2 or t == 0):
-                        clear(tape.c, (tape_at + B + rows) * H, (most - rows) * H)
                 if not rows:
-                    continue
+                    break
                 panels = split(after if ALONE else flat, each, each, PANELS)
                 state = split(cut(work, *room.state), size, rows * width, STATES)
                 for stage in range(STAGES):

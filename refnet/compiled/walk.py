@@ -28,6 +28,7 @@ from refnet.compiled.layout import (
     borrow,
     common,
     give_back,
+    lend,
     normal,
     normals,
     spaces,
@@ -98,7 +99,7 @@ class Walk:
         KEEPS, a, v and k have one step, h two, the first and the last, and c two.
 
         ``lengths`` (B,), if given, are the rows' numbers of steps, in the order that
-        ``layout.deal`` gives: later steps are not computed, and their states are 0."""
+        ``layout.deal`` gives: later steps are not computed, and have anything on the tape."""
         where, cell, slopes = f"{self.name}.forward", self.cell, _need_a(acts)
         lay, sizes, room, _, counts, ends = self._plan(where, p, acts[0], slopes, x, h0)
         if lengths is not None:
@@ -109,17 +110,17 @@ class Walk:
         if cell.alone and most:
             most = 2  # its tape is its states
         states, steps = (T if most >= least else min(T, 1) for least in (1, 2))
-        h, c, k, a = np.empty((states + 1, B, H), dtype), None, None, None
+        h, c, k, a = lend((states + 1, B, H), dtype), None, None, None
         if cell.states > 1:
-            c = np.empty((steps + 1, B, H), dtype)
+            c = lend((steps + 1, B, H), dtype)
             h[0], c[0] = h0
         else:
             h[0] = h0
-        v = h[1:, :, None] if cell.alone else np.empty((steps, B, self.gates, H), dtype)
+        v = h[1:, :, None] if cell.alone else lend((steps, B, self.gates, H), dtype)
         if cell.residual >= 0:
-            k = np.empty((steps, B, H), dtype)
+            k = lend((steps, B, H), dtype)
         if slopes:
-            a = np.empty((steps, B, self.gates, H), dtype)
+            a = lend((steps, B, self.gates, H), dtype)
         tape = Tape(
             x, h, h if c is None else c, v[:0] if a is None else a, v, h if k is None else k
         )

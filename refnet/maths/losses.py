@@ -26,6 +26,7 @@ __all__ = [
     "none",
     "score",
     "smoothed",
+    "softmax",
     "squared_error",
 ]
 
@@ -40,6 +41,16 @@ class Scored(NamedTuple):
 
 
 Loss = Callable[[Array, Array], Scored]
+
+
+def softmax(outputs: Array) -> Array:
+    """The probabilities of the classes, (..., C), of the outputs of a net.
+
+    >>> softmax(np.zeros(4)).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
+    scores = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
+    return np.asarray(scores / scores.sum(axis=-1, keepdims=True))
 
 
 def admit_labels(logits: Array, labels: Array) -> None:

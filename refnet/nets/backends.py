@@ -18,7 +18,7 @@ from refnet.batch import Array, Params
 from refnet.cells import CELLS
 from refnet.cells.common import CellTape
 from refnet.maths.activations import Activation
-from refnet.maths.losses import LOSSES, Loss, smoothed
+from refnet.maths.losses import LOSSES, Loss, smoothed, softmax
 from refnet.maths.numeric import Number, matmul
 
 __all__ = ["BACKENDS", "Backed", "changed", "losses_of", "matmul_of", "passes_of"]
@@ -185,8 +185,7 @@ class Backed:
             return outputs
         if not probabilities:
             return np.asarray(outputs.argmax(axis=-1))
-        scores = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
-        return np.asarray(scores / scores.sum(axis=-1, keepdims=True))
+        return softmax(outputs)
 
     def product(self, a: Array, b: Array) -> Array:
         """The product of two matrices in a read-out."""

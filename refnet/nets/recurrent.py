@@ -560,12 +560,14 @@ class RecurrentNet(Backed):
         doutputs: Array,
         inputs: bool = True,
         extra: Params | None = None,
+        final: Params | None = None,
     ) -> Params:
         """Gradients in every parameter, in every h0 and, if ``inputs``, in an x that is no symbols
         (the VJP).
 
         ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add, such as a
-        penalty's: to the matrices before a transition pulls them back, or to its parts.
+        penalty's: to the matrices before a transition pulls them back, or to its parts. ``final``:
+        cotangents of ``tape.final``, by its names, where all sequences have T >= 1 steps.
         Raises ValueError or TypeError on arrays that do not fit, and on a tape that another net
         made or that is not of these parameters.
         """
@@ -575,11 +577,15 @@ class RecurrentNet(Backed):
             net = self._dealt(tape.order)
             dtype = next(iter(tape.p.values())).dtype
             doutputs = doutputs.take(tape.order, axis=-2).astype(dtype, copy=False)
-        grads = net._pull_cells(tape, doutputs, inputs)
-        ended = ends(doutputs, tape.steps)
-        if ended is not None and has_nan(grads):
-            grads = net._pull_cells(tape, doutputs, inputs, ended)
-        if tape.order is not None:
+        if final:
+            known = {name: (value.shape,) for name, value in tape.final.items()}
+            admit(f"{type(self).__name__}.backward: final", final, known, {}, "as tape.final has")
+        grads = net._pull_cells(tape, doutputs, inputs, final=final)
+        if tape.order is None:
+            ended = None if final else ends(doutputs, tape.steps)
+            if ended is not None and has_nan(grads):
+                grads = net._pull_cells(tape, doutputs, inputs, ended)
+        else:
             place = np.argsort(tape.order)
             for name in [name for name in grads if name == "x" or name.startswith("h0")]:
                 grads[name] = grads[name].take(place, axis=-2)
@@ -626,10 +632,15 @@ class RecurrentNet(Backed):
         return grads
 
     def _pull_cells(
-        self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None
+        self,
+        tape: NetTape,
+        doutputs: Array,
+        inputs: bool,
+        ended: Array | None = None,
+        final: Params | None = None,
     ) -> Params:
         """What the layer's backward pass gives, and the gradients of Why and by; ``ended`` as
-        for ``Layer.backward``."""
+        for ``Layer.backward``, ``final`` as for ``backward``."""
         p, steps, H = tape.p, tape.steps, self.width
         T, B = tape.cell.x.shape[:2]
         flat = doutputs.reshape(T * B if steps is None else B, self.outputs)
@@ -658,8 +669,9 @@ class RecurrentNet(Backed):
             return dh
 
         symbols = tape.symbols
+        wanted = inputs or symbols is not None
         grads = self.layer.backward(
-            p, tape.cell, pull, inputs or symbols is not None, ended, tape.lengths
+            p, tape.cell, pull, wanted, ended, tape.lengths, (final or {}).get("h0")
         )
         if symbols is not None:
             grads["Wxh.E"] = columns(symbols, grads.pop("x"), self.inputs)

@@ -236,7 +236,9 @@ class StackedNet(RecurrentNet):
                 states.append(turned(h, steps, suffix))
             x = np.concatenate(states, axis=2) if len(states) > 1 else states[0]
             x = masked(x, steps) if compiled is None else x
-            x = self._thinned(x, number) if number + 1 < self.layers else x
+            if number + 1 < self.layers:
+                with np.errstate(all="ignore"):  # what follows an end may be anything
+                    x = self._thinned(x, number)
         if self.readout == "none":
             rows, outputs = x[:0], x.copy()
         elif self.readout == "last":
@@ -249,10 +251,15 @@ class StackedNet(RecurrentNet):
         return outputs, NetTape(*tape[:4], tapes, rows, last, outputs.shape, *tape[8:])
 
     def _pull_cells(
-        self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None
+        self,
+        tape: NetTape,
+        doutputs: Array,
+        inputs: bool,
+        ended: Array | None = None,
+        final: Params | None = None,
     ) -> Params:
-        """The gradients of what the cells see, and of Why and by; ``ended``: as for
-        ``Layer.backward``."""
+        """The gradients of what the cells see, and of Why and by; ``ended`` and ``final``: as of
+        a RecurrentNet."""
         T, B = next(iter(tape.cell.values())).x.shape[:2]
         p, steps = tape.p, np.full(B, tape.steps)
         grads: Params = {}
@@ -283,6 +290,7 @@ class StackedNet(RecurrentNet):
                     inputs or number > 0 or tape.symbols is not None,
                     ended,
                     tape.lengths,
+                    (final or {}).get(f"h0{suffix}"),
                 )
                 if last is not None:  # a sequence without steps is read at h0
                     h0 = pulled["h0"].copy()

@@ -226,7 +226,6 @@ def _values(texts: Array) -> Array:
 class Stream(Arrays):
     """A text in pieces, of which every character is predicted from those before it."""
 
-    criterion = "none: it runs to its last iteration"
     metric = "bpc"
     lower_is_better = True
 
@@ -289,8 +288,9 @@ class Text(DataFile):
         held = [max(round(pieces * part), part > 0) for part in (self.validation, self.test)]
         if pieces - sum(held) < 1:
             raise ValueError(
-                f"{self.path} has {len(text)} characters, {pieces} pieces of length {self.length}; "
-                "need at least one for each part"
+                f"{self.path} has {len(text)} characters, {pieces} piece{'s' * (pieces != 1)} of "
+                f"length {self.length}; need at least one for each part: give a smaller length "
+                "(--length), or test=0"
             )
         characters = np.array(list(text[: pieces * self.length + 1]))
         x = characters[:-1].reshape(pieces, self.length)

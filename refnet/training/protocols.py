@@ -252,7 +252,13 @@ _ORHAN = [
 ]
 
 
+def _of_a_file(settings: Mapping[str, Any]) -> bool:
+    return Path(parse_spec(settings["task"])[0]).suffix.lower() in READERS
+
+
 def _net_for(settings: Mapping[str, Any]) -> str:
+    if _of_a_file(settings):
+        return "recurrent"
     name, options = read_spec("task", settings["task"])
     return "feedforward" if make_task(name, **options).readout == "none" else "recurrent"
 
@@ -262,7 +268,7 @@ PATIENCE = 20
 
 def _patience_for(settings: Mapping[str, Any]) -> int:
     """A task from a file of one's own is never solved: it ends if nothing gets better."""
-    return PATIENCE if Path(parse_spec(settings["task"])[0]).suffix.lower() in READERS else 0
+    return PATIENCE if _of_a_file(settings) else 0
 
 
 _DEFAULT = [

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from refnet.check import layers, survey
-from refnet.check.adapters import exact_sum, jax_nets, onnx_nets, torch_nets
+from refnet.check.adapters import jax_nets, torch_nets
+from refnet.interop import exact_sum, onnx_nodes
 from refnet.nets.recurrent import RecurrentNet
 from support.drawn import drawn
 
@@ -26,7 +27,7 @@ def test_biases_are_added_without_rounding():
     [
         ("torch", torch_nets.results),
         ("jax", jax_nets.results),
-        ("onnx", lambda net, params, batch: onnx_nets.model(net, params)),
+        ("onnx", lambda net, params, batch: onnx_nodes.model(net, params)),
     ],
 )
 def test_missing_extra_is_named(monkeypatch, extra, use):
@@ -46,7 +47,7 @@ def needs(place, rows, *packages):
         needs("torch_nets.layer_state_dict", methodcaller("torch_rows", TINY), "torch"),
         needs("torch_nets._scored", methodcaller("torch_rows", TINY), "torch"),
         needs("jax_nets._loss", methodcaller("jax_rows", TINY), "jax"),
-        needs("jax_nets._keras_weights", lambda _: layers.rows(layers.TABLES[-1]), "jax", "keras"),
+        needs("jax_nets.layer_weights", lambda _: layers.rows(layers.TABLES[-1]), "jax", "keras"),
         needs("onnx_nets._alone", methodcaller("onnx_rows", TINY), "onnx", "onnxruntime"),
     ],
 )

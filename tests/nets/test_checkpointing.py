@@ -13,6 +13,7 @@ from hypothesis import given
 from refnet.batch import Batch
 from refnet.cells import CELLS
 from refnet.cli import main
+from refnet.compiled.layout import forget
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets import layer as checkpointing
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
@@ -225,6 +226,7 @@ def peak(net, T):
     doutputs = np.ones_like(outputs)
     net.backward(params, tape, doutputs, inputs=False)  # compiled kernels are loaded here
     del outputs, tape
+    forget()
     tracemalloc.start()
     try:
         net.backward(params, net.forward(params, x, copy=False)[1], doutputs, inputs=False)
@@ -346,6 +348,7 @@ def test_memory_of_a_net_that_only_runs_forward(cell, readout, most):
     params, x = net.init(np.random.default_rng(0)), np.zeros((2000, 8, 1), np.float32)
     for each in (replace(net, checkpoint="none"), net):
         each.forward(params, x)  # compiles
+        forget()
         tracemalloc.start()
         result = each.forward(params, x)
         used = tracemalloc.get_traced_memory()[1]

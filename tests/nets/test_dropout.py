@@ -270,8 +270,33 @@ def test_what_does_not_fit_is_refused():
         FeedforwardNet((2, 3, 2), noise=Noise(), backend="compiled")
     with pytest.raises(TypeError, match="noise is 5"):
         replace(net, noise=5)
-    with pytest.raises(ValueError, match="state_gradients: the net has zoneout or noise"):
-        state_gradients(replace(net, zoneout=0.1), params, Batch(x, np.zeros(2, int)))
+    with pytest.raises(ValueError, match="state_gradients: the net has noise"):
+        state_gradients(replace(net, noise=dropped), params, Batch(x, np.zeros(2, int)))
     outputs, tape = replace(net, noise=dropped).forward(params, x)
     with pytest.raises(ValueError, match="the tape is of a net with noise"):
         net.backward(params, tape, np.ones_like(outputs))
+
+
+def flows_to_states(net, start=0):
+    """On rationals: the gradient at every state minus that of a net that starts there."""
+    case = generic_case(net, 3, T=SIZE[net.cell])
+    x, y = case.batch.x, case.batch.y
+    tape = net.forward(case.params, x)[1].cell
+    two = getattr(tape, "c", None) is not None
+    states = np.stack([tape.h, tape.c], axis=1) if two else tape.h
+    flow = state_gradients(net, case.params, case.batch)
+    for t in range(len(x)):
+        params = case.params | {"h0": states[t + start]}
+        yield flow[t] - loss_and_gradients(net, params, Batch(x[t:], y)).gradients["h0"]
+
+
+@pytest.mark.parametrize("cell", SIZE)
+def test_gradients_at_the_states_of_a_net_with_zoneout(cell):
+    net = rational(cell, zoneout=F(1, 3))
+    assert all((difference == 0).all() for difference in flows_to_states(net))
+
+
+def test_a_flow_from_another_state_is_rejected():
+    assert any(
+        (difference != 0).any() for difference in flows_to_states(rational(zoneout=F(1, 3)), 1)
+    )

@@ -98,7 +98,7 @@ for cell in ("rnn", "lstm", "gru", "gru_before"):
             lengths = np.arange(T, T - B, -1).clip(0)
             kept = np.arange(T + 1)[:, None, None] <= lengths[:, None]
             d = fast.forward(p, x, h0, act, lengths=lengths, **extra)
-            assert (np.where(kept, a.h, Fraction(0)) == d.h).all(), name
+            assert np.where(kept, a.h == d.h, d.h == None).all(), name  # nothing is written there
             K, ends = len(dh), np.zeros((T, B, H), object) + Fraction(0)
             for row, n in enumerate(lengths):
                 if K == 1 and n: ends[n - 1, row] = dh[0, row]

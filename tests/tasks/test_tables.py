@@ -152,6 +152,15 @@ def test_a_text_by_characters(tmp_path):
         make_task(str(path))
 
 
+def test_a_short_text_in_short_pieces(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("to be or not to be. " * 7)
+    run = train(str(path), length=10, hidden=4, iterations=2, backend="reference")
+    assert run.task.batch(0, 4, 0).x.shape == (10, 4)
+    with pytest.raises(ValueError, match="140 characters, 1 piece of length 100"):
+        train(str(path), hidden=4, iterations=2)
+
+
 def test_every_reader_is_known_as_a_file():
     assert set(READERS) == set(DATA)
 

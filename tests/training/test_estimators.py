@@ -208,3 +208,11 @@ def test_pipelines_and_searches():
 
 def scaled(X):
     return [x / 2 for x in X]
+
+
+def test_epochs_of_accumulated_batches():
+    """An epoch is a pass over the sequences, whatever a step takes."""
+    X, y = waves(96, seed=0)
+    model = few(SequenceClassifier, batch=8, settings={"accumulate": 4}, max_epochs=5).fit(X, y)
+    assert model.n_iter_ == len(model.loss_curve_) == 5
+    assert model._settings.iterations == 5 * 96 // (8 * 4)

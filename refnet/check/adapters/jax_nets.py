@@ -21,7 +21,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.check.adapters import asked, initial_states, package, summed_over_sequences
+from refnet.check.adapters import asked, summed_over_sequences
+from refnet.interop import initial_states, package
+from refnet.interop.keras_weights import layer_weights
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -301,30 +303,17 @@ def _keras(
             )
         )
         layer.build(given.shape)
-    weights = [value for p in cells.values() for value in _keras_weights(net, p, variant)]
+    weights = [
+        value
+        for p in cells.values()
+        for value in layer_weights(net, p, variant != "no bias", _jax().numpy)
+    ]
     starts = [h for p in cells.values() for h in (p["h0"] if net.cell == "lstm" else [p["h0"]])]
     mask = None if lengths is None else np.arange(len(x)) < lengths[:, None]
     rest = [variable.value for variable in layer.non_trainable_variables]  # dropout's seed
     with asked():
         (h, *ends), _ = layer.stateless_call(weights, rest, given, initial_state=starts, mask=mask)
     return h.swapaxes(0, 1), ends[::2] if net.cell == "lstm" else ends
-
-
-def _keras_weights(net: RecurrentNet, p: dict[str, Jax], variant: str) -> list[Jax]:
-    """kernel, recurrent_kernel and bias; of a GRU that resets after the product two biases."""
-    jnp, H = _jax().numpy, net.hidden
-    if net.cell in ("gru", "gru_before"):
-        p = {
-            **p,
-            **{
-                name: jnp.concatenate([p[name][H : 2 * H], p[name][:H], p[name][2 * H :]])
-                for name in ("Wxh", "Whh", "bh")
-            },
-        }
-        if net.cell == "gru":
-            r, z = jnp.split(p.get("bhh", jnp.zeros(2 * H, p["bh"].dtype)), 2)
-            p["bh"] = jnp.stack([p["bh"], jnp.concatenate([z, r, p["bhn"]])])
-    return [p["Wxh"].T, p["Whh"].T, *([] if variant == "no bias" else [p["bh"]])]
 
 
 LAYERS: dict[str, Run] = {"Flax": _flax, "Equinox": _equinox, "Keras": _keras}
