@@ -22,11 +22,11 @@ from refnet.check.mistakes import Mistake, faint, mistakes, of_the_types
 from refnet.check.mistakes.base import Mistakes
 from refnet.check.naive import covers, run
 from refnet.check.noise import spread
-from refnet.exact.enclose import Certified
+from refnet.exact.enclose import Certified, run_on
 from refnet.exact.functions import CertifiedFunction
 from refnet.nets.stacked import StackedNet
 
-__all__ = ["Readings"]
+__all__ = ["Readings", "scored_otherwise"]
 
 Pair = tuple[Mistake, Mistake]
 FORWARD = ("loss", "outputs")
@@ -75,6 +75,8 @@ class Readings:
         other cotangents would."""
         if not isinstance(self.certified, Certified):
             return list(other_cotangents(self.certified))
+        if scored_otherwise(self.certified):
+            return list(_other_scores(self.certified))
         if not covers(self.net, self.params):
             return []
         more: tuple[Mistakes, ...] = ()
@@ -139,6 +141,32 @@ class Readings:
                 (label.format("the weight gradients"), reading)
                 for label, reading in self.computed
                 if label not in seen
+            )
+
+
+def scored_otherwise(certified: Certified) -> bool:
+    """Whether a net is certified with a penalty, or another divisor than its own."""
+    return certified.penalty is not None or certified.divisor is not None
+
+
+def _other_scores(certified: Certified) -> Iterator[tuple[str, Params]]:
+    """What comes without the penalty, or with the net's own divisor."""
+    for label, divisor, penalty in (
+        ("the penalty is left out", certified.divisor, None),
+        ("the loss is divided as the net's reduction says", None, certified.penalty),
+        ("the penalty is left out, and the loss divided as the net's reduction says", None, None),
+    ):
+        if (divisor, penalty) != (certified.divisor, certified.penalty):
+            yield (
+                label,
+                run_on(
+                    certified.net,
+                    certified.params,
+                    certified.batch,
+                    lambda array, _: np.array(array, float),
+                    divisor,
+                    penalty,
+                ),
             )
 
 

@@ -74,7 +74,9 @@ def _flat(theirs: Results, known: Results) -> Iterator[tuple[Any, Foreign]]:
 def _parts(theirs: Foreign, known: Foreign) -> Foreign:
     """Complex numbers as two along a last axis, where the ``known`` ones are so."""
     shape = np.shape(np.asarray(getattr(known, "value", known)))
-    if shape[-1:] == (2,) and np.iscomplexobj(theirs) and np.ndim(theirs) == len(shape) - 1:
+    if not isinstance(theirs, (np.ndarray, np.generic)) or theirs.dtype.kind != "c":
+        return theirs
+    if shape[-1:] == (2,) and theirs.ndim == len(shape) - 1:
         return np.stack([np.real(theirs), np.imag(theirs)], axis=-1)
     return theirs
 

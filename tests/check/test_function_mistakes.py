@@ -142,7 +142,7 @@ def test_conjugated_gradients():
     assert judge(lambda z: (abs(z) ** 2).sum(), {"dz": 2 * z}, z).passed
 
 
-NET = RecurrentNet(2, 3, 2)
+NET = RecurrentNet(2, 3, 2, backend="reference")
 PARAMS = NET.init(RNG)
 BATCH = Batch(RNG.normal(size=(4, 2, 2)).astype(np.float32), np.array([0, 1]))
 MASKED = BATCH._replace(mask=np.array([[1, 1], [1, 1], [1, 0], [1, 0]], bool))
