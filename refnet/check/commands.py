@@ -254,7 +254,9 @@ def judge_onnx(args: argparse.Namespace) -> int:
             survey.onnx_rows(seed=args.seed, progress=_progress), layers.onnx_rows(seed=args.seed)
         )
         return _finish(show(both, _table()), args)
-    rows = survey.model_rows(args.model, args.steps, args.batch, args.seed, _progress)
+    from refnet.check import models
+
+    rows = models.rows(args.model, args.steps, args.batch, args.seed, _progress, args.intended)
     return _finish(show(rows, _table(len(f"{args.model.name}: gru_before"))), args)
 
 
