@@ -28,6 +28,9 @@ from refnet.nets.stacked import StackedNet
 
 __all__ = ["CertifiedModel", "certify_model", "meant", "rows"]
 
+LIMITS: Limits = {"bits": 128, "max_bits": 8192, "max_seconds": 600}
+"""Of the certificate of a model's outputs."""
+
 
 @dataclass(frozen=True, eq=False)
 class CertifiedModel:
@@ -71,7 +74,7 @@ def certify_model(proto: Proto, inputs: Params, progress: Progress | None = None
         results = run(lambda array, name: lift(array, "ball", name))
         return {name: value.astype(object, copy=False) for name, value in results.items()}
 
-    outputs, _ = search(on_balls, "check onnx", 128, 4, None, 8192, 600, progress)
+    outputs, _ = search(on_balls, "check onnx", LIMITS, 4, progress)
     return CertifiedModel(run, outputs)
 
 
