@@ -18,7 +18,7 @@ from refnet.check.noise import spread
 from refnet.check.survey import Rows, by_runtimes
 from refnet.check.verdict import compare_values
 from refnet.exact.convert import lift
-from refnet.exact.enclose import Enclosures, Lift, Progress, search
+from refnet.exact.enclose import Enclosures, Lift, Limits, Progress, search
 from refnet.interop import resolved, unprojected
 from refnet.interop.files import read
 from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, feeds, load
