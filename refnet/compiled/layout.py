@@ -82,10 +82,10 @@ def admit_counts(where: str, arrays: Iterable[Array], counts: Sequence[int]) -> 
 
     Checked by: tests/nets/test_tapes.py::test_other_sizes_reach_no_kernel.
     """
-    found = [array.size for array in arrays]
-    if found != counts:
+    sizes = [array.size for array in arrays]
+    if sizes != counts:
         raise ValueError(
-            f"{where}: a kernel's arrays hold {found} numbers; need {counts}: pass "
+            f"{where}: a kernel's arrays hold {sizes} numbers; need {counts}: pass "
             "what belongs together"
         )
 
@@ -126,11 +126,11 @@ def common(where: str, *arrays: Array) -> Arg:
     dtype = arrays[0].dtype
     if dtype.char in "fd" and dtype.isnative and all([array.dtype is dtype for array in arrays]):
         return dtype
-    found = np.result_type(*arrays)
-    dtype = found.newbyteorder("=")
+    joined = np.result_type(*arrays)
+    dtype = joined.newbyteorder("=")
     if dtype.char not in ("f", "d") and (JIT or dtype != object):
         raise TypeError(
-            f"{where}: the arrays make {found}; the compiled core has float32 and "
+            f"{where}: the arrays make {joined}; the compiled core has float32 and "
             'float64. For any other number type take backend="reference"'
         )
     return dtype

@@ -5,12 +5,12 @@ Checked by: tests/maths/test_losses.py, tests/cells/test_exact_transpose.py::tes
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from refnet.arguments import choice
-from refnet.batch import Array
+from refnet.batch import Array, Scalar
 from refnet.maths.kinds import join
 from refnet.maths.numeric import Number, divided, exp, log, times
 
@@ -182,7 +182,7 @@ def smoothed(loss: Loss, smoothing: Number) -> Loss:
 
 def counted_predictions(
     mask: Array | None, shape: tuple[int, ...], reduction: str, weights: Array | None = None
-) -> tuple[Array | None, Any]:
+) -> tuple[Array | None, Scalar]:
     """Which predictions count, bool of ``shape`` or None for all, and what their summed loss is
     divided by.
 
@@ -214,7 +214,7 @@ def score(
     outputs: Array,
     targets: Array,
     counted: Array | None,
-    divisor: Any,
+    divisor: Scalar,
     losses: Mapping[str, Loss] = LOSSES,
     weights: Array | None = None,
 ) -> tuple[Array, Array]:

@@ -19,7 +19,7 @@ from refnet.nets.base import NetTape
 from refnet.nets.gradients import BATCH, scored
 from refnet.nets.padding import emptied, ends
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet, kept, turned
+from refnet.nets.stacked import StackedNet, masked, turned
 
 __all__ = [
     "FORWARD",
@@ -128,7 +128,7 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     )
     last = net.readout == "last"
     if not last:
-        d = kept(d.reshape(T, B, d.shape[-1]), steps)
+        d = masked(d.reshape(T, B, d.shape[-1]), steps)
     flows: dict[str, Array] = {}
     for number, layer in reversed(list(enumerate(net.cells))):
         below: list[Array] = []

@@ -18,7 +18,7 @@ from refnet.batch import Array, Batch
 from refnet.tasks.arrays import FRACTIONS, PARTS, Arrays
 from refnet.tasks.base import Scores, Totals, check_batch
 
-__all__ = ["READERS", "DataFile", "Npz", "Table", "Text", "made"]
+__all__ = ["READERS", "DataFile", "Npz", "Table", "Text", "arrays_of"]
 
 EVALUATED = 10
 """The parallel streams of an evaluation, as in PyTorch's word_language_model: few zero states."""
@@ -326,13 +326,13 @@ class Text(DataFile):
         return Carried if self.carry else Stream
 
 
-def made(file: DataFile) -> Arrays:
+def arrays_of(file: DataFile) -> Arrays:
     """The task of a file, which is read again only if it has changed.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.txt").write_text("abcab" * 100)
-    ...     made(Text(f"{folder}/a.txt", length=10)).inputs
+    ...     arrays_of(Text(f"{folder}/a.txt", length=10)).inputs
     3
     """
     place = Path(file.path)

@@ -218,7 +218,7 @@ class Loaded:
         if not encoding.classes:
             raise ValueError("predict: probabilities are wanted of real targets; need classes")
         outputs = encoding.apply(net, params, x, lengths)
-        return [*map(softmax, outputs)] if encoding.every else softmax(outputs)
+        return [*map(softmax, outputs)] if isinstance(outputs, list) else softmax(outputs)
 
     def plot(self) -> "Figure":
         """The curves of its rows, as a Matplotlib figure (extra ``cli``)."""

@@ -84,4 +84,6 @@ def _task(folder: Path, config: Config) -> Task | None:
         facts = json_of(contents(path, 2**28))
         facts.pop("sha256")
         encoding = Encoding(**facts)
-    return TASKS[name](path=name, **options).kind().recorded(encoding, Path(name).name, reason)
+    kind = TASKS[name](path=name, **options).kind()
+    recorded: Task = kind.recorded(encoding, Path(name).name, reason)
+    return recorded

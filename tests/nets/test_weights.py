@@ -119,16 +119,16 @@ def test_smoothing_adds_what_it_says_exactly(s):
         gradient[np.arange(3), labels] -= 1
         return Scored((logits * gradient).sum(axis=1), gradient)
 
-    added, moved = smoothed(zero, s)(v, y), smoothed(zero, s)(v + d, y)
-    assert ((added.gradient * d).sum(axis=1) == moved.loss - added.loss).all()
+    added, shifted = smoothed(zero, s)(v, y), smoothed(zero, s)(v + d, y)
+    assert ((added.gradient * d).sum(axis=1) == shifted.loss - added.loss).all()
     labels = [linear(v, np.full(3, c)) for c in range(4)]
     mixed = [
-        (1 - s) * own + s * sum(parts) / 4
-        for own, *parts in zip(linear(v, y)[0], *(each.loss for each in labels))
+        (1 - s) * base + s * sum(parts) / 4
+        for base, *parts in zip(linear(v, y)[0], *(each.loss for each in labels))
     ]
     assert smoothed(linear, s)(v, y).loss.tolist() == mixed
     wrong = planted(smoothed, "gradient - divided(s, C)[:, None]", "gradient")(zero, s)(v, y)
-    assert ((wrong.gradient * d).sum(axis=1) != moved.loss - added.loss).any()
+    assert ((wrong.gradient * d).sum(axis=1) != shifted.loss - added.loss).any()
 
 
 def float_case(readout, smoothing=0.0, dtype=np.float64, weights=True):

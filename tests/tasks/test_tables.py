@@ -58,9 +58,9 @@ def test_a_table_is_its_sequences(tmp_path):
     ):
         names |= {"target": "L"} if names else {}
         task = make_task(write(tmp_path / path, table, delimiter), **names, dtype="float64")
-        found = sorted(sequences_of(task), key=lambda x: x.ravel().tolist())
+        sequences = sorted(sequences_of(task), key=lambda x: x.ravel().tolist())
         wanted = sorted(X, key=lambda x: x.ravel().tolist())
-        assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(found, wanted))
+        assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(sequences, wanted))
 
 
 def test_targets_and_parts_of_a_table(tmp_path):
@@ -208,8 +208,8 @@ def test_the_command_trains_and_resumes_and_the_run_keeps_the_scaling(
     monkeypatch.chdir(tmp_path)
     assert main(["train", "a.csv", *flags, "--out", str(folder), "--quiet"]) == 0
     run = load(folder)
-    kept = json.loads((folder / "task.json").read_text())
-    assert kept == run.task.record() and len(kept["mean"]) == 2
+    record = json.loads((folder / "task.json").read_text())
+    assert record == run.task.record() and len(record["mean"]) == 2
     assert run.config.task == f"{path}:id=ID,time=T,target=L" and Path(path).is_absolute()
     assert (run.config.patience, run.config.optimizer) == (20, "adam")
     config = Config(**{**vars(run.config), "iterations": 40})
