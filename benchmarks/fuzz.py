@@ -159,7 +159,7 @@ def _of_vectors(folder: Path) -> list[Kind]:
 
 def _of_data() -> list[Kind]:
     """The files of data sets, models, and json.dumps(record, indent=1) + "\n" of any form."""
-    from refnet.interop import onnx_nodes
+    from refnet.interop import onnx_graph, onnx_nodes
     from refnet.nets.recurrent import RecurrentNet
     from refnet.runs.read import contents, json_of
     from refnet.tasks.files import parse_idx, unpack
@@ -191,7 +191,7 @@ def _of_data() -> list[Kind]:
             Kind(
                 "model.onnx",
                 onnx_nodes.model(net, net.init(default_rng(0))).SerializeToString(),
-                onnx_nodes.read,
+                onnx_graph.load,
             )
             for cell in onnx_nodes.ORDER
             if find_spec("onnx")

@@ -216,3 +216,8 @@ def test_epochs_of_accumulated_batches():
     model = few(SequenceClassifier, batch=8, settings={"accumulate": 4}, max_epochs=5).fit(X, y)
     assert model.n_iter_ == len(model.loss_curve_) == 5
     assert model._settings.iterations == 5 * 96 // (8 * 4)
+
+
+def test_a_setting_that_there_is_not():
+    with pytest.raises(ValueError, match="setting 'zoneuot' is unknown; the settings are task"):
+        few(SequenceClassifier, settings={"zoneuot": 0.1}).fit(*waves(20, seed=0))
