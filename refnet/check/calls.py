@@ -26,7 +26,7 @@ from refnet.check.given import Foreign, Results, by_name, judged_types, numbers
 from refnet.check.noise import unit
 from refnet.check.repeats import Theirs, keeps, other_inputs, rerolled, results, strays, tried
 from refnet.check.report import report
-from refnet.check.shrink import SECONDS, NetCut, shrunk
+from refnet.check.shrink import SECONDS, NetCut, at_few_steps, shrunk
 from refnet.check.verdict import (
     EXPLAINED,
     NAMES,
@@ -130,6 +130,9 @@ def _judged(
             if name
             else _compared(theirs, case, dtype, required, explain)[0]
         )
+    if function and verdict.verdict == NOT_ROUNDING:
+        few = at_few_steps(case, function, _wrong(verdict), verdict.where, dtype)
+        verdict = replace(verdict, where=(*verdict.where, *few))
     if function and verdict.passed:
         second = results(function, case.inputs)
         other, _ = _compared(second, case, dtype, required)
@@ -278,13 +281,14 @@ def assert_gradients(
     Checked by: tests/check/test_judge_calls.py.
     """
     __tracebackhide__ = True  # pytest shows the caller's line, not this one
-    verdict, arrays, case, sigma = _judged(what, theirs, inputs, **options)
+    verdict, _, case, _ = _judged(what, theirs, inputs, **options)
     fine = {EXPLAINED, SHOWS_NOTHING} | ({SUSPICIOUS} if allow_suspicious else set())
     if verdict.verdict not in fine:
-        smallest = None
         if shrink and callable(theirs) and verdict.verdict != UNJUDGED:
             smallest = shrunk(
                 case, theirs, verdict, fine, options.get("dtype"), options.get("required")
             )
-        raise AssertionError(report(verdict, arrays, certificate(case), sigma, smallest))
+            if smallest is not None:
+                verdict = replace(verdict, where=(*verdict.where, *smallest.lines))
+        raise AssertionError(report(verdict))
     return verdict

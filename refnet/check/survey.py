@@ -4,7 +4,7 @@ Checked by: tests/check/test_torch.py::test_cells_are_judged and its like.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
 from itertools import product
@@ -17,7 +17,7 @@ from refnet.check.adapters import Refused, jax_nets, onnx_nets, torch_nets
 from refnet.check.arithmetic import Kind, arithmetic, stored
 from refnet.check.cases import NORMS, held, random_batch, random_params
 from refnet.check.noise import spread
-from refnet.check.tables import Row
+from refnet.check.tables import Row, said
 from refnet.check.verdict import Verdict, compare
 from refnet.exact.enclose import Progress, certify
 from refnet.interop import onnx_nodes
@@ -52,24 +52,13 @@ DTYPES: Dtypes = (np.float32, np.float64)
 def row(framework: str, package: str, what: str, verdict: Verdict, **facts: object) -> Row:
     """One line of the table: the worst quantity with both numbers; and every quantity.
     ``package``: what is installed, or "" for a user's function."""
-    worst = verdict.worst
     return {
         "framework": framework,
         "version": version(package) if package else "",
         "what": what,
         "dtype": verdict.dtype,
         **facts,
-        "z": worst.z,
-        "rms": max(part.rms for part in verdict.parts),
-        "worst": worst.name,
-        "index": worst.index,
-        "theirs": worst.theirs,
-        "certified": worst.certified,
-        "sigma": worst.sigma,
-        "note": verdict.note,
-        "verdict": verdict.verdict,
-        "convention": verdict.convention,
-        "quantities": [asdict(part) for part in verdict.parts],
+        **said(verdict),
     }
 
 

@@ -49,6 +49,7 @@ from refnet.check.judgement import (
     unjudged,
 )
 from refnet.check.noise import RUNS, spread, unit
+from refnet.check.where import located
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 
@@ -96,6 +97,8 @@ class Verdict:
 
     ``convention``: the misunderstanding that explains a result that is not rounding, or the
     form of a formula that explains one whose digits are lost, or "".
+    ``where``: of a result that is not rounding, sentences on which entries are wrong
+    (``refnet.check.where``).
     ``dtype``: the type in which they computed; its unit roundoff is what was perturbed by. Of
     several, all; ``assumed`` says which quantity was judged by which, and why.
 
@@ -109,12 +112,14 @@ class Verdict:
     dtype: str
     rule: str = RULE
     assumed: str = ""
+    where: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         worst = self.worst
         said = self.convention or self.note
         numbers = f"worst {worst.name} with z = {worst.z:.3g}, of {len(self.parts)} in {self.dtype}"
-        return f"<{self.verdict}{': ' * bool(said)}{said}; {numbers}>"
+        where = "".join(f"; {line}" for line in self.where)
+        return f"<{self.verdict}{': ' * bool(said)}{said}; {numbers}{where}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a row for each quantity."""
@@ -263,10 +268,11 @@ def judged(
     verdict = _worst(parts)
     if verdict == NOT_ROUNDING and not explanation and explain:
         explanation = comparison.which_mistake_is_it(measured.parts, explain)
+    where = located(theirs, parts, sigma, certified) if RANK.get(verdict) else ()
     parts = tuple(replace(part, dtype=str(comparison.kind(part.name))) for part in parts)
     kinds = {str(types[name]) for name in theirs if name in types} or {str(types[""])}
     rule = RULE if isinstance(certified, Certified) else RULE + AS_WRITTEN
-    return Verdict(verdict, parts, explanation, ", ".join(sorted(kinds)), rule, assumed)
+    return Verdict(verdict, parts, explanation, ", ".join(sorted(kinds)), rule, assumed, where)
 
 
 def by_type(

@@ -6,7 +6,7 @@ Checked by: tests/exact/test_certify.py.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -37,7 +37,9 @@ __all__ = [
     "Enclosure",
     "Enclosures",
     "Lift",
+    "Limits",
     "Progress",
+    "admit_limits",
     "certified_of",
     "certify",
     "exactly",
@@ -68,6 +70,33 @@ class Enclosure:
 
 Enclosures = dict[str, Enclosure]
 """Quantities by their names."""
+MAX_BITS, MAX_SECONDS = 65536, 600.0
+
+
+class Limits(TypedDict, total=False):
+    """How far a certificate goes: until no ball's radius is above ``radius`` (None: until each
+    rounds to one float64), from ``bits`` to ``max_bits`` of precision, for ``max_seconds``."""
+
+    radius: float | None
+    bits: int | None
+    max_bits: int
+    max_seconds: float
+
+
+LIMITS = {
+    "radius": optional(real("(0, inf)")),
+    "bits": optional(count()),
+    "max_bits": count(),
+    "max_seconds": real("[0, inf]"),
+}
+
+
+def admit_limits(name: str, limits: Limits) -> None:
+    """TypeError or ValueError, of ``name``, for limits that are none."""
+    for key, value in limits.items():
+        if key not in LIMITS:
+            raise TypeError(f"{name} has no argument {key}; its limits are {', '.join(LIMITS)}")
+        LIMITS[key].check(f"{name}: {key}", value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,26 +140,15 @@ class Certified:
         }
 
 
-@takes(
-    net=NET,
-    batch=BATCH,
-    kind=optional(one_of(("ball", "rational"))),
-    radius=optional(real("(0, inf)")),
-    bits=optional(count()),
-    max_bits=count(),
-    max_seconds=real("[0, inf]"),
-)
+@takes(net=NET, batch=BATCH, kind=optional(one_of(("ball", "rational"))), **LIMITS)
 def certify(
     net: Net,
     params: Params,
     batch: Batch,
     *,
     kind: str | None = None,
-    radius: float | None = None,
-    bits: int | None = None,
-    max_bits: int = 65536,
-    max_seconds: float = 600,
     progress: Progress | None = None,
+    **limits: Unpack[Limits],
 ) -> Certified:
     """Loss, outputs, states and gradients with proved enclosures.
 
@@ -147,7 +165,8 @@ def certify(
     ``kind``: "ball"; "rational" for exact results in fmpq, where activation, loss and
     transition are rational; None takes rationals if params holds Fraction or fmpq already
     and the net is rational, else balls.
-    ``max_bits``, ``max_seconds``: if these do not suffice, ArithmeticError, which names the first
+    ``limits``: ``radius``, ``bits``, ``max_bits`` (65536) and ``max_seconds`` (600); if the last
+    two do not suffice, ArithmeticError, which names the first
     entry that is not decided, or TimeoutError. A kink that stays inside a ball can only be decided
     by rationals. ValueError for entries that are not finite real numbers.
 
@@ -161,6 +180,7 @@ def certify(
     Checked by: tests/exact/test_certify.py::test_balls_contain_rationals, ::test_784_steps.
     """
     started = perf_counter()
+    admit_limits("certify", limits)
     net.admit("certify", params, batch.x, batch.mask)
     net, batch = _as_reference(net, batch)
     rational = _is_rational(net)
@@ -185,11 +205,12 @@ def certify(
     named, bits = search(
         lambda: _balls(run if balls.bits()[0] <= FOLLOWED_BITS else net, params, batch),
         "certify",
-        bits or _start_bits(run, params, batch, run is not net),
+        {
+            "max_bits": MAX_BITS,
+            **limits,
+            "bits": limits.get("bits") or _start_bits(run, params, batch, run is not net),
+        },
         2,
-        radius,
-        max_bits,
-        max_seconds,
         progress,
     )
     return certified_of(net, params, batch, named, kind, bits, perf_counter() - started)
@@ -212,21 +233,16 @@ def exactly(results: Params) -> Enclosures:
 
 
 def search(
-    run: Callable[[], Params],
-    name: str,
-    bits: int,
-    growth: int,
-    radius: float | None,
-    max_bits: int,
-    max_seconds: float,
-    progress: Progress | None,
+    run: Callable[[], Params], name: str, limits: Limits, growth: int, progress: Progress | None
 ) -> tuple[Enclosures, int]:
     """What ``run`` gives on balls, at ``growth`` times the precision until all of it is decided,
-    and the bits that it took; the options and errors are those of ``certify``, or of ``name``.
+    and the bits that it took; the limits and errors are those of ``certify``, or of ``name``.
     """
     from refnet.exact import balls
 
-    started, bits, sums, doubt = perf_counter(), min(bits, max_bits), SUMS, None
+    radius, max_bits = limits.get("radius"), limits["max_bits"]
+    max_seconds = limits.get("max_seconds", MAX_SECONDS)
+    started, bits, sums, doubt = perf_counter(), min(limits["bits"] or 1, max_bits), SUMS, None
     while True:
         before = doubt
         with (

@@ -368,7 +368,7 @@ def views(layer: Layer, states: Params, lengths: Array) -> Params:
     the number of steps of each sequence, (B,)."""
     suffixes = tuple(layer.net.every_cell)
     every = [
-        kept(in_time(layer, states[f"h{suffix}"][1:], lengths, suffix), lengths)
+        masked(in_time(layer, states[f"h{suffix}"][1:], lengths, suffix), lengths)
         for suffix in suffixes
     ]
     values = {"Y": np.stack(every, axis=1)}
