@@ -18,7 +18,7 @@ from refnet.check.noise import spread
 from refnet.check.survey import Rows, by_runtimes
 from refnet.check.verdict import compare_values
 from refnet.exact.convert import lift
-from refnet.exact.enclose import Enclosures, Lift, Progress, search
+from refnet.exact.enclose import Enclosures, Lift, Limits, Progress, search
 from refnet.interop import resolved, unprojected
 from refnet.interop.files import read
 from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, fitting, load
@@ -72,7 +72,8 @@ def certify_model(proto: Proto, inputs: Params, progress: Progress | None = None
         results = run(lambda array, name: lift(array, "ball", name))
         return {name: value.astype(object, copy=False) for name, value in results.items()}
 
-    outputs, _ = search(on_balls, "check onnx", 128, 4, None, 8192, 600, progress)
+    limits: Limits = {"bits": 128, "max_bits": 8192}
+    outputs, _ = search(on_balls, "check onnx", limits, 4, progress)
     return CertifiedModel(run, outputs)
 
 

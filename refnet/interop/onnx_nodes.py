@@ -18,7 +18,7 @@ from refnet.interop import as_stack, package, reorder, split_biases, two_biases
 from refnet.maths.activations import Activation, activation
 from refnet.maths.numeric import constant, nonpositive, tanh, times
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet, kept, named, turned
+from refnet.nets.stacked import StackedNet, masked, named, turned
 
 __all__ = [
     "ACTIVATIONS",
