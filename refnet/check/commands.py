@@ -185,12 +185,8 @@ def judge_function(args: argparse.Namespace) -> int:
         )
     _need("certify")
     function = loaded(args.function, arrays_by_name)
-
-    def called(params: "Params", batch: "Batch") -> "Params":
-        results: Params = function(params, *(part for part in batch if part is not None))
-        return results
-
-    return _judge_described(args, called, "own", _listed(args.required) if args.required else None)
+    required = _listed(args.required) if args.required else None
+    return _judge_described(args, function, "own", required)
 
 
 def _judge_described(

@@ -47,7 +47,11 @@ def _lift(certified: Certificate, source: Source) -> Lift:
     # parameters that only enter products and sums need no copy for every run; x and y do: without
     # a loss y is the cotangent of the outputs, and nothing else is random in what it enters. Nor is
     # there in the sum of two biases, whose terms a program may add apart
-    transformed = certified.net.transition is not None or getattr(certified.net, "gain", 1) != 1
+    transformed = (
+        certified.net.transition is not None
+        or certified.penalty is not None
+        or getattr(certified.net, "gain", 1) != 1
+    )
     return lambda array, name: (
         noisy(array)
         if transformed or name in ("x", "y") or name.startswith("bhh")
