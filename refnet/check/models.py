@@ -29,6 +29,9 @@ from refnet.runs.read import reading
 
 __all__ = ["CertifiedModel", "certify_model", "meant", "rows"]
 
+LIMITS: Limits = {"bits": 128, "max_bits": 8192, "max_seconds": 600}
+"""Of the certificate of a model's outputs."""
+
 
 @dataclass(frozen=True, eq=False)
 class CertifiedModel:
@@ -72,8 +75,7 @@ def certify_model(proto: Proto, inputs: Params, progress: Progress | None = None
         results = run(lambda array, name: lift(array, "ball", name))
         return {name: value.astype(object, copy=False) for name, value in results.items()}
 
-    limits: Limits = {"bits": 128, "max_bits": 8192}
-    outputs, _ = search(on_balls, "check onnx", limits, 4, progress)
+    outputs, _ = search(on_balls, "check onnx", LIMITS, 4, progress)
     return CertifiedModel(run, outputs)
 
 
