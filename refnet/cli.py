@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from refnet.arguments import SEED, Subparsers, whole
 from refnet.check.cli import add_commands
 from refnet.explain.cli import add_commands as add_explanations
+from refnet.interop.cli import add_command as add_export
 from refnet.names import TRUST, label
 from refnet.process import endings
 from refnet.prove.cli import add_commands as add_proofs
@@ -125,6 +126,7 @@ def main(arguments: list[str]) -> int:
     _add_train(commands)
     add_proofs(commands)
     _add_orthogonalize(commands)
+    add_export(commands)
     add_commands(commands)
     add_study(commands)
     add_explanations(commands)

@@ -20,7 +20,7 @@ from refnet.process import serial_blas
 from refnet.tasks.arrays import Arrays
 from refnet.tasks.base import Task
 from refnet.tasks.sequences import Encoding, Sequences, sequences
-from refnet.training.config import Config
+from refnet.training.config import Config, declaration
 from refnet.training.experiment import Experiment, build
 from refnet.training.fit import Fit
 from refnet.training.steps import Run
@@ -194,6 +194,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             for name, value in self.get_params(deep=False).items()
             if name not in APART
         }
+        for name in self.settings or {}:
+            declaration(name)  # refuses one that there is not
         return Config(task="arrays", **(shared | (self.settings or {})))
 
     def _sequences(self, X: Any, reset: bool) -> Sequences:

@@ -194,17 +194,23 @@ def _add_function(judges: Subparsers) -> None:
 
 def _add_onnx(judges: Subparsers) -> None:
     parser = _parser(
-        judges,
-        "onnx",
-        "judge ONNX runtimes, or a model's recurrent layer",
-        f"example:{ONNX}{SIGMAS}",
+        judges, "onnx", "judge ONNX runtimes, or a whole model", f"example:{ONNX}{SIGMAS}"
     )
     parser.add_argument(
         "model",
         nargs="?",
         type=named,
         metavar="MODEL.onnx",
-        help="a model with one RNN, LSTM or GRU (default: models of every kind, written here)",
+        help="a model of RNN, LSTM, GRU and the operators around them, as torch.onnx.export writes "
+        "it (default: models of every kind, written here)",
+    )
+    parser.add_argument(
+        "--as",
+        dest="intended",
+        metavar="NET",
+        help="judge the model by what its author meant: a cell (rnn, lstm, cifg, gru, which resets "
+        "after the product, or gru_before), or a file whose weights it should have: .safetensors, "
+        ".pt, .keras, .npz (default: by its operators' definition)",
     )
     parser.add_argument(
         "--steps",

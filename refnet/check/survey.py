@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
 from itertools import product
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,7 +34,6 @@ __all__ = [
     "by_runtimes",
     "jax_rows",
     "judged",
-    "model_rows",
     "onnx_rows",
     "row",
     "torch_rows",
@@ -236,10 +234,3 @@ def by_runtimes(
         yield judged(
             partial(results, runtime), verdict, framework=runtime, package=package, **facts
         )
-
-
-def model_rows(path: Path, T: int, B: int, seed: int = 0, progress: Progress | None = None) -> Rows:
-    """A model file's recurrent layer by both runtimes, on inputs from N(0, 1)."""
-    model, net, params = onnx_nodes.read(path)
-    batch = random_batch(net, np.random.default_rng(seed), params["Whh"].dtype, T, B)
-    yield from _model_rows(model, f"{path.name}: {net.cell}", net, params, batch, progress)

@@ -16,6 +16,7 @@ import numpy as np
 
 from refnet.arguments import array, choice
 from refnet.batch import Array, Params
+from refnet.exact.condition import condition
 from refnet.exact.convert import lift
 from refnet.exact.enclose import (
     Enclosure,
@@ -87,6 +88,11 @@ class CertifiedFunction:
     def run(self, lifted: Lift) -> Params:
         """Value and gradients computed on the numbers that ``lifted`` makes."""
         return run_on(self.function, self.arguments, self.cotangent, lifted)
+
+    def condition(self, ulp: float = 2.0**-52, moved: tuple[str, ...] = ()) -> Params:
+        """How far one ulp in the arguments moves every entry, by the names of ``named``: see
+        ``refnet.exact.condition``. ``moved``: the names of arguments; all if it is empty."""
+        return condition(self.run, moved or tuple(self.params), ulp)
 
 
 def _complex(parts: Enclosure) -> Enclosure:

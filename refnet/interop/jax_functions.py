@@ -1,16 +1,17 @@
 """refnet's nets as functions of JAX (extra ``jax``), which compute on the CPU.
 
-A net's forward pass is a primitive of JAX, and its pullback another; compiled programs call both
-by ``jax.pure_callback``. (``jax.custom_vjp`` would not do: in the gradient of a ``vmap`` it asks
-for the gradients of every lane, a backward pass each, and adds them up. Here ``vmap`` makes one
-larger batch, whose backward pass is one, too.)
+A net's forward pass is a primitive of JAX, and its pullback another, which a compiled program
+calls back. Two public functions would not do. ``jax.custom_vjp``, in the gradient of a ``vmap``,
+asks for the gradients of every lane, a backward pass each, and adds them up; here ``vmap`` makes
+one larger batch, whose backward pass is one, too. ``jax.pure_callback`` makes arrays of JAX in
+another thread, which rounds float64 to float32 if ``jax.enable_x64`` is this thread's alone.
 
 Source: "How JAX primitives work", in JAX's documentation, for the rules that a primitive has.
-Checked by: tests/interop/test_jax.py.
+Checked by: tests/interop/test_jax_functions.py.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, NoReturn, TypeAlias
@@ -28,7 +29,7 @@ __all__ = ["function"]
 jax = package("jax", called="JAX")
 jnp = jax.numpy
 ad, batching, mlir = (package(f"jax.interpreters.{name}") for name in ("ad", "batching", "mlir"))
-Primitive = package("jax.extend.core").Primitive
+Primitive, Shaped = package("jax.extend.core").Primitive, jax.core.ShapedArray
 
 Jax: TypeAlias = Any
 """An array of JAX's, or a tree of them: an optional package."""
@@ -41,14 +42,16 @@ _tapes: OrderedDict[int, NetTape] = OrderedDict()
 _numbers = count(1)
 
 
-def function(net: Net) -> Callable[..., Jax]:
+def function(net: Net, final: bool = False) -> Callable[..., Jax]:
     """The net as a function of JAX, ``f(params, x, mask=None) -> outputs``.
 
     ``params``: a dict of arrays by refnet's names; ``x`` and ``mask`` as for the net's ``forward``,
     or of one sequence, without the axis B: x (T, D), outputs (C,) or (T, C). float32, or float64
-    where JAX has it enabled. ``jit``, ``vmap``, ``scan``, ``checkpoint`` and ``grad`` apply to it;
-    ``vmap`` over x is a batch, and over parameters a loop. It is differentiated once, in reverse.
-    Raises ValueError or TypeError on arrays that do not fit, when it is traced.
+    where JAX has it enabled. ``final``: f gives ``outputs, states`` with the states after the last
+    step by the names of initial ones, so that ``f({**params, **states}, x)`` goes on from there.
+    ``jit``, ``vmap``, ``scan``, ``checkpoint`` and ``grad`` apply to f; ``vmap`` over x is a batch,
+    and over parameters a loop. It is differentiated once, in reverse. Raises ValueError or
+    TypeError on arrays that do not fit, when it is traced.
 
     >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)
     >>> params = net.init(np.random.default_rng(0))
@@ -60,21 +63,31 @@ def function(net: Net) -> Callable[..., Jax]:
     >>> jax.grad(loss)(params, np.ones((8, 5, 2), np.float32))["Whh"].shape
     (4, 4)
 
-    Checked by: tests/interop/test_jax.py.
+    Checked by: tests/interop/test_jax_functions.py.
     """
     axis = _time_axes(net)
+    states: Names = ()
+    if final:
+        if not isinstance(net, RecurrentNet):
+            raise ValueError(f"refnet.jax: final is for a recurrent net; this is {net}")
+        states = tuple(f"h0{suffix}" for suffix in net.every_cell)
 
     def call(params: dict[str, Jax], x: Jax, mask: Jax | None = None) -> Jax:
         given = {**params, "x": x} | ({} if mask is None else {"mask": mask})
         given = {name: jnp.asarray(value) for name, value in given.items()}
         single = given["x"].ndim == axis + (given["x"].dtype.kind == "f")
-        for name in ("x", "mask") if single else ():
-            if name in given:
+        for name in given if single else ():
+            if name in ("x", "mask"):
                 given[name] = jnp.expand_dims(given[name], axis)
-        _admit(net, given)
-        how = {"net": net, "names": tuple(given), "differentiated": False}
-        outputs, _ = forward_p.bind(*given.values(), **how)
-        return outputs.squeeze(outputs.ndim - 2) if single else outputs
+            elif name.startswith("h0"):
+                given[name] = jnp.expand_dims(given[name], -2)
+        _admit(net, given, final)
+        *results, _ = forward_p.bind(
+            *given.values(), net=net, names=tuple(given), states=states, differentiated=False
+        )
+        if single:
+            results = [each.squeeze(each.ndim - 2) for each in results]
+        return (results[0], dict(zip(states, results[1:]))) if final else results[0]
 
     return call
 
@@ -84,7 +97,7 @@ def _time_axes(net: Net) -> int:
     return int(isinstance(net, RecurrentNet))
 
 
-def _admit(net: Net, given: dict[str, Jax]) -> None:
+def _admit(net: Net, given: dict[str, Jax], final: bool) -> None:
     """Raise an error unless the net takes arrays of these shapes and dtypes."""
     like = {
         name: np.broadcast_to(np.zeros((), value.dtype), value.shape)
@@ -98,46 +111,71 @@ def _admit(net: Net, given: dict[str, Jax]) -> None:
         )
     x, mask = like.pop("x"), like.pop("mask", None)
     net.admit("refnet.jax", like, x, mask)
+    if final and (mask is not None or not len(x)):
+        raise ValueError(
+            "refnet.jax: final is wanted of sequences of different lengths, or without steps; need "
+            "x (T, B, D) with T >= 1 and no mask"
+        )
 
 
-def _run(*arrays: Array, net: Net, names: Names, differentiated: bool) -> tuple[Array, Array]:
-    """The outputs, and the number of the tape that waits, 0 if none does."""
-    given = dict(zip(names, map(np.asarray, arrays)))
+def _forward(net: Net, names: Names, arrays: Sequence[Array]) -> tuple[Array, NetTape]:
+    """The tape outlives JAX's buffers: it holds copies."""
+    given = dict(zip(names, arrays))
     x, mask = given.pop("x"), given.pop("mask", None)
-    outputs, tape = net.forward(given, x, mask)  # the tape outlives JAX's buffers: it has copies
+    return net.forward(given, x, mask)
+
+
+def _run(
+    *arrays: Array, net: Net, names: Names, states: Names, differentiated: bool
+) -> list[Array]:
+    """The outputs, the final states and the number of the tape that waits, 0 if none does."""
+    outputs, tape = _forward(net, names, arrays)
     number = next(_numbers) % 2**31 if differentiated else 0
     if differentiated:
         _tapes[number] = tape
     while len(_tapes) > WAITING:
         _tapes.popitem(last=False)
-    return outputs, np.asarray(number, np.int32)
+    return [outputs, *(tape.final[name] for name in states), np.asarray(number, np.int32)]
 
 
 def _pull(
-    number: Array, doutputs: Array, *arrays: Array, net: Net, names: Names, wanted: Names
+    number: Array, *given: Array, net: Net, names: Names, states: Names, wanted: Names
 ) -> list[Array]:
-    """The gradients in what is wanted."""
+    """The gradients in what is wanted: ``given`` are the arrays, and the cotangents."""
+    arrays, doutputs, *dstates = given[: len(names)], *given[len(names) :]
     tape = _tapes.pop(int(number), None)
     if tape is None or tape.shape != doutputs.shape:  # that of a batch, of which this is a lane
-        _, again = _run(*arrays, net=net, names=names, differentiated=True)
-        tape = _tapes.pop(int(again))
-    gradients = net.backward(tape.given, tape, np.asarray(doutputs), "x" in wanted)
+        _, tape = _forward(net, names, arrays)
+    final = {"final": dict(zip(states, dstates))} if states else {}
+    gradients = net.backward(tape.given, tape, doutputs, "x" in wanted, **final)
     return [gradients[name] for name in wanted]
 
 
-def _shapes(*arrays: Jax, net: Net, names: Names, **_: object) -> list[Jax]:
-    x, batch = arrays[names.index("x")], _time_axes(net)
+class _Results(tuple[Array, ...]):
+    """JAX rounds results as the thread that it runs a callback in says, one by one: meanwhile
+    float64 stays."""
+
+    def __iter__(self) -> Iterator[Array]:
+        with jax.enable_x64(True):
+            yield from tuple.__iter__(self)
+
+
+def _shapes(*arrays: Jax, net: Net, names: Names, states: Names, **_: object) -> list[Jax]:
+    x, batch, dtype = arrays[names.index("x")], _time_axes(net), arrays[0].dtype
     width = net.outputs if isinstance(net, RecurrentNet) else net.widths[-1]
     first = batch if getattr(net, "readout", "last") == "last" else 0
-    outputs = jax.core.ShapedArray((*x.shape[first : batch + 1], width), arrays[0].dtype)
-    return [outputs, jax.core.ShapedArray((), np.dtype(np.int32))]
+    shapes = [(*x.shape[first : batch + 1], width)]
+    for name in states:
+        *lead, H = net.shapes[name][0]
+        shapes.append((*lead, x.shape[1], H))
+    return [*(Shaped(shape, dtype) for shape in shapes), Shaped((), np.dtype(np.int32))]
 
 
 def _gradient_shapes(
-    number: Jax, doutputs: Jax, *arrays: Jax, names: Names, wanted: Names, **_: object
+    number: Jax, *given: Jax, names: Names, wanted: Names, **_: object
 ) -> list[Jax]:
-    like = dict(zip(names, arrays))
-    return [jax.core.ShapedArray(like[name].shape, like[name].dtype) for name in wanted]
+    like = dict(zip(names, given))
+    return [Shaped(like[name].shape, like[name].dtype) for name in wanted]
 
 
 def _in_turn(primitive: Jax, arrays: list[Jax], dims: list[int | None], **how: Any) -> Jax:
@@ -170,10 +208,13 @@ def _in_one_batch(arrays: list[Jax], dims: list[int | None], **how: Any) -> Jax:
             array = jnp.moveaxis(array, dim, axis)
             array = array.reshape(*array.shape[:axis], -1, *array.shape[axis + 2 :])
         merged.append(array)
-    outputs, number = forward_p.bind(*merged, **how)
-    axis = outputs.ndim - 2
-    shape = *outputs.shape[:axis], size, -1, outputs.shape[-1]
-    return (outputs.reshape(shape), number), (axis, None)
+    *results, number = forward_p.bind(*merged, **how)
+    axes = [each.ndim - 2 for each in results]
+    results = [
+        each.reshape(*each.shape[:axis], size, -1, each.shape[-1])
+        for each, axis in zip(results, axes)
+    ]
+    return [*results, number], [*axes, None]
 
 
 def _is_shared(net: Net, name: str, array: Jax, dim: int | None) -> bool:
@@ -186,24 +227,25 @@ def _is_shared(net: Net, name: str, array: Jax, dim: int | None) -> bool:
 
 
 def _linearized(primals: list[Jax], tangents: list[Jax], **how: Any) -> Jax:
-    how["differentiated"] = True
-    results = forward_p.bind(*primals, **how)
+    *results, number = forward_p.bind(*primals, **how | {"differentiated": True})
     moving = {
         name: tangent
         for name, tangent in zip(how["names"], tangents)
         if type(tangent) is not ad.Zero
     }
-    doutputs = tangent_p.bind(results[1], *primals, *moving.values(), wanted=tuple(moving), **how)[
-        0
-    ]
-    return results, [doutputs, ad.Zero(jax.core.ShapedArray((), jax.dtypes.float0))]
+    moved = tangent_p.bind(number, *primals, *moving.values(), wanted=tuple(moving), **how)
+    return [*results, number], [*moved, ad.Zero(Shaped((), jax.dtypes.float0))]
 
 
 def _transposed(cotangents: list[Jax], number: Jax, *arrays: Jax, **how: Any) -> list[Jax]:
     del how["differentiated"]
     primals = arrays[: len(how["names"])]
-    doutputs = ad.instantiate_zeros(cotangents[0])
-    return [None] * (1 + len(primals)) + pull_p.bind(number, doutputs, *primals, **how)
+    cotangents = map(ad.instantiate_zeros, cotangents)
+    return [None] * (1 + len(primals)) + pull_p.bind(number, *primals, *cotangents, **how)
+
+
+def _tangent_shapes(number: Jax, *arrays: Jax, **how: Any) -> list[Jax]:
+    return _shapes(*arrays, **how)[:-1]
 
 
 def _refuse(*arrays: Jax, **how: Any) -> NoReturn:
@@ -222,23 +264,29 @@ def _primitive(name: str, shapes: Callable[..., list[Jax]], host: Callable[..., 
     def compute(*arrays: Jax, **how: Any) -> list[Jax]:
         return [jnp.array(each) for each in host(*map(np.asarray, arrays), **how)]
 
-    def call(*arrays: Jax, **how: Any) -> Jax:
-        like = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in shapes(*arrays, **how)]
-        return jax.pure_callback(partial(host, **how), like, *arrays)
+    def lower(context: Any, *operands: Any, **how: Any) -> Any:
+        return mlir.emit_python_callback(
+            context,
+            lambda *arrays: _Results(host(*arrays, **how)),
+            None,
+            operands,
+            context.avals_in,
+            context.avals_out,
+            has_side_effect=False,
+            returns_token=False,
+        )[0]
 
     primitive.def_impl(compute)
-    mlir.register_lowering(primitive, mlir.lower_fun(call, multiple_results=True))
+    mlir.register_lowering(primitive, lower, cacheable=False)
+    batching.primitive_batchers[primitive] = partial(_in_turn, primitive)
     return primitive
 
 
 forward_p = _primitive("refnet", _shapes, _run)
-tangent_p = _primitive(
-    "refnet_tangent", lambda number, *arrays, **how: _shapes(*arrays, **how)[:1], _refuse
-)
+tangent_p = _primitive("refnet_tangent", _tangent_shapes, _refuse)
 pull_p = _primitive("refnet_pullback", _gradient_shapes, _pull)
+mlir.register_lowering(tangent_p, _refuse)
 ad.primitive_jvps[forward_p] = _linearized
 ad.primitive_jvps[pull_p] = ad.primitive_jvps[tangent_p] = _refuse
 ad.primitive_transposes[tangent_p] = _transposed
 batching.primitive_batchers[forward_p] = _in_one_batch
-batching.primitive_batchers[tangent_p] = partial(_in_turn, tangent_p)
-batching.primitive_batchers[pull_p] = partial(_in_turn, pull_p)

@@ -11,11 +11,10 @@ from typing import Any
 from refnet.runs.read import Record
 from refnet.runs.rows import Canvas, finite, table
 from refnet.studies.comparison import Finding, Quantity, stated
-from refnet.studies.jobs import Job
+from refnet.studies.jobs import Job, training_run
 from refnet.studies.published import place_of
 from refnet.studies.quantities import solved_at
 from refnet.studies.study import Published, Study, View, spread
-from refnet.training.protocols import configure
 
 __all__ = ["STYLES", "Cell", "Figure", "Grid", "drawn", "ended_of", "label_of"]
 
@@ -39,7 +38,7 @@ class Cell:
     def job(self, seed: int, quick: bool, curve: tuple[str, ...]) -> Job:
         """The run of one seed."""
         settings = {**self.settings, **(self.quick if quick else {}), "seed": seed}
-        return Job(f"{self.label}, seed {seed}", configure(settings), curve=curve)
+        return training_run(f"{self.label}, seed {seed}", settings, curve)
 
 
 def ended_of(rows: list[Record]) -> list[Record]:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from refnet.runs.rows import table
 from refnet.studies.comparison import stated
 from refnet.studies.declared import FINDINGS
-from refnet.studies.jobs import Job
+from refnet.studies.jobs import Job, training_run
 from refnet.studies.published import place_of
 from refnet.studies.study import Published, RowOf, Study, View, spread
-from refnet.training.protocols import SYNTHETIC, TABLE_I, configure
+from refnet.training.protocols import SYNTHETIC, TABLE_I
 
 __all__ = ["NETS", "TABLES", "Ladder"]
 
@@ -69,7 +69,7 @@ class Ladder(NamedTuple):
         if quick:
             settings |= {"task": f"{task}:samples=1000", "iterations": 1000}
         at = "".join(f", {value:g}" for value in chosen)
-        return Job(f"{task}, {method}{at}, T = {length}, seed {seed}", configure(settings))
+        return training_run(f"{task}, {method}{at}, T = {length}, seed {seed}", settings)
 
     def climb(self, row_of: RowOf) -> tuple[int, Job | None]:
         """The longest length solved with all shorter ones, and the next rung; None at the end."""

@@ -200,10 +200,11 @@ class Arrays(Task):
             bad &= ~np.isnan(given.steps)
         if bad.any():
             step, feature = np.argwhere(bad)[0]
+            value = given.steps[step, feature]
+            mend = ", or pass missing='mean' if a NaN is to stand for a feature that is missing"
             raise ValueError(
-                f"x: {given.place(int(step))} has {given.steps[step, feature]} as feature "
-                f"{feature}; need finite numbers, or pass missing='mean' if a NaN is to stand "
-                "for a feature that is missing"
+                f"x: {given.place(int(step))} has {value} as feature {feature}; need finite "
+                f"numbers{mend if np.isnan(value) else ''}"
             )
 
     def _fitted(self, given: Sequences, goal: Targets) -> Encoding:

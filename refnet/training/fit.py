@@ -12,6 +12,7 @@ import numpy as np
 
 from refnet.batch import Params
 from refnet.maths.losses import softmax
+from refnet.names import short
 from refnet.nets.gradients import Net
 from refnet.tasks.base import Task
 from refnet.tasks.sequences import Encoding
@@ -182,8 +183,8 @@ class Loaded:
     def __repr__(self) -> str:
         best = {name: value for name, value in self.best.items() if type(value) in (int, float)}
         return (
-            f"<run of {self.config.task}, {self.iteration} iterations, {len(self.rows)} rows: "
-            f"net, params, best_params, rows; best {best.get(self.task.metric)} "
+            f"<run of {short(self.config.task)}, {self.iteration} iterations, {len(self.rows)} "
+            f"rows: net, params, best_params, rows; best {best.get(self.task.metric)} "
             f"{self.task.metric} at {best.get('iteration')}>"
         )
 
@@ -223,7 +224,8 @@ class Loaded:
         """The curves of its rows, as a Matplotlib figure (extra ``cli``)."""
         from refnet.runs.plots import curves
 
-        title = f"{self.config.task}, {self.config.method}, transition {self.config.transition}"
+        name, config = short(self.config.task), self.config
+        title = f"{name}, {config.method}, transition {config.transition}"
         return curves(self.rows, self.task.metric, title)
 
     def _repr_png_(self) -> bytes | None:

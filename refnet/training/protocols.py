@@ -388,6 +388,9 @@ DEFAULTS = {
 """The protocol of a task where none is named; of others it is refnet/default."""
 
 
+UNSET = vars(Config())
+
+
 def _facts(settings: Mapping[str, Any]) -> dict[str, str]:
     """What rules ask for: settings' names without their options, and the options of the task and
     of the transition."""
@@ -433,7 +436,7 @@ def settings_of(
             f"{', '.join(tasks)}; for {task} choose {' or '.join(fitting)}"
         )
     printed: dict[str, Any] = {}
-    settings = vars(Config()) | dict(saved) | dict(given)
+    settings = UNSET | dict(saved) | dict(given)
     facts = _facts(settings)
     for rule in rules:
         if not _holds(rule, facts):
@@ -443,7 +446,7 @@ def settings_of(
                 value = parse_spec(printed.get("task", task))[1] | value
                 value = f"{task}:" + ",".join(f"{k}={v}" for k, v in value.items())
             printed[name] = value(settings) if callable(value) else value
-        settings = vars(Config()) | printed | dict(saved) | _merged(printed | dict(saved), given)
+        settings = UNSET | printed | dict(saved) | _merged(printed | dict(saved), given)
         facts = _facts(settings)
     return settings
 

@@ -187,7 +187,7 @@ def test_wrong_state_dicts_are_refused(change, message):
     [
         ({"cell": "gru_before"}, "no layer for the cell gru_before"),
         ({"activation": ACTIVATIONS["softsign"]}, "no activation softsign"),
-        ({"gain": 1.05}, "gain"),
+        ({"gate": ACTIVATIONS["softsign"], "cell": "lstm"}, "no gate softsign"),
     ],
 )
 def test_nets_torch_has_no_layer_for_are_refused(options, message):

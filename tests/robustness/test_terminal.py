@@ -40,7 +40,7 @@ def at_terminal(words, folder):
             os.environ |= {"COLUMNS": str(WIDTH), "TERM": "dumb"}
             warnings.simplefilter("ignore")
             sys.argv = ["refnet", *words.split()]
-            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+            sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
             main()
         finally:
             os._exit(0)

@@ -194,7 +194,7 @@ def test_changed_code_is_refused_unless_it_is_trusted(tmp_path, caplog):
         return subprocess.run(command, capture_output=True, text=True)
 
     resume = ["train", "--resume", "run", "--iterations", "30", "--quiet"]
-    for arguments in (resume, ["analyse", "run"], ["compare", "run"], ["runs", "."]):
+    for arguments in (resume, ["analyse", "run"], ["runs", "."]):
         said = refnet_says(*arguments)
         assert "mine.py, which has changed since" in said.stderr + said.stdout
         assert "RAN" not in said.stdout

@@ -410,11 +410,11 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path):
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
-        for rate in ("1e-3", "1e-4", "1e-5")
+        for rate in ("1e-3", "1e-4")
     ]
     errors = [process.communicate()[1] for process in processes]
-    assert [process.returncode for process in processes] == [0] * 3 and errors == [b""] * 3
-    assert len(list((tmp_path / "runs").iterdir())) == 3
+    assert [process.returncode for process in processes] == [0] * 2 and errors == [b""] * 2
+    assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
 def test_a_new_run_does_not_replace_the_working_directory(tmp_path, monkeypatch):

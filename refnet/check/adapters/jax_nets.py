@@ -24,11 +24,10 @@ from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.adapters import asked, summed_over_sequences
 from refnet.interop import initial_states, package
 from refnet.interop.keras_weights import layer_weights
-from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 
-__all__ = ["LAYERS", "as_function", "gradients", "layer_results", "results", "step", "use_device"]
+__all__ = ["LAYERS", "gradients", "layer_results", "results", "step", "use_device"]
 
 Jax: TypeAlias = Any
 """An array of JAX's, a tree of them, or a module of Flax, Equinox or Keras: optional packages."""
@@ -151,38 +150,6 @@ def scan_loss(net: RecurrentNet) -> Callable[[Jax, Jax, Jax], Jax]:
 def results(net: RecurrentNet, params: Params, batch: Batch) -> Params:
     """Loss and gradients of a jitted scan, by refnet's names."""
     return gradients(scan_loss(net), params, batch)
-
-
-def as_function(net: Net) -> Callable[[Jax, Jax], Jax]:
-    """refnet's net as a JAX function: ``f(params, x) -> outputs``, with its own backward.
-
-    Works under jit and grad (reverse mode, once), by callbacks to the CPU.
-    """
-    jax = _jax()
-
-    def run(params: Jax, x: Jax) -> Jax:
-        return net.forward({k: np.asarray(v) for k, v in params.items()}, np.asarray(x))[0]
-
-    def pull(params: Jax, x: Jax, doutputs: Jax) -> Jax:
-        p = {name: np.asarray(value) for name, value in params.items()}
-        _, tape = net.forward(p, np.asarray(x))
-        grads = net.backward(p, tape, np.asarray(doutputs))
-        return {name: grads[name] for name in p}, grads["x"]
-
-    def call(params: Jax, x: Jax) -> Jax:
-        C = net.outputs if isinstance(net, RecurrentNet) else net.widths[-1]
-        every = isinstance(net, RecurrentNet) and net.readout != "last"
-        lead = x.shape[:2] if every else x.shape[-2:-1]
-        shape = jax.ShapeDtypeStruct((*lead, C), x.dtype)
-        return jax.pure_callback(run, shape, params, x)
-
-    def backward(residuals: Jax, doutputs: Jax) -> Jax:
-        like = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), residuals)
-        return jax.pure_callback(pull, like, *residuals, doutputs)
-
-    function = jax.custom_vjp(call)
-    function.defvjp(lambda params, x: (call(params, x), (params, x)), backward)
-    return function  # type: ignore[no-any-return]
 
 
 CellParams = dict[str, dict[str, Jax]]

@@ -137,6 +137,6 @@ class Schur(Manifold):
             return 0, {}
         off = parts["g"] - 1
         return (
-            times(self.modulus_penalty, (off * off).sum(keepdims=True))[0],
+            times(self.modulus_penalty, np.asanyarray((off * off).sum(), off.dtype))[()],
             {"g": times(2 * self.modulus_penalty, off)},
         )

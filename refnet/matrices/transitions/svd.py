@@ -192,7 +192,7 @@ class SVD(Manifold):
         grads: Params = {}
         if self.prior:
             off = self._uncut(parts) - 1
-            value = times(self.prior, (off * off).sum(keepdims=True))[0]
+            value = times(self.prior, np.asanyarray((off * off).sum(), off.dtype))[()]
             grads |= self._pull_spectrum(parts, times(2 * self.prior, off))
         if self.soft:
             soft, slopes = open_penalty({name: parts[name] for name in self.bases}, self.soft)
