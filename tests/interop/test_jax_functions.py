@@ -139,7 +139,9 @@ def test_a_planted_bug_in_the_order_of_lanes():
     params, xs = lanes(2)
     f, rules = function(NET), jax_functions.batching.primitive_batchers
     right = jax_functions._in_one_batch
-    rules[jax_functions.forward_p] = planted(right, "moveaxis(array, dim, axis)", "moveaxis(array, dim, axis)[:, ::-1]")
+    rules[jax_functions.forward_p] = planted(
+        right, "moveaxis(array, dim, axis)", "moveaxis(array, dim, axis)[:, ::-1]"
+    )
     try:
         lanes_of_bug = jax.vmap(f, (None, 0))(params, xs)
     finally:
