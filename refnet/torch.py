@@ -1,11 +1,10 @@
-"""PyTorch's recurrent layers on refnet's kernels (extra ``torch``)::
+"""PyTorch's recurrent layers, and refnet's nets as functions of PyTorch; ``refnet.interop`` has a
+page with examples.
 
-import refnet.torch
-
-refnet.torch.accelerate(model)         # every torch.nn.RNN, LSTM and GRU in it
-layer = refnet.torch.LSTM(64, 128)     # as torch.nn.LSTM
+Checked by: tests/interop/test_torch_modules.py.
 """
 
+from refnet.interop.torch_cells import function
 from refnet.interop.torch_matrices import (
     matrices,
     open_penalty,
@@ -25,6 +24,7 @@ __all__ = [
     "PeepholeLSTM",
     "RNN",
     "accelerate",
+    "function",
     "matrices",
     "open_penalty",
     "open_update_",

@@ -138,7 +138,7 @@ def step(config: Configuration, w: list[Any], x: Any, states: list[Any]) -> list
     H = config.hidden
     if config.mode == "RNN":
         tanh = config.options["nonlinearity"] == "tanh"
-        return [np.tanh(a + b) if tanh else np.maximum(a + b, 0)]
+        return [np.tanh(a + b) if tanh else np.where(a + b > 0, a + b, 0)]
     parts = [slice(n * H, (n + 1) * H) for n in range(a.shape[1] // H)]
     if config.mode == "GRU":
         r, z = (expit(a[:, part] + b[:, part]) for part in parts[:2])

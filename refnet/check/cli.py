@@ -52,7 +52,9 @@ ONNX = """
 
 SIGMAS = """
 The judge measures a difference in sigmas of rounding: up to 6 it is explained by rounding, above 12
-it is not. The verdict names the convention that would explain the difference, if there is one.
+it is not. The verdict names the mistake that explains the difference, if one does. Beneath a row
+that is not explained, lines say where it is wrong: which results are right, and in which gate,
+unit, step or example the others are not, there and at the fewest steps at which it shows.
 """
 
 FUNCTION = """examples:
@@ -192,17 +194,23 @@ def _add_function(judges: Subparsers) -> None:
 
 def _add_onnx(judges: Subparsers) -> None:
     parser = _parser(
-        judges,
-        "onnx",
-        "judge ONNX runtimes, or a model's recurrent layer",
-        f"example:{ONNX}{SIGMAS}",
+        judges, "onnx", "judge ONNX runtimes, or a whole model", f"example:{ONNX}{SIGMAS}"
     )
     parser.add_argument(
         "model",
         nargs="?",
         type=named,
         metavar="MODEL.onnx",
-        help="a model with one RNN, LSTM or GRU (default: models of every kind, written here)",
+        help="a model of RNN, LSTM, GRU and the operators around them, as torch.onnx.export writes "
+        "it (default: models of every kind, written here)",
+    )
+    parser.add_argument(
+        "--as",
+        dest="intended",
+        metavar="NET",
+        help="judge the model by what its author meant: a cell (rnn, lstm, cifg, gru, which resets "
+        "after the product, or gru_before), or a file whose weights it should have: .safetensors, "
+        ".pt, .keras, .npz (default: by its operators' definition)",
     )
     parser.add_argument(
         "--steps",
@@ -245,6 +253,7 @@ def _add_vectors(subparsers: Subparsers) -> None:
         action="store_true",
         help="leave out the cases that the program did not run",
     )
+    _files(judge)
     judge.set_defaults(run=commands.judge_vectors)
 
 
@@ -271,6 +280,18 @@ def _common(
         metavar="N",
         help="seed of the random parameters and inputs (default: 0)",
     )
+    _files(parser, verdicts)
+    if verdicts:
+        parser.add_argument(
+            "--allow-suspicious",
+            action="store_true",
+            help="fail only on *not rounding*, not on suspicious",
+        )
+    parser.set_defaults(run=run)
+
+
+def _files(parser: argparse.ArgumentParser, verdicts: bool = True) -> None:
+    """The files that a table may go to."""
     parser.add_argument(
         "--json",
         type=target,
@@ -284,12 +305,6 @@ def _common(
             metavar="FILE",
             help="also write the verdicts as JUnit XML, for continuous integration",
         )
-        parser.add_argument(
-            "--allow-suspicious",
-            action="store_true",
-            help="fail only on *not rounding*, not on suspicious",
-        )
-    parser.set_defaults(run=run)
 
 
 def _with_special_inputs(parser: argparse.ArgumentParser) -> None:

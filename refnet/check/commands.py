@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from refnet.check.tables import Row, cell, junit, save, show
+from refnet.check.tables import Row, cell, junit, said, save, show
 
 if TYPE_CHECKING:
     from refnet.batch import Batch, Params
@@ -185,12 +185,8 @@ def judge_function(args: argparse.Namespace) -> int:
         )
     _need("certify")
     function = loaded(args.function, arrays_by_name)
-
-    def called(params: "Params", batch: "Batch") -> "Params":
-        results: Params = function(params, *(part for part in batch if part is not None))
-        return results
-
-    return _judge_described(args, called, "own", _listed(args.required) if args.required else None)
+    required = _listed(args.required) if args.required else None
+    return _judge_described(args, function, "own", required)
 
 
 def _judge_described(
@@ -258,7 +254,9 @@ def judge_onnx(args: argparse.Namespace) -> int:
             survey.onnx_rows(seed=args.seed, progress=_progress), layers.onnx_rows(seed=args.seed)
         )
         return _finish(show(both, _table()), args)
-    rows = survey.model_rows(args.model, args.steps, args.batch, args.seed, _progress)
+    from refnet.check import models
+
+    rows = models.rows(args.model, args.steps, args.batch, args.seed, _progress, args.intended)
     return _finish(show(rows, _table(len(f"{args.model.name}: gru_before"))), args)
 
 
@@ -285,7 +283,7 @@ def write_vectors(args: argparse.Namespace) -> int:
 def judge_vectors(args: argparse.Namespace) -> int:
     """``vectors judge``."""
     from refnet.check import vectors
-    from refnet.check.verdict import UNJUDGED
+    from refnet.check.verdict import EXPLAINED, UNJUDGED
 
     every = vectors.judge(args.folder, args.theirs)
     verdicts = {
@@ -294,22 +292,13 @@ def judge_vectors(args: argparse.Namespace) -> int:
         if not args.skip_missing or vectors.results(args.theirs, name)
     }
     rows = [
-        {
-            "case": name,
-            "dtype": verdict.dtype,
-            "worst": verdict.worst.name,
-            "z": verdict.worst.z,
-            "verdict": verdict.verdict,
-            "convention": verdict.convention,
-            "note": verdict.note,
-        }
+        {"framework": "vectors", "what": name, "dtype": verdict.dtype, **said(verdict)}
         for name, verdict in verdicts.items()
-        if not verdict.passed
     ]
-    show(
-        rows,
-        {"case": 32, "dtype": 8, "worst": 8, "z": 9, "verdict": 22, "convention": 0, "note": 0},
-    )
+    columns = {"what": 32, "dtype": 8, "worst": 8, "z": 9, "verdict": 22, "convention": 0}
+    show((row for row in rows if row["verdict"] != EXPLAINED), {**columns, "note": 0})
+    save(args.json, rows)
+    junit(args.junit, rows, {EXPLAINED})
     passed = sum(verdict.passed for verdict in verdicts.values())
     skipped = len(every) - len(verdicts)
     print(

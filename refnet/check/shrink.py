@@ -24,7 +24,9 @@ from refnet.check.cases import drawn, random_batch, random_params
 from refnet.check.certificates import Case, Given
 from refnet.check.given import Results, by_name, judged_types
 from refnet.check.noise import spread
-from refnet.check.verdict import Verdict, by_type, compare_values
+from refnet.check.report import quantities
+from refnet.check.verdict import NOT_ROUNDING, Verdict, by_type, compare_values
+from refnet.check.where import located
 from refnet.exact.enclose import Certified, certify
 from refnet.exact.functions import CertifiedFunction, certify_function
 from refnet.nets.feedforward import FeedforwardNet
@@ -32,9 +34,11 @@ from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 
-__all__ = ["NetCut", "Shrunk", "shrunk"]
+__all__ = ["NetCut", "Shrunk", "at_few_steps", "shrunk"]
 
 SECONDS = 20.0
+FEW = 4
+"""Fewer steps than this are few."""
 RUNS = 12
 """Runs of the spread: they give sigma to a fifth, and a mistake that shows is far beyond that."""
 
@@ -49,6 +53,15 @@ class Shrunk:
     sizes: str
     verdict: Verdict
     tried: int
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What the message says of them."""
+        return (
+            f"the smallest sizes at which it still shows, of {self.tried} tried: {self.sizes}",
+            *quantities(self.verdict),
+            *(f"  {line}" for line in self.verdict.where),
+        )
 
 
 def shrunk(
@@ -131,13 +144,38 @@ def _verdict(
     arrays = by_name(theirs(*deepcopy(inputs)), named)
     types, _ = judged_types(arrays, dtype)
     sigma = by_type(partial(spread, certified, runs=RUNS), certified, types)
-    return compare_values(
+    verdict = compare_values(
         arrays,
         {name: enclosure.value for name, enclosure in named.items()},
         sigma,
         types[""],
         tuple(f"d{name}" for name in certified.params) if required is None else required,
     )
+    return replace(verdict, where=located(arrays, verdict.parts, sigma, certified))
+
+
+def at_few_steps(
+    case: Case,
+    theirs: Theirs,
+    wrong: Collection[str],
+    known: Collection[str],
+    dtype: Kind | None = None,
+) -> tuple[str, ...]:
+    """Where a recurrent net's gradients are wrong at the fewest steps at which no others than the
+    ``wrong`` results are, before the error is carried to other gates and units: what is not
+    ``known``."""
+    steps = NetCut(case).sizes.get("T", 0) if isinstance(case.what, Net) else 0
+    for T in range(1, min(steps, FEW)):
+        cut = NetCut(case)
+        try:
+            certified, inputs = cut.at({**cut.sizes, "T": T}, SECONDS)
+            verdict = _verdict(certified, inputs, theirs, dtype, ())
+        except Exception:  # of their function too: it does not run at these sizes
+            continue
+        off = {part.name for part in verdict.parts if part.verdict == NOT_ROUNDING}
+        if off and off <= set(wrong):
+            return tuple(f"at T = {T}: {line}" for line in verdict.where if line not in known)
+    return ()
 
 
 class NetCut:

@@ -4,11 +4,10 @@ Checked by: tests/check/test_torch.py::test_cells_are_judged and its like.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
 from itertools import product
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from refnet.check.adapters import Refused, jax_nets, onnx_nets, torch_nets
 from refnet.check.arithmetic import Kind, arithmetic, stored
 from refnet.check.cases import NORMS, held, random_batch, random_params
 from refnet.check.noise import spread
-from refnet.check.tables import Row
+from refnet.check.tables import Row, said
 from refnet.check.verdict import Verdict, compare
 from refnet.exact.enclose import Progress, certify
 from refnet.interop import onnx_nodes
@@ -35,7 +34,6 @@ __all__ = [
     "by_runtimes",
     "jax_rows",
     "judged",
-    "model_rows",
     "onnx_rows",
     "row",
     "torch_rows",
@@ -54,24 +52,13 @@ DTYPES: Dtypes = (np.float32, np.float64)
 def row(framework: str, package: str, what: str, verdict: Verdict, **facts: object) -> Row:
     """One line of the table: the worst quantity with both numbers; and every quantity.
     ``package``: what is installed, or "" for a user's function."""
-    worst = verdict.worst
     return {
         "framework": framework,
         "version": version(package) if package else "",
         "what": what,
         "dtype": verdict.dtype,
         **facts,
-        "z": worst.z,
-        "rms": max(part.rms for part in verdict.parts),
-        "worst": worst.name,
-        "index": worst.index,
-        "theirs": worst.theirs,
-        "certified": worst.certified,
-        "sigma": worst.sigma,
-        "note": verdict.note,
-        "verdict": verdict.verdict,
-        "convention": verdict.convention,
-        "quantities": [asdict(part) for part in verdict.parts],
+        **said(verdict),
     }
 
 
@@ -247,10 +234,3 @@ def by_runtimes(
         yield judged(
             partial(results, runtime), verdict, framework=runtime, package=package, **facts
         )
-
-
-def model_rows(path: Path, T: int, B: int, seed: int = 0, progress: Progress | None = None) -> Rows:
-    """A model file's recurrent layer by both runtimes, on inputs from N(0, 1)."""
-    model, net, params = onnx_nodes.read(path)
-    batch = random_batch(net, np.random.default_rng(seed), params["Whh"].dtype, T, B)
-    yield from _model_rows(model, f"{path.name}: {net.cell}", net, params, batch, progress)

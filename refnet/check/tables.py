@@ -4,16 +4,20 @@ import argparse
 import json
 import os
 from collections.abc import Collection, Iterable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from operator import methodcaller
 from pathlib import Path
 from platform import node
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from xml.etree import ElementTree
 
 from refnet.runs.files import is_special, named, printable, temporary, write_named
 
-__all__ = ["Row", "cell", "junit", "save", "show", "size", "sizes", "target"]
+if TYPE_CHECKING:
+    from refnet.check.verdict import Verdict
+
+__all__ = ["Row", "cell", "junit", "said", "save", "show", "size", "sizes", "target"]
 
 Row: TypeAlias = dict[str, Any]
 """What a table says in a line, by column, and more that goes into files."""
@@ -28,9 +32,30 @@ def cell(value: object) -> str:
     return printable(value)
 
 
+def said(verdict: "Verdict") -> Row:
+    """What a row says of a verdict: the worst quantity with both numbers, the name, where it is
+    wrong, and every quantity."""
+    worst = verdict.worst
+    return {
+        "z": worst.z,
+        "rms": max(part.rms for part in verdict.parts),
+        "worst": worst.name,
+        "index": worst.index,
+        "theirs": worst.theirs,
+        "certified": worst.certified,
+        "sigma": worst.sigma,
+        "note": verdict.note,
+        "verdict": verdict.verdict,
+        "convention": verdict.convention,
+        "where": verdict.where,
+        "quantities": [asdict(part) for part in verdict.parts],
+    }
+
+
 def show(rows: Iterable[Row], columns: dict[str, int]) -> list[Row]:
-    """Print each row as it comes, under a header, and return them all. ``columns``: names and
-    widths. What fails before the first row fails before the header."""
+    """Print each row as it comes, under a header, with where it is wrong beneath it, and return
+    them all. ``columns``: names and widths. What fails before the first row fails before the
+    header."""
     printed: list[Row] = []
     for row in rows:
         if not printed:
@@ -40,6 +65,8 @@ def show(rows: Iterable[Row], columns: dict[str, int]) -> list[Row]:
             "  ".join(
                 cell(row.get(name, "")).ljust(width) for name, width in columns.items()
             ).rstrip(),
+            *(f"    {cell(line)}" for line in row.get("where", ())),
+            sep="\n",
             flush=True,
         )
     return printed
@@ -133,7 +160,9 @@ def junit(path: Path | None, rows: list[Row], fine: Collection[str]) -> None:
                 message=_clean(f"{worst}; {said}" if said else worst),
             )
             failure.text = _clean(
-                "\n".join(
+                "\n".join(row.get("where", ()))
+                + "\n" * bool(row.get("where"))
+                + "\n".join(
                     f"{part['name']}: z = {cell(part['z'])}, {part['verdict']}; "
                     f"index {part['index']}, "
                     f"theirs {part['theirs']!r}, certified {part['certified']!r}, sigma "

@@ -8,6 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import wraps
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from time import perf_counter
@@ -267,6 +268,7 @@ def loaded(place: str, checked: Callable[[Foreign], Foreign]) -> Callable[..., F
             f"{place}: {path} has no function {name}; it has {', '.join(functions) or 'none'}"
         )
 
+    @wraps(function)
     def call(*arguments: Foreign) -> Foreign:
         try:
             result = function(*arguments)
@@ -324,7 +326,7 @@ def _explained(place: str, path: str, error: BaseException, params: object = Non
         ]
         where = f"{path}:{lines[-1].lineno}: {lines[-1].line}" if lines else path
         if not lines and isinstance(error, TypeError):  # the call itself
-            where += "; it gets p, x, y, and with --mask a fourth, the mask"
+            where += "; it gets p, x, y, and with --mask a fourth, the mask; or p and the batch"
     if (
         isinstance(error, KeyError)
         and isinstance(params, Mapping)

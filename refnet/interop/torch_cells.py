@@ -1,4 +1,4 @@
-"""A cell of refnet's over a sequence of PyTorch's: one ``torch.autograd.Function``.
+"""refnet's cells and nets as functions of PyTorch (extra ``torch``), differentiated once.
 
 Tensors and arrays share memory where the order in memory allows it: a time-major x, the weights,
 and the outputs, which are the tape's states.
@@ -6,24 +6,28 @@ and the outputs, which are the tape's states.
 Checked by: tests/interop/test_torch_modules.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
 from refnet.compiled.kernels import kernel_of
 from refnet.compiled.layout import deal
+from refnet.interop import package
 from refnet.maths.activations import ACTIVATIONS
 from refnet.maths.threads import get_threads, set_threads
+from refnet.nets.gradients import Net
 from refnet.nets.layer import Layer
 
-__all__ = ["Steps", "packed_steps", "run_cell"]
+__all__ = ["Steps", "Tensor", "admit", "function", "packed_steps", "run_cell"]
+
+torch = package("torch", called="PyTorch")
+Tensor: TypeAlias = Any
+"""A tensor of PyTorch's, which is an optional package."""
 
 
 class Steps(NamedTuple):
@@ -125,7 +129,7 @@ def _with_last(doutputs: Tensor | None, last: Array, steps: Steps, wanted: bool)
     return dh
 
 
-class _Run(torch.autograd.Function):  # type: ignore[misc]
+class _Run(torch.autograd.Function):  # type: ignore[misc, name-defined]
     """``(job, x, h0, *parameters) -> outputs, end`` with h0 and end (S, B, H) for the S states."""
 
     @staticmethod
@@ -173,7 +177,7 @@ class _Run(torch.autograd.Function):  # type: ignore[misc]
         return None, *tensors
 
 
-class _Once(torch.autograd.Function):  # type: ignore[misc]
+class _Once(torch.autograd.Function):  # type: ignore[misc, name-defined]
     """The first tensors, gradients that depend on all; to differentiate them again raises."""
 
     @staticmethod
@@ -183,8 +187,8 @@ class _Once(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         raise RuntimeError(
-            "refnet.torch differentiates once, and this is a second derivative; need PyTorch's "
-            "own layers: refnet.torch.restore(model)"
+            "refnet.torch differentiates once, and this is a second derivative; for layers, "
+            "PyTorch's own have it: refnet.torch.restore(model)"
         )
 
 
@@ -212,3 +216,74 @@ def run_cell(
     keeps = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in every)
     outputs, end = _Run.apply(Job(_layer(cell, activation, keeps), tuple(params), steps), *every)
     return outputs, end
+
+
+def admit(where: str, tensors: Iterable[Tensor]) -> None:
+    """Raise RuntimeError unless the kernels take all tensors."""
+    dtypes = {tensor.dtype for tensor in tensors}
+    for tensor in tensors:
+        if tensor.device.type != "cpu":
+            raise RuntimeError(
+                f"refnet.torch.{where}: a tensor is on {tensor.device}; need all on the CPU: "
+                "model.cpu(), or refnet.torch.restore(model) for PyTorch's own layers"
+            )
+    if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
+        raise RuntimeError(
+            f"refnet.torch.{where}: input, states and weights are "
+            f"{', '.join(sorted(map(str, dtypes)))}; need torch.float32 or torch.float64 for all: "
+            "model.float() and x.float(), or refnet.torch.restore(model) for PyTorch's own layers"
+        )
+
+
+class _Net(torch.autograd.Function):  # type: ignore[misc, name-defined]
+    @staticmethod
+    def forward(
+        ctx: Any, net: Net, names: tuple[str, ...], mask: Array | None, x: Tensor, *values: Tensor
+    ) -> Tensor:
+        params = dict(zip(names, map(_array, values)))
+        with _as_many_threads_as_torch():
+            outputs, ctx.tape = net.forward(params, _array(x), mask, copy=False)
+        ctx.net, ctx.names = net, names
+        ctx.save_for_backward(x, *values)
+        return torch.from_numpy(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, doutputs: Tensor) -> Any:
+        saved, tape = ctx.saved_tensors, ctx.tape
+        with _as_many_threads_as_torch():
+            gradients = ctx.net.backward(
+                tape.given, tape, _array(doutputs), ctx.needs_input_grad[3]
+            )
+        arrays = [gradients.get(name) for name in ("x", *ctx.names)]
+        tensors = [part if part is None else torch.tensor(part) for part in arrays]
+        if torch.is_grad_enabled():
+            tensors = _Once.apply(len(tensors), *tensors, *saved, doutputs)
+        return None, None, None, *tensors
+
+
+def function(net: Net) -> Callable[..., Tensor]:
+    """The net as a function of PyTorch, ``f(params, x, mask=None) -> outputs``.
+
+    ``params``: a dict of tensors by refnet's names; ``x``, ``mask`` as for the net's ``forward``.
+    Tensors on the CPU, all float32 or all float64, but for x of symbols and a mask; any loss and
+    optimizer of PyTorch's may follow. It is differentiated once, in reverse. Raises RuntimeError,
+    ValueError or TypeError on tensors that do not fit.
+
+    >>> from refnet import RecurrentNet
+    >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3, transition="cayley")
+    >>> params = net.init(np.random.default_rng(0))
+    >>> p = {name: torch.from_numpy(value).requires_grad_() for name, value in params.items()}
+    >>> function(net)(p, torch.ones(5, 8, 2)).sum().backward()
+    >>> p["Whh.A"].grad.shape
+    torch.Size([4, 4])
+
+    Checked by: tests/check/test_torch.py::test_refnet_inside_torch.
+    """
+
+    def call(params: dict[str, Tensor], x: Tensor, mask: Tensor | None = None) -> Tensor:
+        floats = [x] if x.is_floating_point() else []
+        admit("function", [*floats, *params.values()])
+        steps = None if mask is None else _array(mask)
+        return _Net.apply(net, tuple(params), steps, x, *params.values())
+
+    return call

@@ -12,12 +12,12 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.rnn import PackedSequence
 
 from refnet.cells import CELLS
-from refnet.interop.torch_cells import Steps, packed_steps, run_cell
+from refnet.interop.torch_cells import Steps, Tensor, admit, packed_steps, run_cell
 
 __all__ = ["GRU", "LSTM", "RNN", "accelerate", "restore"]
 
@@ -44,23 +44,6 @@ def _cell_params(cell: str, module: Any, suffix: str) -> dict[str, Tensor]:
     bhn = second[2 * H :]
     both = torch.cat([bh[: 2 * H] + second[: 2 * H], bh[2 * H :]])
     return {**params, "bh": both, "bhn": bhn}
-
-
-def _admit(module: Any, tensors: list[Tensor]) -> None:
-    """Raise RuntimeError unless the kernels take all tensors."""
-    for tensor in tensors:
-        if tensor.device.type != "cpu":
-            raise RuntimeError(
-                f"refnet.torch.{module._get_name()}: a tensor is on {tensor.device}; need all on "
-                "the CPU: model.cpu(), or refnet.torch.restore(model) for PyTorch's own layers"
-            )
-        if tensor.dtype not in (torch.float32, torch.float64) or tensor.dtype != tensors[0].dtype:
-            raise RuntimeError(
-                f"refnet.torch.{module._get_name()}: input, states and weights are "
-                f"{', '.join(sorted({str(each.dtype) for each in tensors}))}; need torch.float32 "
-                "or torch.float64 for all: model.float() and x.float(), or "
-                "refnet.torch.restore(model) for PyTorch's own layers"
-            )
 
 
 def _by_torch(module: Any) -> bool:
@@ -149,7 +132,7 @@ def _initial(
     if hx is None:
         return x.new_zeros(count, *size)
     states = hx if count == 2 else (hx,)
-    _admit(module, [x, *states])
+    admit(module._get_name(), [x, *states])
     need = (size[0], size[2]) if single else size
     for n, state in enumerate(states):
         module.check_hidden_size(state, need, f"Expected hidden[{n}] size {{}}, got {{}}")
@@ -179,7 +162,7 @@ def _run_stack(
         outputs = []
         for way, steps in ways.items():
             params = module.cell_params(f"l{layer}{way}")
-            _admit(module, [x, *params.values()])
+            admit(module._get_name(), [x, *params.values()])
             h, end = run_cell(cell, activation, x, states[:, len(ends)], params, steps)
             outputs.append(h)
             ends.append(end)

@@ -1,6 +1,8 @@
-"""PyTorch (extra ``torch``): the tensors of its recurrent layers and a Linear read-out.
+"""PyTorch (extra ``torch``): the tensors of its recurrent layers, of an Embedding before them and
+of a Linear read-out, and those of a Sequential of Linear layers.
 
-Checked by: tests/check/test_torch.py.
+The gates are stacked as refnet's; bias_ih is bh, bias_hh is bhh and, of a GRU's n, bhn.
+Checked by: tests/check/test_torch.py, tests/interop/test_travel.py.
 """
 
 from functools import partial
@@ -9,17 +11,21 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.interop import as_stack, exact_sum, package, two_biases
+from refnet.interop import as_stack, embedded, package, resolved, split_biases, two_biases
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet
+from refnet.nets.stacked import StackedNet, named, plain
 
 __all__ = [
     "ACTIVATIONS",
     "LAYER_NAMES",
     "Torch",
     "array",
+    "arrays_of",
     "from_state_dict",
     "layer_state_dict",
+    "net_of",
     "refuse",
     "state_dict",
     "tensor",
@@ -28,8 +34,6 @@ __all__ = [
 
 Torch: TypeAlias = Any
 """A tensor, module or dtype of PyTorch's, which is an optional package."""
-
-
 ACTIVATIONS = {
     "tanh": "Tanh",
     "relu": "ReLU",
@@ -38,11 +42,11 @@ ACTIVATIONS = {
     "elu": "ELU",
     "leaky_relu": "LeakyReLU",
     "identity": "Identity",
+    "prelu": "PReLU",
 }
-
-
 LAYER_NAMES = {"Wxh": "weight_ih", "Whh": "weight_hh", "Whr": "weight_hr", "bh": "bias_ih"}
-
+GATES = {1: "rnn", 3: "gru", 4: "lstm"}
+"""The cells by the number of their gates."""
 
 torch_package = partial(package, "torch", called="PyTorch")
 
@@ -58,9 +62,7 @@ def array(tensor: Torch) -> Array:
     return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
 
 
-def layer_state_dict(net: StackedNet, params: Params, bias: bool = True) -> dict[str, Torch]:
-    """The tensors of torch.nn.RNN, LSTM or GRU; bias_hh is zero unless there is a bhh, and of the
-    GRU's n it is bhn."""
+def _layer_arrays(net: StackedNet, params: Params, bias: bool = True) -> Params:
     arrays: Params = {}
     for suffix in net.every_cell:
         p = net.of(params, suffix)
@@ -69,49 +71,80 @@ def layer_state_dict(net: StackedNet, params: Params, bias: bool = True) -> dict
             arrays[f"weight_hr{suffix}"] = p["Whr"]
         if bias:
             arrays |= dict(zip((f"bias_ih{suffix}", f"bias_hh{suffix}"), two_biases(net, p)))
-    return {name: tensor(value) for name, value in arrays.items()}
+    return arrays
+
+
+def layer_state_dict(net: StackedNet, params: Params, bias: bool = True) -> dict[str, Torch]:
+    """The tensors of torch.nn.RNN, LSTM or GRU; bias_hh is zero unless there is a bhh, and of the
+    GRU's n it is bhn."""
+    return {name: tensor(value) for name, value in _layer_arrays(net, params, bias).items()}
+
+
+def arrays_of(net: Net, params: Params, prefix: str = "rnn.", head: str = "head.") -> Params:
+    """The arrays of a state dict: embedding.weight, torch.nn.RNN, LSTM or GRU's under ``prefix``,
+    a Linear read-out's under ``head``; of a feedforward net those of a Sequential.
+
+    Transitions give the matrix that they make, and a cifg is an LSTM. Raises ValueError for a net
+    that torch has no layer for.
+    """
+    net, params, vectors = resolved(net, params)
+    if isinstance(net, FeedforwardNet):
+        _activation(net)
+        names = {"W": "weight", "b": "bias"}
+        linear = {
+            f"{2 * (layer - 1)}.{names[kind]}": params[f"{kind}{layer}"]
+            for layer in range(1, net.depth + 2)
+            for kind in names
+        }
+        slopes = {name.removeprefix("slope"): params[name] for name in params if "slope" in name}
+        return linear | {f"{2 * int(n) - 1}.weight": np.atleast_1d(a) for n, a in slopes.items()}
+    refuse(net)
+    for name, value in params.items():
+        if name.startswith(("Wp", "h0")) and value.any():
+            what = "initial states" if name.startswith("h0") else "peepholes"
+            raise ValueError(f"torch's layers hold no {what}, and the net has {name}")
+    arrays = {} if vectors is None else {"embedding.weight": vectors}
+    arrays |= {f"{prefix}{name}": value for name, value in _layer_arrays(net, params).items()}
+    if "Why" in params:
+        arrays |= {f"{head}weight": params["Why"], f"{head}bias": params["by"]}
+    return arrays
 
 
 def state_dict(
-    net: RecurrentNet, params: Params, prefix: str = "rnn.", head: str = "head."
+    net: Net, params: Params, prefix: str = "rnn.", head: str = "head."
 ) -> dict[str, Torch]:
-    """torch.nn.RNN, LSTM or GRU's tensors, and a Linear read-out's under ``head``.
-
-    The gates are stacked as in torch. All of bh goes to bias_ih; bias_hh is zero but for the
-    GRU's bhn. Raises ValueError for a net torch has no layer for.
-    """
-    refuse(net)
-    layer = layer_state_dict(*as_stack(net, params))
-    return {f"{prefix}{name}": value for name, value in layer.items()} | {
-        f"{head}weight": tensor(params["Why"]),
-        f"{head}bias": tensor(params["by"]),
-    }
+    """``arrays_of`` as tensors."""
+    return {name: tensor(value) for name, value in arrays_of(net, params, prefix, head).items()}
 
 
 def from_state_dict(
     net: RecurrentNet, state: dict[str, Torch], prefix: str = "rnn.", head: str = "head."
 ) -> Params:
-    """The parameters in a state dict; the two biases are added without rounding.
+    """The parameters in a state dict of tensors or arrays; a second bias that is not 0 is bhh.
 
-    Raises ValueError naming what is missing, ambiguous (more layers, both directions) or of
-    another shape.
+    Raises ValueError naming what is missing, of another layer or of another shape.
     """
     refuse(net)
     H, G = net.hidden, len(net.gates)
-    more = [name for name in state if name.startswith(prefix) and not name.endswith("_l0")]
+    stack = as_stack(net, {})[0]
+    need: dict[str, tuple[int, ...]] = {}
+    for suffix, cell in stack.every_cell.items():
+        need |= {
+            f"{prefix}weight_ih{suffix}": (G * H, cell.inputs),
+            f"{prefix}weight_hh{suffix}": (G * H, cell.width),
+            f"{prefix}bias_ih{suffix}": (G * H,),
+            f"{prefix}bias_hh{suffix}": (G * H,),
+        }
+        if net.projection:
+            need[f"{prefix}weight_hr{suffix}"] = (net.projection, H)
+    if net.readout != "none":
+        need |= {f"{head}weight": (net.outputs, net.width), f"{head}bias": (net.outputs,)}
+    more = [name for name in state if name.startswith(prefix) and name not in need]
     if more:
         raise ValueError(
-            f"from_state_dict: {more[0]} belongs to a second layer or direction; "
-            "refnet's nets have one: pass each layer's weights by themselves"
+            f"from_state_dict: {more[0]} belongs to a second layer or direction, or to what the "
+            f"net lacks; it has {stack.layers} layer(s), bidirectional={stack.bidirectional}"
         )
-    need = {
-        f"{prefix}weight_ih_l0": (G * H, net.inputs),
-        f"{prefix}weight_hh_l0": (G * H, H),
-        f"{prefix}bias_ih_l0": (G * H,),
-        f"{prefix}bias_hh_l0": (G * H,),
-        f"{head}weight": (net.outputs, H),
-        f"{head}bias": (net.outputs,),
-    }
     for name, shape in need.items():
         if name not in state:
             raise ValueError(f"from_state_dict: {name} is missing; there are {', '.join(state)}")
@@ -121,15 +154,103 @@ def from_state_dict(
                 f"{shape}, because the net has H = {H}, D = {net.inputs}, "
                 f"C = {net.outputs} and the cell {net.cell}"
             )
-    Wxh, Whh, first, second, Why, by = (array(state[name]) for name in need)
-    params = {"Wxh": Wxh, "Whh": Whh, "Why": Why, "by": by}
-    if net.cell == "gru":
-        params["bhn"] = second[2 * H :]
-        second = np.where(np.arange(G * H) < 2 * H, second, 0)
-    return {**params, "bh": exact_sum(first, second)}
+    arrays = {
+        name: value if isinstance(value, np.ndarray) else array(value)
+        for name, value in state.items()
+        if name in need
+    }
+    params: Params = {}
+    for suffix, cell in stack.every_cell.items():
+        p = {
+            name: arrays[f"{prefix}{theirs}{suffix}"]
+            for name, theirs in LAYER_NAMES.items()
+            if f"{prefix}{theirs}{suffix}" in arrays
+        }
+        p |= split_biases(cell, p["bh"], arrays[f"{prefix}bias_hh{suffix}"])
+        params |= {named(name, suffix): value for name, value in p.items()}
+    if net.readout != "none":
+        params |= {"Why": arrays[f"{head}weight"], "by": arrays[f"{head}bias"]}
+    return params if net is stack else {plain(name): value for name, value in params.items()}
+
+
+def net_of(arrays: Params, activation: str = "tanh", readout: str = "last") -> tuple[Net, Params]:
+    """The net whose weights have PyTorch's names, and its parameters. ``activation`` and
+    ``readout`` are not in the weights.
+
+    Raises ValueError naming a weight that is part of no such net.
+    """
+    inputs = [name for name in arrays if name.endswith("weight_ih_l0")]
+    if not inputs:
+        return _feedforward(arrays, activation)
+    prefix = inputs[0].removesuffix("weight_ih_l0")
+    W, U = arrays[inputs[0]], arrays[f"{prefix}weight_hh_l0"]
+    layer = {name: value for name, value in arrays.items() if name.startswith(prefix)}
+    if prefix == "":
+        layer = {name: value for name, value in arrays.items() if "_l" in name}
+    rest = [name for name in arrays if name not in layer]
+    weights = [name for name in rest if name.endswith("weight") and arrays[name].ndim == 2]
+    tables = [name for name in weights if f"{name.removesuffix('weight')}bias" not in arrays]
+    heads = [name for name in weights if name not in tables]
+    known = {*weights, *(f"{name.removesuffix('weight')}bias" for name in heads)}
+    strange = [*sorted({*rest} - known), *tables[1:], *heads[1:]]
+    projection = arrays.get(f"{prefix}weight_hr_l0")
+    H = U.shape[1] if projection is None else projection.shape[1]
+    if strange or len(W) // H not in GATES:
+        raise ValueError(
+            f"{', '.join(strange) or inputs[0]}: need the weights of an embedding, of one RNN, "
+            "LSTM or GRU and of one read-out, or some of these"
+        )
+    suffixes = [name.removeprefix(f"{prefix}weight_ih") for name in layer if "weight_ih" in name]
+    both = any(suffix.endswith("_reverse") for suffix in suffixes)
+    width = (1 + both) * U.shape[1]
+    net = StackedNet(
+        W.shape[1],
+        H,
+        len(arrays[heads[0]]) if heads else width,
+        cell=GATES[len(W) // H],
+        activation=activation,
+        readout=readout if heads else "none",
+        layers=len(suffixes) // (1 + both),
+        bidirectional=both,
+        projection=0 if projection is None else U.shape[1],
+    )
+    biases = {f"{prefix}bias_{kind}{suffix}" for kind in ("ih", "hh") for suffix in suffixes}
+    state = {name: np.zeros(len(W), W.dtype) for name in biases} | layer
+    head = heads[0].removesuffix("weight") if heads else ""
+    state |= {name: arrays[name] for name in (f"{head}weight", f"{head}bias") if heads}
+    params = from_state_dict(net, state, prefix, head)
+    return embedded(net, params, arrays[tables[0]]) if tables else (net, params)
+
+
+def _feedforward(arrays: Params, activation: str) -> tuple[Net, Params]:
+    """A Sequential of Linear layers, of which each has the same activation between."""
+    weights = [name for name in arrays if name.endswith("weight") and arrays[name].ndim == 2]
+    slopes = [name for name in arrays if name.endswith("weight") and arrays[name].ndim == 1]
+    biases = [f"{name.removesuffix('weight')}bias" for name in weights]
+    strange = {*arrays} - {*weights, *biases, *slopes}
+    if strange or not weights or len(slopes) not in (0, len(weights) - 1):
+        raise ValueError(
+            f"{', '.join(strange) or 'the weights'}: need those of an RNN, LSTM or GRU, or of "
+            "Linear layers one after the other"
+        )
+    params: Params = {}
+    for n, (weight, bias) in enumerate(zip(weights, biases), 1):
+        W = arrays[weight]
+        params |= {f"W{n}": W, f"b{n}": arrays.get(bias, np.zeros(len(W), W.dtype))}
+    params |= {f"slope{n}": np.squeeze(arrays[name]) for n, name in enumerate(slopes, 1)}
+    widths = (params["W1"].shape[1], *(len(arrays[name]) for name in weights))
+    return FeedforwardNet(widths, activation="prelu" if slopes else activation), params
+
+
+def _activation(net: Net) -> None:
+    act = net.activation
+    usual = {"leaky_relu": 0.01, "elu": 1}.get(act.name, 0)
+    if act.name not in ACTIVATIONS or act.alpha != usual:
+        raise ValueError(f"torch has no activation {act.name} with constant {act.alpha}")
 
 
 def refuse(net: RecurrentNet) -> None:
+    """Raise ValueError for a net that torch has no layer for."""
     if net.cell not in ("rnn", "lstm", "gru") or net.transition is not None or net.gain != 1:
         raise ValueError(
             f"torch has no layer for the cell {net.cell} with this transition and "
@@ -137,3 +258,7 @@ def refuse(net: RecurrentNet) -> None:
         )
     if net.activation.name not in (("tanh", "relu") if net.cell == "rnn" else ("tanh",)):
         raise ValueError(f"torch's {net.cell} has no activation {net.activation.name}")
+    if net.gate.name != "sigmoid" or net.clip_forward is not None:
+        raise ValueError(
+            f"torch's {net.cell} has no gate {net.gate.name} and no clip_forward {net.clip_forward}"
+        )

@@ -105,7 +105,7 @@ class RecurrentNet(Backed):
       kernel for cell, activation and options, else NumPy (``backend_for`` says which);
       "reference": NumPy, any dtype; "compiled": the kernels, or an error.
     - ``zoneout``: the share z of the old state in every new one, ``z h[t] + (1 - z) h~[t+1]``
-      (Krueger et al. 2017, at test time); in training ``noise.kept`` takes its place.
+      (Krueger et al. 2017, at test time); in training ``noise.zoneout`` takes its place.
     - ``noise``: the random numbers of a batch in training (``refnet.nets.noise``), or None.
     - ``checkpoint``: "none"; "sqrt": hold the tape of about 10 sqrt(T) steps instead of T, and run
       the others forward twice (``refnet.nets.layer``); "forward": keep what forward alone needs,
@@ -186,7 +186,7 @@ class RecurrentNet(Backed):
                 "dropout of the state has no compiled kernel; use backend 'reference' "
                 "(--backend reference)"
             )
-        if self.checkpoint == "sqrt" and (self.noise.kept or self.noise.added):
+        if self.checkpoint == "sqrt" and (self.noise.zoneout or self.noise.added):
             raise ValueError(
                 "checkpoint is 'sqrt'; need 'none' with zoneout or noise on the state, which "
                 "differ from step to step"
@@ -226,9 +226,9 @@ class RecurrentNet(Backed):
             gate = gate and clipped(gate, self.clip_forward)
         keeps = self.checkpoint != "forward" or self.backend == "reference"
         noise = self.noise or Noise()
-        kept = noise.kept.get("", np.asarray(self.zoneout) if self.zoneout else None)
-        if kept is not None or noise.added:
-            passes = Zoned(passes, kept, noise.added.get(""))
+        shares = noise.zoneout.get("", np.asarray(self.zoneout) if self.zoneout else None)
+        if shares is not None or noise.added:
+            passes = Zoned(passes, shares, noise.added.get(""))
         sqrt, drop = self.checkpoint == "sqrt", noise.products.get("")
         return Layer(passes, act, self.gain, self.clip_step, sqrt, gate, keeps, drop)
 
@@ -365,7 +365,7 @@ class RecurrentNet(Backed):
             }
             for suffix in self.every_cell:
                 shapes[f"products[{suffix!r}]"] = (B, P)
-                shapes[f"kept[{suffix!r}]"] = (T, *lead, B, self.hidden)
+                shapes[f"zoneout[{suffix!r}]"] = (T, *lead, B, self.hidden)
                 shapes[f"added[{suffix!r}]"] = (T, B, P)
             self.noise.admit(where, shapes, self.reason)
 
@@ -581,10 +581,11 @@ class RecurrentNet(Backed):
             known = {name: (value.shape,) for name, value in tape.final.items()}
             admit(f"{type(self).__name__}.backward: final", final, known, {}, "as tape.final has")
         grads = net._pull_cells(tape, doutputs, inputs, final=final)
-        ended = None if final else ends(doutputs, tape.steps)
-        if ended is not None and has_nan(grads):
-            grads = net._pull_cells(tape, doutputs, inputs, ended)
-        if tape.order is not None:
+        if tape.order is None:
+            ended = None if final else ends(doutputs, tape.steps)
+            if ended is not None and has_nan(grads):
+                grads = net._pull_cells(tape, doutputs, inputs, ended)
+        else:
             place = np.argsort(tape.order)
             for name in [name for name in grads if name == "x" or name.startswith("h0")]:
                 grads[name] = grads[name].take(place, axis=-2)
@@ -601,7 +602,9 @@ class RecurrentNet(Backed):
         """The gradients of ``params`` from those of what every cell sees; ``p`` and ``residuals``
         as ``matrices`` gives them, ``extra`` as for ``backward``. With ``Wxh = W E``:
         ``dW = dWxh E'``, ``dE = W' dWxh``; of symbols ``grads`` has dE already, and dWxh is dW."""
-        embedded = bool(grads.keys() & {named("Wxh.E", suffix) for suffix in self.every_cell})
+        embedded = bool(self.embedding) and any(
+            named("Wxh.E", suffix) in grads for suffix in self.every_cell
+        )
         grads, extra = dict(grads), dict(extra or {})
         by_slot = self.transition is not None or bool(extra)
         for suffix, cell in self.every_cell.items():

@@ -296,7 +296,7 @@ def test_a_long_case_is_named_at_its_first_steps(monkeypatch, tmp_path):
 
     verdict = judge(net, wrong, params, batch)
     assert verdict.convention.endswith(" (at T = 19, B = 3)") and "dWhh" in verdict.convention
-    assert steps == [(260, 4), (19, 3)]
+    assert steps[:2] == [(260, 4), (19, 3)] and sum(T for T, _ in steps[2:]) < 9
     assert "dWhh" in judge(net, wrong(params, batch), params, batch).convention
 
 

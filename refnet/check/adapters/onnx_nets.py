@@ -14,41 +14,21 @@ import numpy as np
 from refnet.arguments import choice
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.adapters import asked
-from refnet.interop import package
-from refnet.interop.onnx_nodes import (
-    OPERATORS,
-    Proto,
-    node_model,
-    onnx_package,
-    recurrent_node,
-    to_onnx,
-)
-from refnet.nets.stacked import StackedNet, kept, turned
+from refnet.interop import onnx_nodes, package
+from refnet.interop.onnx_nodes import OPERATORS, Layer, Proto, node_model, onnx_package, to_onnx
+from refnet.nets.stacked import StackedNet
 
-__all__ = ["RUNTIMES", "LayerCase", "layer_model", "layer_results", "results", "views"]
+__all__ = [
+    "RUNTIMES",
+    "LayerCase",
+    "layer_model",
+    "layer_results",
+    "results",
+    "session_run",
+    "views",
+]
 
 RUNTIMES = ("onnxruntime", "onnx reference")
-
-
-def _alone(proto: Proto) -> Proto:
-    """A model of the recurrent node alone, whose output is the node's Y, all states."""
-    onnx = onnx_package()
-    node = type(recurrent_node(proto))()
-    node.CopyFrom(recurrent_node(proto))
-    del node.output[:]
-    node.output.append("every_state")
-    graph = proto.graph
-    (x,) = (entry for entry in graph.input if entry.name == node.input[0])
-    alone = onnx.helper.make_graph(
-        [node],
-        graph.name,
-        [x],
-        [onnx.helper.make_tensor_value_info("every_state", x.type.tensor_type.elem_type, None)],
-        [entry for entry in graph.initializer if entry.name in node.input[1:]],
-    )
-    return onnx.helper.make_model(
-        alone, opset_imports=proto.opset_import, ir_version=proto.ir_version
-    )
 
 
 def session_run(proto: Proto, names: list[str], feeds: Params, runtime: str) -> list[Array]:
@@ -73,9 +53,9 @@ def session_run(proto: Proto, names: list[str], feeds: Params, runtime: str) -> 
 
 
 def results(proto: Proto, x: Array, runtime: str) -> Params:
-    """The states h (T + 1, B, H) that a runtime computes, by refnet's names."""
-    proto = _alone(proto)
-    h = session_run(proto, ["every_state"], {recurrent_node(proto).input[0]: x}, runtime)[0][:, 0]
+    """The states h (T + 1, B, H) that a runtime computes of ``onnx_nodes.model``, by refnet's
+    names."""
+    h = session_run(proto, ["Y"], {"X": x}, runtime)[0][:, 0]
     return {"h": np.concatenate([np.zeros_like(h[:1]), h])}
 
 
@@ -102,9 +82,10 @@ class LayerCase:
         x, mask = self.batch.x, self.batch.mask
         return np.full(x.shape[1], len(x)) if mask is None else last_steps(mask)
 
-    def in_time(self, values: Array, suffix: str = "") -> Array:
-        """Steps in the order in which the operator has them, from the order of a cell's run."""
-        return turned(values, self.lengths, "_reverse" if self.direction == "reverse" else suffix)
+    @property
+    def layer(self) -> Layer:
+        """The node."""
+        return Layer(self.net, self.params, self.direction, self.layout)
 
 
 def layer_model(case: LayerCase) -> Proto:
@@ -123,7 +104,7 @@ def layer_model(case: LayerCase) -> Proto:
 
 def layer_results(case: LayerCase, runtime: str) -> Params:
     """Y, Y_h and, of an LSTM, Y_c, time-major, as a runtime computes them."""
-    x = case.in_time(case.batch.x)
+    x = onnx_nodes.in_time(case.layer, case.batch.x, case.lengths)
     feeds = {"X": x.swapaxes(0, 1) if case.layout else x}
     values = dict(zip(case.outputs, session_run(layer_model(case), case.outputs, feeds, runtime)))
     if case.layout:
@@ -135,11 +116,5 @@ def layer_results(case: LayerCase, runtime: str) -> Params:
 
 
 def views(case: LayerCase, states: Params) -> Params:
-    """Y (T, N, B, H), Y_h and Y_c (N, B, H) of N directions, from arrays by the states' names."""
-    suffixes, steps = tuple(case.net.every_cell), case.lengths
-    every = [kept(case.in_time(states[f"h{suffix}"][1:], suffix), steps) for suffix in suffixes]
-    values = {"Y": np.stack(every, axis=1)}
-    for name in case.outputs[1:]:
-        ends = [states[f"{name[-1]}{suffix}"][steps, np.arange(len(steps))] for suffix in suffixes]
-        values[name] = np.stack(ends)
-    return values
+    """Y, Y_h and of an LSTM Y_c, time-major, from arrays by the states' names."""
+    return onnx_nodes.views(case.layer, states, case.lengths)

@@ -39,7 +39,7 @@ from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import HEAD, StackedNet, plain
 
-__all__ = ["as_function", "gradients", "orthogonal_results", "results", "use_device"]
+__all__ = ["gradients", "orthogonal_results", "results", "use_device"]
 
 
 def use_device(name: str) -> str:
@@ -265,32 +265,3 @@ def gradients(
         for name, tensor in p.items()
     }
     return {"loss": array(value), **arrays, **({} if x.grad is None else {"dx": array(x.grad)})}
-
-
-def as_function(net: Net) -> Callable[..., Torch]:
-    """refnet's net as a torch function: ``f(x, **params) -> outputs``, with its own backward.
-
-    Any torch loss and optimiser may follow; torch differentiates through it once. Tensors are
-    on the CPU, of one dtype, float32 or float64.
-    """
-    torch = torch_package()
-
-    class Function(torch.autograd.Function):  # type: ignore[misc, name-defined]
-        @staticmethod
-        def forward(ctx: Torch, names: tuple[str, ...], x: Torch, *values: Torch) -> Torch:
-            params = {name: array(value) for name, value in zip(names, values)}
-            outputs, tape = net.forward(params, array(x))
-            ctx.saved = names, params, tape
-            return tensor(outputs)
-
-        @staticmethod
-        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-        def backward(ctx: Torch, doutputs: Torch) -> Torch:
-            names, params, tape = ctx.saved
-            grads = net.backward(params, tape, array(doutputs))
-            return None, tensor(grads["x"]), *(tensor(grads[name]) for name in names)
-
-    def function(x: Torch, **params: Torch) -> Torch:
-        return Function.apply(tuple(params), x, *params.values())
-
-    return function

@@ -1,0 +1,212 @@
+"""The entries of a wrong result by their axes, and what makes them of the certified ones.
+
+Checked by: tests/check/test_where.py.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from refnet.batch import Array
+from refnet.check.judgement import LIMITS
+from refnet.exact.enclose import Certified
+from refnet.exact.functions import CertifiedFunction
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import plain
+
+__all__ = ["Axis", "Certificate", "Wrong", "plural", "relation", "value", "wrong_of"]
+
+Certificate = Certified | CertifiedFunction
+
+
+class Axis(NamedTuple):
+    """What an axis counts; ``names`` of its indices, if they have some."""
+
+    noun: str
+    names: tuple[str, ...] = ()
+
+
+AXES = {
+    "Why": ("class", "unit"),
+    "by": ("class",),
+    "x": ("step", "example", "input"),
+    "h0": ("example", "unit"),
+    "h": ("step", "example", "unit"),
+    "c": ("step", "example", "unit"),
+    "outputs": ("step", "example", "class"),
+    "Whr": ("unit", "column"),
+}
+"""What the last axes of a net's arrays count, by the array's name without d."""
+STACKED = {"Whh": "column", "Wxh": "input", "bh": "", "bhh": ""}
+"""The arrays whose rows are those of all gates, and what their columns count."""
+
+
+def axes_of(name: str, certified: Certificate, shape: tuple[int, ...]) -> tuple[Axis, ...]:
+    """The axes of a result; the rows of several gates are two, the gate and its unit."""
+    if isinstance(certified, Certified):
+        net, stem = certified.net, plain(name)
+        stem = stem.removeprefix("d").split(".")[0]
+        if isinstance(net, RecurrentNet) and stem in STACKED and shape[0] % len(net.gates) == 0:
+            gates = net.gates if len(net.gates) * net.hidden == shape[0] else ()
+            columns = [STACKED[stem]] * (len(shape) - 1)
+            return (
+                *((Axis("gate", net.gates), Axis("unit")) if len(gates) > 1 else (Axis("row"),)),
+                *map(Axis, columns),
+            )
+        if isinstance(net, FeedforwardNet) and stem[:1] in "Wbh" and stem[1:].isdecimal():
+            names = {"W": ("row", "column"), "b": ("unit",)}
+            return tuple(map(Axis, names.get(stem[0], ("example", "unit"))))
+        nouns = AXES.get(stem, ("unit",))[-len(shape) :]
+        if isinstance(net, FeedforwardNet) and stem == "x":
+            nouns = ("example", "input")
+        if len(nouns) < len(shape):
+            nouns = ("part (h, c)", *nouns)
+        if len(nouns) == len(shape):
+            return tuple(map(Axis, nouns))
+    return tuple(
+        map(
+            Axis,
+            {1: ("entry",), 2: ("row", "column")}.get(
+                len(shape), tuple(f"index of axis {n}," for n in range(len(shape)))
+            ),
+        )
+    )
+
+
+class Wrong(NamedTuple):
+    """A wrong result by its axes: theirs, the certified values, their sigmas, what is off."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    theirs: Array
+    true: Array
+    sigma: Array
+
+    @property
+    def off(self) -> Array:
+        """Whether an entry is more than rounding, or not finite."""
+        return ~self.fits(self.true)
+
+    def fits(self, values: Array) -> Array:
+        """Whether theirs are ``values`` but for rounding, entry by entry."""
+        room = LIMITS[0] * np.maximum(self.sigma, np.spacing(abs(values)) / 2)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(
+                abs(self.theirs - values) <= np.where(np.isfinite(room), room, np.inf)
+            )
+
+
+def wrong_of(name: str, theirs: Array, true: Array, sigma: Array, certified: Certificate) -> Wrong:
+    axes = axes_of(name, certified, true.shape)
+    shape = true.shape
+    if axes and axes[0].names:
+        shape = (len(axes[0].names), -1, *shape[1:])
+    return Wrong(name, axes, *(array.reshape(shape) for array in (theirs, true, sigma)))
+
+
+def relation(part: Wrong, box: Sequence[Array]) -> str:
+    """What makes the wrong entries of the certified ones, or ""."""
+    at = np.ix_(*box)
+    theirs, true, sigma = part.theirs[at], part.true[at], part.sigma[at]
+    inside = Wrong(part.name, part.axes, theirs, true, sigma)
+    bad = ~np.isfinite(theirs)
+    if bad.any():
+        return f"{int(bad.sum())} entries are not finite"
+    if not theirs.any():
+        return "zero there"
+    if theirs.size == 1:
+        return value(Wrong(part.name, part.axes, *(v.reshape(()) for v in (theirs, true, sigma))))
+    factor = _factor(inside)
+    if factor is not None:
+        return f"{factor:.6g} times the certified ones"
+    for axis in range(theirs.ndim):
+        for text in (_moved(part, box, axis), _scaled(inside, box, axis)):
+            if text:
+                return text
+    gap = theirs - true
+    if np.ptp(gap) <= 1e-3 * abs(gap).max() and inside.fits(true + gap.mean()).all():
+        return f"{gap.mean():.6g} is added to all"
+    return ""
+
+
+def value(part: Wrong) -> str:
+    theirs, true = float(part.theirs), float(part.true)
+    ratio = f", {theirs / true:.6g} times" if true else ""
+    return f"{theirs:.9g} for {true:.9g}{ratio}"
+
+
+def _factor(part: Wrong) -> float | None:
+    """The factor that makes theirs of the certified ones, where that shows."""
+    weight = part.true / np.maximum(part.sigma, np.finfo(float).tiny)
+    with np.errstate(all="ignore"):
+        factor = float(
+            (weight * part.theirs / np.maximum(part.sigma, np.finfo(float).tiny)).sum()
+            / (weight * weight).sum()
+        )
+    if not np.isfinite(factor) or np.count_nonzero(abs(weight) > 10 * LIMITS[1]) < 2:
+        return None
+    return factor if _wide(part, abs(factor)).fits(factor * part.true).all() else None
+
+
+def _wide(part: Wrong, factor: float) -> Wrong:
+    """The same with the rounding that a factor enlarges."""
+    return part._replace(sigma=part.sigma * max(1.0, factor))
+
+
+def _scaled(part: Wrong, box: Sequence[Array], axis: int) -> str:
+    """A factor for every index of an axis."""
+    size = part.true.shape[axis]
+    if not 1 < size <= 64 or part.true.size < 3 * size:
+        return ""
+    factors = []
+    for n in range(size):
+        rows = [np.take(value, n, axis) for value in (part.theirs, part.true, part.sigma)]
+        one_of = Wrong(part.name, part.axes, *rows)
+        factor = 1.0 if one_of.fits(rows[1]).all() else _factor(one_of)
+        if factor is None:
+            return ""
+        factors.append(factor)
+    axis_of, chosen = part.axes[axis], box[axis]
+    shown = [
+        f"{axis_of.names[n] if axis_of.names else n}: {factor:.4g}"
+        for n, factor in zip(chosen, factors)
+    ]
+    return f"a factor for each {axis_of.noun}: {', '.join(shown[:8])}{', ...' * (size > 8)}"
+
+
+def _moved(part: Wrong, box: Sequence[Array], axis: int) -> str:
+    """Slices along an axis that stand in each other's place."""
+    chosen = box[axis]
+    at = np.ix_(*box[:axis], np.arange(part.true.shape[axis]), *box[axis + 1 :])
+    inside = part._replace(
+        **{
+            name: np.moveaxis(getattr(part, name)[at], axis, 0)
+            for name in ("theirs", "true", "sigma")
+        }
+    )
+    size = len(inside.true)
+    if not 1 < len(chosen) <= size <= 128 or inside.true.size < 2 * size:
+        return ""
+    known = (abs(inside.true) > 100 * inside.sigma).reshape(size, -1).sum(axis=1) > 1
+    places = []
+    for n in chosen:
+        mine = inside._replace(theirs=inside.theirs[n : n + 1])
+        fits = np.flatnonzero(mine.fits(inside.true).reshape(size, -1).all(axis=1) & known)
+        if len(fits) != 1 or fits[0] == n:
+            return ""
+        places.append(int(fits[0]))
+    by = np.asarray(places) - chosen
+    noun, names = part.axes[axis].noun, part.axes[axis].names
+    if len(places) == 2 and places[::-1] == chosen.tolist():
+        first, second = (names[n] if names else n for n in chosen)
+        return f"{plural(noun)} {first} and {second} change places"
+    if len(by) > 2 and (by == by[0]).all():
+        return f"each {noun} is that of {abs(by[0])} {'later' if by[0] > 0 else 'earlier'}"
+    order = ", ".join(str(names[m] if names else m) for m in places[:8])
+    return f"the {plural(noun)} there are {order}{', ...' * (len(places) > 8)} of the certified"
+
+
+def plural(noun: str) -> str:
+    return f"{noun}es" if noun.endswith("s") else f"{noun}s"

@@ -1,0 +1,238 @@
+"""Where a result is wrong: the pattern of the entries that are not rounding, in words.
+
+Every entry of a result is right or wrong, because its sigma is known. The wrong ones are described
+by the indices that they have along each axis (gate, unit, input, step, example, class), by pairs of
+axes (the diagonal, the steps of the padding), and by what makes them of the certified ones: a
+factor, another order. Which results are right says which part of the computation is.
+
+Checked by: tests/check/test_where.py.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from refnet.batch import Array, Params, last_steps
+from refnet.check.entries import Axis, Certificate, Wrong, plural, relation, value, wrong_of
+from refnet.check.given import Results, numbers
+from refnet.check.judgement import RANK, Judgement
+from refnet.exact.enclose import Certified
+
+__all__ = ["located"]
+
+
+def located(
+    theirs: Results, parts: Iterable[Judgement], sigma: Params, certified: Certificate
+) -> tuple[str, ...]:
+    """Sentences on where ``theirs``, which are judged as ``parts``, are wrong: which results are
+    right, and which entries of the others are not, with what makes them of the certified ones."""
+    true = {name: enclosure.value for name, enclosure in certified.named().items()}
+    wrong = {part.name for part in parts if RANK[part.verdict]}
+    known = {name: numbers(theirs[name]) for name in true if name in theirs}
+    shaped = [
+        wrong_of(name, value, true[name], sigma[name], certified)
+        for name, value in known.items()
+        if name in wrong and value is not None and value.shape == true[name].shape
+    ]
+    phrases: dict[str, list[str]] = {}
+    for part in shaped:
+        if part.off.any():
+            phrases.setdefault(_phrase(part, certified), []).append(part.name)
+    lines = [f"{', '.join(names)}: {phrase}" for phrase, names in phrases.items()]
+    right = [name for name in known if name not in wrong]
+    if right and lines:
+        lines.insert(0, _stage(right, wrong, certified))
+    return (*lines, *_parting(shaped, certified))
+
+
+def _stage(right: Sequence[str], wrong: set[str], certified: Certificate) -> str:
+    """What the results that are right say of the computation."""
+    said = f"right: {', '.join(right)}"
+    if not isinstance(certified, Certified):
+        return said
+    states = set(certified.states)
+    forward, readout = {"loss", "outputs", *states}, {"dWhy", "dby"}
+    if wrong & forward:
+        if wrong & forward == {"loss"} and "outputs" in right:
+            return f"{said}: the fault is in the loss, after the outputs"
+        if states & set(right) and not states & wrong:
+            return f"{said}: the fault is in the read-out, after the states"
+        return f"{said}: the fault is in the forward pass"
+    passed = "; the forward pass is right" * bool(forward & set(right))
+    if readout & wrong:
+        if readout & set(right) or wrong <= readout:
+            return f"{said}{passed}: the fault is in the read-out's gradients"
+        return f"{said}{passed}: the fault starts at the loss's gradient in the outputs"
+    if wrong == {"dx"}:
+        return f"{said}{passed}, and so is the gradient that is carried: the fault is in dx alone"
+    if "dx" in right:
+        return f"{said}{passed}, and so is the gradient that is carried: the fault is in a sum"
+    if readout & set(right):
+        return f"{said}{passed}: the fault is in the backward pass, after the read-out's gradients"
+    return f"{said}{passed}"
+
+
+def _parting(wrong: Sequence[Wrong], certified: Certificate) -> Iterator[str]:
+    """The first step, forward in time for states and outputs and backward for dx, at which a
+    recurrent net's part from what is certified."""
+    for part in wrong:
+        steps = part.true.shape[:1] if part.axes and part.axes[0].noun == "step" else ()
+        off = part.off.reshape(*steps, -1).any(axis=-1)
+        if not steps or not off.any() or not isinstance(certified, Certified):
+            continue
+        first, last = np.flatnonzero(off)[[0, -1]]
+        of = f"of {len(certified.batch.x)} steps"
+        if part.name == "dx":
+            yield f"going back in time, dx parts first at dx[{last}], {of}"
+        else:
+            of = ", in the order in which it runs" * part.name.endswith("_reverse") + f", {of}"
+            yield f"going forward in time, {part.name} parts first at {part.name}[{first}]{of}"
+
+
+def _phrase(part: Wrong, certified: Certificate) -> str:
+    """The entries of one result that are off, and what makes them of the certified ones."""
+    off = part.off
+    if not off.ndim:
+        return value(part)
+    box = [
+        np.flatnonzero(off.any(axis=tuple(n for n in range(off.ndim) if n != axis)))
+        for axis in range(off.ndim)
+    ]
+    if all(len(chosen) == 1 for chosen in box) and off.size > 1:
+        where = f"only the entry {_entry(part, box)}"
+    else:
+        pairs, text = _pair(part, off, box, certified)
+        texts = [
+            _indices(axis, chosen, size, certified, part.name)
+            for n, (axis, chosen, size) in enumerate(zip(part.axes, box, off.shape))
+            if len(chosen) < size and n not in pairs
+        ] + [text] * bool(text)
+        where = f"only {', '.join(texts)}" if texts else "everywhere"
+        if not text and float(off[np.ix_(*box)].mean()) < 0.5:
+            where += f" ({int(off.sum())} of {off.size} entries)"
+    how = relation(part, box)
+    return where + (f"; {how}" if how else "")
+
+
+def _entry(part: Wrong, box: Sequence[Array]) -> str:
+    index = [int(chosen[0]) for chosen in box]
+    if part.axes[0].names:
+        return f"[{', '.join(map(str, index[1:]))}] of gate {part.axes[0].names[index[0]]}"
+    return str(index)
+
+
+def _indices(axis: Axis, chosen: Array, size: int, certified: Certificate, name: str) -> str:
+    """The chosen indices of an axis in words."""
+    noun, first, last = axis.noun, int(chosen[0]), int(chosen[-1])
+    if axis.names:
+        names = [axis.names[n] for n in chosen]
+        H = getattr(certified.net, "hidden", 0) if isinstance(certified, Certified) else 0
+        rows = f" (rows {first * H} to {(first + 1) * H - 1})" if H and len(names) == 1 else ""
+        return f"gate{'s' * (len(names) > 1)} {', '.join(names)}{rows}"
+    feature = _feature(noun, chosen, certified)
+    if feature:
+        return feature
+    steps = np.diff(chosen)
+    if len(chosen) == 1:
+        end = " (the first)" if first == 0 else " (the last)" if last == size - 1 else ""
+        return f"{noun} {first}{end}"
+    if (steps == 1).all():
+        if noun == "step" and first == 0:
+            return f"from step {last} down"
+        if noun == "step" and last == size - 1:
+            return f"from step {first} on"
+        end = f" (the last {len(chosen)})" if last == size - 1 else ""
+        return f"{plural(noun)} {first} to {last}{end}"
+    if noun == "step" and name == "dx" and len(chosen) > (last + 1) / 2:
+        return f"from step {last} down"
+    listed = ", ".join(map(str, chosen[:8])) + ", ..." * (len(chosen) > 8)
+    if len(chosen) > 2 and (steps == steps[0]).all():
+        return f"{plural(noun)} {listed}: every {_ordinal(int(steps[0]))}"
+    rest = np.setdiff1d(np.arange(size), chosen)
+    if len(rest) < len(chosen) / 2 and len(rest) <= 4:
+        return f"all {plural(noun)} but {', '.join(map(str, rest))}"
+    return f"{plural(noun)} {listed}"
+
+
+def _ordinal(n: int) -> str:
+    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{ending}"
+
+
+def _lengths(certified: Certificate) -> Array | None:
+    """The steps of every sequence, if they are not all the same."""
+    mask = certified.batch.mask if isinstance(certified, Certified) else None
+    if mask is None:
+        return None
+    lengths = last_steps(mask)
+    return lengths if len(set(lengths.tolist())) > 1 else None
+
+
+def _feature(noun: str, chosen: Array, certified: Certificate) -> str:
+    """What the chosen examples have in common and no others have: their length, their class."""
+    if noun != "example" or not isinstance(certified, Certified):
+        return ""
+    lengths, y = _lengths(certified), certified.batch.y
+    here = f" (example{'s' * (len(chosen) > 1)} {', '.join(map(str, chosen))})"
+    if lengths is not None:
+        full = lengths == certified.batch.x.shape[0]
+        many = "s" * (len(chosen) > 1)
+        if np.array_equal(np.flatnonzero(full), chosen):
+            return f"the sequence{many} of full length{here}"
+        if np.array_equal(np.flatnonzero(~full), chosen):
+            return f"the sequence{many} with padding{here}"
+    if y.ndim == 1 and y.dtype.kind in "iu" and len(chosen) > 1:
+        for c in np.unique(y):
+            if np.array_equal(np.flatnonzero(y == c), chosen):
+                return f"the examples of class {c}{here}"
+    return ""
+
+
+def _pair(
+    part: Wrong, off: Array, box: Sequence[Array], certified: Certificate
+) -> tuple[tuple[int, ...], str]:
+    """Two axes, and the pattern of their indices together, where not all of the box is off."""
+    for a, b in combinations(range(off.ndim), 2):
+        seen = off.any(axis=tuple(n for n in range(off.ndim) if n not in (a, b)))
+        inside = seen[np.ix_(box[a], box[b])]
+        if inside.mean() > 0.9 or inside.size < 4:
+            continue
+        m, n = seen.shape
+        i, j = np.ogrid[:m, :n]
+        features: list[tuple[str, Array]] = []
+        if m == n:
+            features += [
+                ("the diagonal", i == j),
+                ("the triangle below the diagonal", i > j),
+                ("the triangle above the diagonal", i < j),
+                ("the lower triangle", i >= j),
+                ("the upper triangle", i <= j),
+            ]
+        if (part.axes[a].noun, part.axes[b].noun) == ("step", "example"):
+            features += _of_the_steps(m, certified)
+        for text, feature in features:
+            feature = np.broadcast_to(feature, seen.shape)
+            if seen.any() and not (seen & ~feature).any() and seen[feature].mean() > 0.7:
+                return (a, b), text
+    return (), ""
+
+
+def _of_the_steps(steps: int, certified: Certificate) -> Iterator[tuple[str, Array]]:
+    """Parts of a (step, example) array: padding, ends of sequences, a class's predictions."""
+    assert isinstance(certified, Certified)
+    batch = certified.batch
+    T, y = len(batch.x), batch.y
+    t = np.arange(steps)[:, None] - (steps - T)  # a state h[t + 1] belongs to step t
+    lengths = _lengths(certified)
+    if lengths is not None:
+        yield "the steps after a sequence's end", t >= lengths
+        yield "the steps within the sequences", t < lengths
+        yield "the last step of every sequence", t == lengths - 1
+        yield "the steps before the last of every sequence", t < lengths - 1
+        mask = batch.mask[np.clip(t[:, 0], 0, T - 1)]
+        yield "the masked steps", ~mask
+        yield "the steps that the mask keeps", mask
+    if y.ndim == 2 and y.dtype.kind in "iu" and steps == T:
+        for c in np.unique(y):
+            yield f"the predictions of class {c}", y == c

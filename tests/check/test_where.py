@@ -1,0 +1,168 @@
+"""The judge says where a result is wrong: an independent bug, in words, and nothing else."""
+
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from refnet.batch import Batch
+from refnet.check import assert_gradients, compare, judge
+from refnet.check.cases import random_batch, random_params, reference_results
+from refnet.exact import certify
+from refnet.nets.recurrent import RecurrentNet
+
+pytestmark = pytest.mark.needs("flint")
+
+T, B, H = 9, 4, 6
+MASK = np.arange(T)[:, None] < np.array([9, 3, 7, 9])
+
+
+@pytest.fixture(scope="module")
+def case():
+    net = RecurrentNet(3, H, 5, cell="lstm")
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, np.float64), random_batch(net, rng, np.float64, T, B)
+    return certify(net, params, batch._replace(mask=MASK))
+
+
+def at(name, where, change):
+    """A bug that changes these entries of one gradient."""
+
+    def bug(results):
+        value = np.array(results[name])
+        value[where] = change(value[where])
+        return {**results, name: value}
+
+    return bug
+
+
+def twice(values):
+    return 2 * values
+
+
+def noisy(values):
+    return values * (1 + np.random.default_rng(0).normal(size=values.shape))
+
+
+DIAGONAL = np.arange(4 * H), np.arange(4 * H) % H
+
+
+@pytest.mark.parametrize(
+    "bug, says",
+    [
+        (at("dbh", np.s_[H : 2 * H], twice), "dbh: only gate f (rows 6 to 11); 2 times the"),
+        (at("dWhh", np.s_[:, 4:], noisy), "dWhh: only columns 4 to 5 (the last 2)"),
+        (at("dWhh", DIAGONAL, noisy), "dWhh: only the diagonal"),
+        (at("dWhh", np.s_[[2, 3]], np.flipud), "units 2 and 3 change places"),
+        (at("dWhh", np.s_[::H], noisy), "dWhh: only unit 0 (the first)"),
+        (at("dWxh", np.s_[:, 0], noisy), "dWxh: only input 0 (the first)"),
+        (at("dWhy", np.s_[2], noisy), "dWhy: only class 2"),
+        (at("dx", np.s_[:, [0, 3]], noisy), "only the sequences of full length (examples 0, 3)"),
+        (at("dx", np.s_[:5], noisy), "dx: only from step 4 down"),
+        (at("dx", np.s_[1::3], noisy), "steps 1, 4, 7: every 3rd"),
+        (at("dx", ([8, 2, 6, 8], range(4)), noisy), "dx: only the last step of every sequence"),
+        (at("dx", np.s_[4, 2, 1], noisy), "dx: only the entry [4, 2, 1]; "),
+        (at("dWhy", np.s_[:], twice), "dWhy: everywhere; 2 times the certified ones"),
+        (at("dWhy", np.s_[:, 3], np.zeros_like), "dWhy: only unit 3; zero there"),
+        (at("dx", np.s_[:, 2], lambda v: v * np.nan), "only example 2; 27 entries are not finite"),
+    ],
+)
+def test_where_it_is_wrong(case, bug, says):
+    right = reference_results(case.net, case.params, case.batch)
+    verdict = compare(bug(right), case)
+    assert says in "\n".join(verdict.where)
+    assert verdict.where[0].startswith("right: loss, outputs, ")
+    assert compare(right, case).where == ()
+
+
+@pytest.mark.parametrize(
+    "wrong, says",
+    [
+        ("loss", "the fault is in the loss, after the outputs"),
+        ("outputs", "the fault is in the read-out, after the states"),
+        ("h", "the fault is in the forward pass"),
+        ("dby", "the fault is in the read-out's gradients"),
+        ("dx", "the fault is in dx alone"),
+        ("dWhh", "the fault is in a sum"),
+        ("dWhh dWxh dbh dx", "the fault is in the backward pass, after the read-out's gradients"),
+        ("dWhy dby dWhh dx", "the fault starts at the loss's gradient in the outputs"),
+    ],
+)
+def test_which_part_is_wrong(case, wrong, says):
+    right = {name: np.array(value.value) for name, value in case.named().items()}
+    theirs = right | {name: noisy(np.asarray(right[name])) for name in wrong.split()}
+    assert says in compare(theirs, case).where[0]
+
+
+def without_the_cells_slope(params, batch):
+    """An LSTM whose slope of g is that of the sigmoid: at many steps every gate is wrong."""
+    net = RecurrentNet(3, H, 5, cell="lstm")
+    h, rows, tapes = np.zeros((batch.x.shape[1], H)), [], []
+    c = h
+    s = lambda a: 1 / (1 + np.exp(-a))  # noqa: E731
+    for x in batch.x:
+        i, f, g, o = np.split(x @ params["Wxh"].T + h @ params["Whh"].T + params["bh"], 4, axis=1)
+        i, f, g, o, h0, c0 = s(i), s(f), np.tanh(g), s(o), h, c
+        c = f * c + i * g
+        h = o * np.tanh(c)
+        tapes.append((x, i, f, g, o, h0, c0, c))
+    v = h @ params["Why"].T + params["by"]
+    p = np.exp(v) / np.exp(v).sum(axis=1, keepdims=True)
+    rows = np.arange(len(p))
+    loss = -np.log(p[rows, batch.y]).mean()
+    p[rows, batch.y] -= 1
+    dv = p / len(p)
+    grads = {f"d{name}": np.zeros_like(params[name]) for name in ("Whh", "Wxh", "bh")}
+    grads |= {"loss": loss, "dWhy": dv.T @ h, "dby": dv.sum(axis=0)}
+    dh, dc = dv @ params["Why"], 0
+    for x, i, f, g, o, h0, c0, c in reversed(tapes):
+        dc = dc + dh * o * (1 - np.tanh(c) ** 2)
+        da = [dc * g * i * (1 - i), dc * c0 * f * (1 - f), dc * i * g * (1 - g),
+              dh * np.tanh(c) * o * (1 - o)]  # fmt: skip
+        da = np.concatenate(da, axis=1)
+        grads["dWhh"] += da.T @ h0
+        grads["dWxh"] += da.T @ x
+        grads["dbh"] += da.sum(axis=0)
+        dh, dc = da @ params["Whh"], dc * f
+    return net and grads
+
+
+def test_few_steps_show_the_gate(case):
+    batch = Batch(case.batch.x, case.batch.y)
+    where = judge(case.net, without_the_cells_slope, dict(case.params), batch).where
+    says = "at T = 1: dWxh, dbh: only gate g (rows 12 to 17)"
+    assert any(line.startswith(says) for line in where)
+    with pytest.raises(AssertionError, match="(?s)only gate g.*the smallest sizes"):
+        assert_gradients(case.net, without_the_cells_slope, dict(case.params), batch)
+
+
+def test_functions_have_locations_too():
+    def f(x, W):
+        return np.tanh(x @ W.T).sum()
+
+    rng = np.random.default_rng(3)
+    x, W = rng.normal(size=(3, 4)), rng.normal(size=(5, 4))
+    d = 1 - np.tanh(x @ W.T) ** 2
+    theirs = {"dx": d @ W, "dW": d.T @ x}
+    theirs["dW"][3] *= 2
+    verdict = judge(f, theirs, x, W)
+    assert "dW: only row 3; 2 times the certified ones" in verdict.where
+    assert "only row 3" in repr(verdict)
+
+
+def test_the_command_and_its_files_say_where(tmp_path, capsys, monkeypatch):
+    from refnet.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    source = __import__("refnet.check.userfunction", fromlist="example").example("numpy")
+    assert '"dWhy": d' in source
+    (tmp_path / "mine.py").write_text(source.replace('"dWhy": d', '"dWhy": 2 * d'))
+    command = "check function mine.py:gradients --sizes 5,4,2 --dtypes float64 --json a.json"
+    assert main([*command.split(), "--junit", "a.xml"]) == 1
+    says = "dWhy: everywhere; 2 times the certified ones"
+    assert f"    {says}\n" in capsys.readouterr().out
+    (row,) = json.loads((tmp_path / "a.json").read_text())["rows"]
+    assert says in row["where"]
+    failure = ElementTree.parse(tmp_path / "a.xml").find(".//failure")
+    assert says in failure.text
