@@ -18,7 +18,7 @@ from refnet.check.noise import spread
 from refnet.check.survey import Rows, by_runtimes
 from refnet.check.verdict import compare_values
 from refnet.exact.convert import lift
-from refnet.exact.enclose import Enclosures, Lift, Progress, search
+from refnet.exact.enclose import Enclosures, Lift, Limits, Progress, search
 from refnet.interop import resolved, unprojected
 from refnet.interop.files import read
 from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, feeds, load
@@ -27,6 +27,9 @@ from refnet.interop.onnx_nodes import OPERATORS, Proto, onnx_package, packed, to
 from refnet.nets.stacked import StackedNet
 
 __all__ = ["CertifiedModel", "certify_model", "meant", "rows"]
+
+LIMITS: Limits = {"bits": 128, "max_bits": 8192, "max_seconds": 600}
+"""Of the certificate of a model's outputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +74,7 @@ def certify_model(proto: Proto, inputs: Params, progress: Progress | None = None
         results = run(lambda array, name: lift(array, "ball", name))
         return {name: value.astype(object, copy=False) for name, value in results.items()}
 
-    outputs, _ = search(on_balls, "check onnx", 128, 4, None, 8192, 600, progress)
+    outputs, _ = search(on_balls, "check onnx", LIMITS, 4, progress)
     return CertifiedModel(run, outputs)
 
 

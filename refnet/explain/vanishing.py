@@ -1,6 +1,7 @@
 """How a net's gradient fades or grows through time before training, by start and cell."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,18 +88,6 @@ def explain_starts(
                 ]
             )
 
-    def draw(figure: Canvas) -> None:
-        axes = figure.subplots(1, len(norms), sharey=True, squeeze=False)[0]
-        for ax, (cell, curves) in zip(axes, norms.items()):
-            for i, (start, share) in enumerate(curves.items()):
-                ax.plot(back, positive(share, 1e-30), label=label_of(start), **style(i))
-                if start in theory and cell == "rnn":
-                    label = "theory, sqrt(chi) a step" if not i else None
-                    ax.plot(back, positive(theory[start], 1e-30), **THEORY, label=label)
-            ax.set(title=cell, xlabel="steps back in time", yscale="log")
-        legend_below(figure, axes[0])
-        axes[0].set_ylabel("||dL/dh_t|| / ||dL/dh_T||")
-
     return Explanation(
         "Gradient flow through time, before training",
         "Manchev & Spratling, eq. 4; Pascanu et al. (2013); Schoenholz et al. (2017), eq. 9; "
@@ -117,6 +106,22 @@ def explain_starts(
                 rows,
             )
         ],
-        draw,
+        partial(_draw, norms, theory),
         4,
     )
+
+
+def _draw(
+    norms: Mapping[str, Mapping[str, Array]], theory: Mapping[str, Array], figure: Canvas
+) -> None:
+    axes = figure.subplots(1, len(norms), sharey=True, squeeze=False)[0]
+    for ax, (cell, curves) in zip(axes, norms.items()):
+        for i, (start, share) in enumerate(curves.items()):
+            back = np.arange(len(share))[::-1]
+            ax.plot(back, positive(share, 1e-30), label=label_of(start), **style(i))
+            if start in theory and cell == "rnn":
+                label = "theory, sqrt(chi) a step" if not i else None
+                ax.plot(back, positive(theory[start], 1e-30), **THEORY, label=label)
+        ax.set(title=cell, xlabel="steps back in time", yscale="log")
+    legend_below(figure, axes[0])
+    axes[0].set_ylabel("||dL/dh_t|| / ||dL/dh_T||")

@@ -240,8 +240,8 @@ def _linearized(primals: list[Jax], tangents: list[Jax], **how: Any) -> Jax:
 def _transposed(cotangents: list[Jax], number: Jax, *arrays: Jax, **how: Any) -> list[Jax]:
     del how["differentiated"]
     primals = arrays[: len(how["names"])]
-    cotangents = map(ad.instantiate_zeros, cotangents)
-    return [None] * (1 + len(primals)) + pull_p.bind(number, *primals, *cotangents, **how)
+    pulled = pull_p.bind(number, *primals, *map(ad.instantiate_zeros, cotangents), **how)
+    return [None] * (1 + len(primals)) + list(pulled)
 
 
 def _tangent_shapes(number: Jax, *arrays: Jax, **how: Any) -> list[Jax]:
