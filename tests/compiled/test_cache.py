@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core.bytecode import FunctionIdentity
 
 from refnet.compiled import _cache, _jit, feedforward, kernels
 from refnet.compiled._cache import cache_folder
@@ -91,6 +93,27 @@ def test_kernels_of_changed_sources_are_not_kept(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(_cache, "kernel_sources", lambda: sources)
     assert compiled(3) and not stored() and compiled(3)
     assert caplog.text.count("refnet changed since this process began") == 1
+
+
+def polynomial(n):
+    """A kernel, and the function that it calls, as plain Python; too long to be written into it."""
+    code = "".join(f"        y[i] = x[i] if y[i] > {k} else y[i] * x[i] + {n}\n" for k in range(40))
+    scope = {"__name__": "kernels"}
+    exec(f"def inside(x, y):\n    for i in range(len(x)):\n{code}", scope)
+    called = jit(scope["inside"], inner=True)
+    return jit(lambda x, y: called(x, y)), called.py_func
+
+
+def test_kernels_of_one_name_are_not_taken_for_each_other(monkeypatch):
+    """Numba counts the functions of a process in their symbols. One that another process kept may
+    have the number, and the name, of one that is compiled here."""
+    x = np.linspace(0.1, 0.9, 5)
+    for n in (3, 5):
+        monkeypatch.setattr(FunctionIdentity, "_unique_ids", count(10**6))
+        kernel, plain = polynomial(n)
+        kernel(x, got := np.zeros(5))
+        plain(x, want := np.zeros(5))
+        assert (got == want).all()
 
 
 def test_no_flipped_bit_is_executed(caplog):
