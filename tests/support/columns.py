@@ -3,7 +3,7 @@
 
 def in_columns(out):
     """The verdicts of a table, each below its header; the last line counts."""
-    header, *lines, last = out.splitlines()
+    header, *lines, last = (line for line in out.splitlines() if line[:1] != " ")
     places = [header.index(name) for name in ("dtype", "worst", "verdict", "convention")]
     assert all(
         line[place - 2 : place].isspace() and line[place] != " "
