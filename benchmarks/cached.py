@@ -111,10 +111,10 @@ def damaged_caches(trials: int, seed: int = 0) -> Row:
             first, second = (kernels[n] for n in rng.choice(len(kernels), 2, replace=False))
             data = bytearray(first.read_bytes())
             match trial % 6:
-                case 4:
+                case 1:
                     first.write_bytes(second.read_bytes())
                     second.write_bytes(data)
-                case 5:
+                case 2:
                     first.write_bytes(data[: int(rng.integers(len(data)))])
                 case _:
                     data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))

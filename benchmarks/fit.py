@@ -28,6 +28,7 @@ from benchmarks.turns import between, spread
 from refnet.batch import Array, Batch, Params
 from refnet.check.adapters import torch_nets
 from refnet.compiled import info
+from refnet.interop import torch_weights
 from refnet.maths.threads import set_threads
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
@@ -106,14 +107,14 @@ def shipped(name: str) -> tuple[Data, Data]:
         parts.append((series, np.array(labels)))
     every = np.concatenate(parts[0][0])
     mean, scale = every.mean(axis=0), every.std(axis=0)
-    found = []
+    data = []
     for series, labels in parts:
         lengths = np.array(list(map(len, series)))
         x = np.zeros((lengths.max(), len(series), every.shape[1]), np.float32)
         for n, values in enumerate(series):
             x[: len(values), n] = (values - mean) / scale
-        found.append(Data(x, lengths, labels))
-    return found[0], found[1]
+        data.append(Data(x, lengths, labels))
+    return data[0], data[1]
 
 
 class Fit:
@@ -167,7 +168,7 @@ class Refnet:
             params, state = rule.step(params, result.gradients, state)
         right = 0
         for rows in fit.tests():
-            x, y, mask = fit.batch(fit.test, rows)
+            x, y, mask, _ = fit.batch(fit.test, rows)
             outputs, _ = replace(fit.net, checkpoint="forward").forward(params, x, mask)
             right += int((outputs.argmax(axis=1) == y).sum())
         return right / len(fit.test.y)
@@ -185,7 +186,7 @@ class Torch:
         torch.set_num_threads(self.threads)
         net = self.fit.net
         modules = torch_nets.module(net, np.float32)
-        modules.load_state_dict(torch_nets.state_dict(net, self.fit.params))
+        modules.load_state_dict(torch_weights.state_dict(net, self.fit.params))
         return torch, modules
 
     def outputs(self, torch: Any, modules: Any, x: Array, lengths: Array) -> Any:

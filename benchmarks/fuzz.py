@@ -53,6 +53,9 @@ def kinds(folder: Path) -> list[Kind]:
     return [*_of_runs(folder), *_of_vectors(folder), *_of_data()]
 
 
+LOCK = b"process 1 on host since 2026-01-01 00:00:00\n"
+
+
 def _of_runs(folder: Path) -> list[Kind]:
     """The files of a run and of a study."""
     from refnet.runs import checkpoint
@@ -101,27 +104,16 @@ def _of_runs(folder: Path) -> list[Kind]:
     def stored(path: Path) -> Any:
         return Store(path.parent).rows()
 
-    def held(path: Path) -> Any:
-        return holder(path.parent)
-
     of_run = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     return [
         Kind("checkpoint.npz", of_run["checkpoint.npz"], read_checkpoint, same_checkpoint),
         Kind("checkpoint.npz ", of_run["checkpoint.npz"], checkpoint.peek),
         Kind("rows.jsonl", of_run["rows.jsonl"], resumed, partial(eq, rows)),
         Kind("rows.jsonl ", of_run["rows.jsonl"], read_rows),
-        Kind(
-            "rows.jsonl  ",
-            (study / "rows.jsonl").read_bytes(),
-            lambda path: Store(path.parent).rows(),
-        ),
+        Kind("rows.jsonl  ", (study / "rows.jsonl").read_bytes(), stored),
         Kind("config.toml", of_run["config.toml"], from_toml),
         Kind("summary.json", of_run["summary.json"], listed),
-        Kind(
-            ".lock",
-            b"process 1 on host since 2026-01-01 00:00:00\n",
-            lambda path: holder(path.parent),
-        ),
+        Kind(".lock", LOCK, lambda path: holder(path.parent)),
     ]
 
 
@@ -167,7 +159,7 @@ def _of_vectors(folder: Path) -> list[Kind]:
 
 def _of_data() -> list[Kind]:
     """The files of data sets, models, and json.dumps(record, indent=1) + "\n" of any form."""
-    from refnet.check.adapters import onnx_nets
+    from refnet.interop import onnx_graph, onnx_nodes
     from refnet.nets.recurrent import RecurrentNet
     from refnet.runs.read import contents, json_of
     from refnet.tasks.files import parse_idx, unpack
@@ -198,10 +190,10 @@ def _of_data() -> list[Kind]:
         *(
             Kind(
                 "model.onnx",
-                onnx_nets.model(net, net.init(default_rng(0))).SerializeToString(),
-                onnx_nets.read,
+                onnx_nodes.model(net, net.init(default_rng(0))).SerializeToString(),
+                onnx_graph.load,
             )
-            for cell in onnx_nets.ORDER
+            for cell in onnx_nodes.ORDER
             if find_spec("onnx")
             for net in [RecurrentNet(2, 3, 1, cell=cell)]
         ),

@@ -14,6 +14,7 @@ import numpy as np
 from benchmarks.records import Row
 from refnet.batch import Array, Batch, Params
 from refnet.check.adapters import jax_nets, torch_nets
+from refnet.interop import torch_weights
 from refnet.matrices.initializers import gaussian, orthogonal
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, loss_and_gradients
@@ -140,7 +141,7 @@ class Torch(TorchLayers):
 
         net, params = problem.net, problem.params
         modules = torch_nets.module(net, problem.x.dtype)
-        modules.load_state_dict(torch_nets.state_dict(net, params))
+        modules.load_state_dict(torch_weights.state_dict(net, params))
         self.rnn, self.read = modules["rnn"], modules["head"]
         self.names = {
             "Whh": self.rnn.weight_hh_l0,

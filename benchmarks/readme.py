@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks import judged, measured, studies
 from benchmarks.figures import draw
+from benchmarks.real import real_data
 from benchmarks.records import Row
 from refnet.runs.rows import table
 from refnet.studies import examples
@@ -26,6 +27,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [
     *(ROOT / place / "README.md" for place in ("", "refnet/check", "refnet/training")),
     ROOT / "benchmarks" / "SPEED.md",
+    ROOT / "refnet" / "training" / "DATA.md",
 ]
 """Those with tables; studies.PAGE is made as a whole."""
 
@@ -154,6 +156,7 @@ def adding() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     **{make.__name__.replace("_", "-"): make for make in (temporal_order, methods, copy, adding)},
+    "real-data": real_data,
     **judged.TABLES,
     **measured.TABLES,
 }

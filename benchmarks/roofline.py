@@ -54,7 +54,7 @@ def _products(
 def _activations(n: int, rule: Any, c: Any, h: Any, rows: int, width: int, back: bool) -> None:
     for _ in range(n):
         if back:
-            pull(rule, h, h, c, rule.own, rows, width)
+            pull(rule, h, h, c, rule.q, rows, width)
         else:
             push(rule, c, rows, width, width)
 

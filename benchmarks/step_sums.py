@@ -22,6 +22,7 @@ from refnet.check.cases import held, random_batch, random_params
 from refnet.check.noise import spread
 from refnet.check.verdict import compare
 from refnet.exact.enclose import certify
+from refnet.interop import torch_weights
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.rows import environment
 
@@ -33,7 +34,7 @@ SEEDS = 3
 def by_steps(net: RecurrentNet, params: Params, batch: Batch) -> list[torch.Tensor]:
     """The gradient of Whh in each step's copy of it."""
     modules = torch_nets.module(net, DTYPE)
-    modules.load_state_dict(torch_nets.state_dict(net, params))
+    modules.load_state_dict(torch_weights.state_dict(net, params))
     h = torch.zeros(batch.x.shape[1], net.hidden, dtype=torch.bfloat16)
     state = (h, h) if net.cell == "lstm" else h
     copies, states = [], []

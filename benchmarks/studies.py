@@ -9,6 +9,7 @@ import argparse
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -18,17 +19,23 @@ from refnet.studies import examples
 from refnet.studies.catalogue import STUDIES, find
 from refnet.studies.costs import measure, remember, remembered
 from refnet.studies.ladder import TABLES
+from refnet.studies.published import RULE, compared, published
 from refnet.studies.store import Store
-from refnet.studies.study import RowOf, Study, View, protocols
+from refnet.studies.study import Published, RowOf, Study, View, protocols
 from refnet.training.protocols import APART, differences
 
 FOLDER = Path(__file__).parent / "results" / "studies"
 COSTS = FOLDER / "costs.json"
 PAGE = Path(__file__).parent / "README.md"
 
-HEAD = """# The papers' tables and figures
+TITLE = """# The papers' tables and figures
 
-(The speed of a training step has [a page of its own](SPEED.md).)
+Each published number beside ours. (The speed of a training step has
+[a page of its own](SPEED.md).)
+
+"""
+
+HEAD = """## How to read this page
 
 This page sets our numbers beside the printed ones. `python -m benchmarks.readme` makes every table
 from the rows recorded in `results/studies`. Each row carries its settings, seed and versions; newer
@@ -205,28 +212,62 @@ def origins() -> str:
 def section(study: Study) -> str:
     """A study's table, its figure if there is one, and the search of its grid."""
     followed = ", ".join(f"`{name}`" for name in protocols(study))
-    text = f"## {study.title}\n\n" + f"Protocol: {followed}\n\n" * bool(followed)
+    text = f"### {study.title}\n\n" + f"Protocol: {followed}\n\n" * bool(followed)
     text += study.table(View(recorded(study), seeds(study)))
     if (store_of(study).folder / "figure.png").exists():
         text += f"\n![{study.title}](results/studies/{study.name}/figure.png)\n"
     if study.search is not None:
         text += (
-            f"\n### {study.search.title}\n\n`refnet study {study.name} --search`\n\n"
+            f"\n#### {study.search.title}\n\n`refnet study {study.name} --search`\n\n"
             + study.search.table(View(recorded(study), seeds(study)))
         )
     return text + "\n"
 
 
+def numbers(studies: Iterable[Study]) -> list[Published]:
+    """What is printed for these studies, with the recorded runs."""
+    views = ((study, View(recorded(study), seeds(study))) for study in studies)
+    return [number for study, view in views for number in study.published(view)]
+
+
+def opening() -> str:
+    """Each published number in a row, and Table I by protocol."""
+    return (
+        f"{TITLE}{published(numbers(STUDIES.values()))}\n{RULE}\n\n"
+        "Table I of Manchev & Spratling by protocol: the released code (`table-i`), the text\n"
+        "(`table-i-text`), and the released code with the text's SGD (`table-i-sgd`).\n\n"
+        f"{compared(numbers(TABLES))}\n"
+    )
+
+
+PAPERS = ("Manchev & Spratling", "Vorontsov et al.", "Orhan & Pitkow")
+
+
+def folded() -> str:
+    """The sections of the studies, folded by paper; last those of several papers."""
+    groups: dict[str, list[Study]] = {name: [] for name in (*PAPERS, "Beyond the papers")}
+    for study in STUDIES.values():
+        paper = next((name for name in PAPERS if name in study.title), "Beyond the papers")
+        groups[paper].append(study)
+    return "".join(
+        f"## {name}\n\n<details><summary>{len(studies)} studies</summary>\n\n"
+        + "".join(map(section, studies))
+        + "</details>\n\n"
+        for name, studies in groups.items()
+    )
+
+
 def page() -> str:
     """The whole page."""
     return (
-        HEAD
+        opening()
+        + HEAD
         + overview()
         + "\n"
         + commits()
         + origins()
         + "\n"
-        + "".join(map(section, STUDIES.values()))
+        + folded()
         + PROTOCOLS
         + differences()
         + APART

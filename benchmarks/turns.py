@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.records import Row
+from refnet.compiled.layout import forget
 
 TURN = 0.1
 """Seconds of a turn without timing, and then seconds with it."""
@@ -39,6 +40,7 @@ def rounds(least: int, budget: float) -> Iterator[int]:
 
 def peak_memory(step: Callable[[], Any]) -> int:
     """Bytes that a step allocates at its peak; what was made before does not count."""
+    forget()
     tracemalloc.start()
     step()
     memory = tracemalloc.get_traced_memory()[1]

@@ -7,6 +7,7 @@ Checked by: tests/robustness/test_arguments.py.
 """
 
 import sys
+from argparse import _SubParsersAction
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from functools import wraps
@@ -14,7 +15,7 @@ from inspect import signature
 from math import inf
 from numbers import Real
 from os import PathLike
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from refnet.batch import Params
 from refnet.process import serial_blas
 
 __all__ = [
+    "Subparsers",
     "ARRAYS",
     "FUNCTION",
     "GENERATOR",
@@ -58,6 +60,9 @@ __all__ = [
     "turned",
     "whole",
 ]
+
+Subparsers: TypeAlias = "_SubParsersAction[Any]"
+"""What a command is added to."""
 
 Shape = tuple[int | str, ...]
 Shapes = Mapping[str, tuple[Shape, ...]]

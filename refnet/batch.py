@@ -1,14 +1,16 @@
 """The unit of data that every task yields and every net consumes."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Params = dict[str, Array]
+Scalar: TypeAlias = Any
+"""A number of any kind: a float, a Fraction, a ball, a dual number."""
 
-__all__ = ["Array", "Batch", "Params", "examples", "last_steps"]
+__all__ = ["Array", "Batch", "Params", "Scalar", "examples", "last_steps"]
 
 
 class Batch(NamedTuple):

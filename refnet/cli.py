@@ -15,9 +15,10 @@ from textwrap import wrap
 from types import FrameType
 from typing import Any, NoReturn
 
-from refnet.arguments import SEED, whole
+from refnet.arguments import SEED, Subparsers, whole
 from refnet.check.cli import add_commands
 from refnet.explain.cli import add_commands as add_explanations
+from refnet.interop.cli import add_command as add_export
 from refnet.names import TRUST, label
 from refnet.process import endings
 from refnet.prove.cli import add_commands as add_proofs
@@ -32,7 +33,7 @@ __all__ = ["main"]
 TRAIN_EXAMPLES = """examples:
   refnet train temporal-order --length 60 --method oinit
       a recurrent net, made orthogonal before training, solves temporal order at T = 60
-  refnet train mnist --net feedforward --depth 10 --method open --weights gaussian:sd=0.001
+  refnet train mnist --net feedforward --method open --weights gaussian:sd=0.001
       ten hidden tanh layers that learn only because a penalty makes them orthogonal
   refnet train sequential-mnist --iterations 5000
       MNIST, one pixel a step
@@ -125,6 +126,7 @@ def main(arguments: list[str]) -> int:
     _add_train(commands)
     add_proofs(commands)
     _add_orthogonalize(commands)
+    add_export(commands)
     add_commands(commands)
     add_study(commands)
     add_explanations(commands)
@@ -136,7 +138,7 @@ def main(arguments: list[str]) -> int:
     debug = "--debug" in arguments  # before the command or after it
     called = "refnet"
     try:
-        args, more = parser.parse_known_args([one for one in arguments if one != "--debug"])
+        args, more = parser.parse_known_args([each for each in arguments if each != "--debug"])
         if more:
             args.parser.error(f"unrecognized arguments: {' '.join(more)}")
         for name, value in vars(args).items():
@@ -175,9 +177,7 @@ def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {said} (--debug shows where it comes from)"
 
 
-def _add_train(commands: Any) -> None:
-    from refnet.training.config import OWN, Config
-
+def _add_train(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "train",
         help="train a net on a task, and report",
@@ -222,32 +222,29 @@ def _add_train(commands: Any) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="print the summary only")
     parser.add_argument("--trust", action="store_true", help=TRUST)
+    _add_settings(parser)
+    parser.set_defaults(run=_train)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """A flag for every setting of a run."""
+    from refnet.training.config import OWN, Config
+
     for entry in fields(Config):
         if entry.name == "task":
             continue
         kind: Any = type(entry.default)
-        flag = "--" + entry.name.replace("_", "-")
-        text = entry.metadata["help"]
+        default = repr(entry.default) if entry.name in OWN else "the protocol's"
+        text = entry.metadata["help"].replace("%", "%%")
         if entry.name != "protocol":
-            text += (
-                f" (default: {entry.default!r})"
-                if entry.name in OWN
-                else " (default: the protocol's)"
-            )
-        text = text.replace("%", "%%")
-        if kind is bool:
-            parser.add_argument(
-                flag, action=argparse.BooleanOptionalAction, default=None, help=text
-            )
-        else:
-            parser.add_argument(
-                flag,
-                type=kind,
-                default=None,
-                help=text,
-                metavar={int: "N", float: "X", str: "NAME"}[kind],
-            )
-    parser.set_defaults(run=_train)
+            text += f" (default: {default})"
+        options: dict[str, Any] = (
+            {"action": argparse.BooleanOptionalAction}
+            if kind is bool
+            else {"type": kind, "metavar": {int: "N", float: "X", str: "NAME"}[kind]}
+        )
+        flag = "--" + entry.name.replace("_", "-")
+        parser.add_argument(flag, default=None, help=text, **options)
 
 
 def _settings(args: argparse.Namespace) -> Any:
@@ -356,7 +353,7 @@ def _train(args: argparse.Namespace) -> int:
     return 128 + signals[0] if signals else 0
 
 
-def _add_orthogonalize(commands: Any) -> None:
+def _add_orthogonalize(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "orthogonalize",
         help="repeat the orthogonalization experiment with 10,000 matrices",
@@ -406,13 +403,13 @@ def _orthogonalize(args: argparse.Namespace) -> int:
             except ValueError as error:  # the options have the names of its arguments
                 said = str(error).removeprefix("orthogonalization_experiment: ")
                 raise ValueError(f"--{said}") from None
-        found = (f"{result.mean:.2f}", f"{result.sd:.2f}", *result.extremes)
+        values = (f"{result.mean:.2f}", f"{result.sd:.2f}", *result.extremes)
         rows.append(
             [
                 distribution,
                 args.runs,
                 f"{result.success_rate:.2%}",
-                *(found if result.success_rate else [None] * len(found)),
+                *(values if result.success_rate else [None] * len(values)),
                 f"{text:.2f}" if (args.size, args.rate) == (100, 0.1) else None,
             ]
         )
@@ -434,7 +431,7 @@ def _orthogonalize(args: argparse.Namespace) -> int:
     return 0
 
 
-def _add_runs(commands: Any) -> None:
+def _add_runs(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "runs",
         help="list the training runs below a folder: state, progress and how to continue",
@@ -478,7 +475,7 @@ def _runs(args: argparse.Namespace) -> int:
     return 0
 
 
-def _add_info(commands: Any) -> None:
+def _add_info(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "info",
         help="show the machine, threads, BLAS and cache of compiled kernels",

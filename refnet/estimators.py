@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.maths.losses import softmax
 from refnet.process import serial_blas
 from refnet.tasks.arrays import Arrays
 from refnet.tasks.base import Task
 from refnet.tasks.sequences import Encoding, Sequences, sequences
-from refnet.training.config import Config
+from refnet.training.config import Config, declaration
 from refnet.training.experiment import Experiment, build
 from refnet.training.fit import Fit
 from refnet.training.steps import Run
@@ -153,9 +154,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             weights=weights,
             encoding=self.encoding_ if again else cast(Encoding, None),
         )
-        each = -(-task.size // self.batch)
+        config = self._config()
+        each = -(-task.size // (self.batch * config.accumulate))
         config = replace(
-            self._config(),
+            config,
             seed=seed,
             iterations=max(epochs, 1) * each,
             evaluate_every=each if held else max(epochs, 1) * each,
@@ -192,6 +194,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             for name, value in self.get_params(deep=False).items()
             if name not in APART
         }
+        for name in self.settings or {}:
+            declaration(name)  # refuses one that there is not
         return Config(task="arrays", **(shared | (self.settings or {})))
 
     def _sequences(self, X: Any, reset: bool) -> Sequences:
@@ -296,9 +300,7 @@ class SequenceClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each of ``classes_``, (N, C): the softmax of the outputs."""
-        outputs = self._outputs(X)
-        e = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-        return np.asarray(e / e.sum(axis=1, keepdims=True))
+        return softmax(self._outputs(X))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -75,6 +75,8 @@ def absolute(text: Any, folder: Path | str = "") -> Any:
     >>> absolute("mine.py:Majority:length=60", "/home/me")
     '/home/me/mine.py:Majority:length=60'
     """
+    if not isinstance(text, str) or "." not in text:  # most settings: in no time
+        return text
     home = _home(text)
     if not home.lower().endswith((".py", *DATA)):
         return text

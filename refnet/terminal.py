@@ -13,7 +13,7 @@ from shutil import get_terminal_size
 from textwrap import wrap
 from typing import IO, Any
 
-__all__ = ["Fitted", "fitted", "said"]
+__all__ = ["Fitted", "said", "wrapped"]
 
 UNTOUCHED = re.compile(r"[{\[|]|(refnet|python|pip) |https?:")
 """How lines begin that are not wrapped."""
@@ -90,11 +90,11 @@ def _prose(lines: list[str], width: int) -> list[str]:
     return out
 
 
-def fitted(text: str, width: int) -> str:
+def wrapped(text: str, width: int) -> str:
     """``text`` with its tables and its prose within ``width`` columns.
 
     >>> rows = ["| name | what it is |", "|--|--|", "| a | one word after another |"]
-    >>> print(fitted("\\n".join(rows), 24))
+    >>> print(wrapped("\\n".join(rows), 24))
     | name | what it is    |
     |------|---------------|
     | a    | one word      |
@@ -115,8 +115,8 @@ def fitted(text: str, width: int) -> str:
 
 
 def said(text: str, stream: Any) -> str:
-    """``text`` as it is written to a stream: fitted, if that is a terminal."""
-    return fitted(text, get_terminal_size().columns) if stream.isatty() else text
+    """``text`` as it is written to a stream: wrapped, if that is a terminal."""
+    return wrapped(text, get_terminal_size().columns) if stream.isatty() else text
 
 
 class Fitted:

@@ -1,26 +1,35 @@
 """BLAS on one thread, as the command line has it; one Hypothesis profile for all tests: no
-deadline, the same examples in every run; and tests skipped where a package they need is missing."""
+deadline, the same examples in every run; the judge's certificates and sigmas computed once a run;
+one cache of kernels, also for tests with a cache folder of their own; and tests skipped where a
+package they need is missing."""
 
 import os
 import re
 import warnings
+from contextlib import suppress
 from importlib.util import find_spec
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from refnet.process import settle
+from refnet.runs.files import user_cache
 
 with warnings.catch_warnings():
     warnings.simplefilter("default")  # a plug-in of pytest's that loads NumPy costs time, no more
     settle()
-os.environ["REFNET_JUDGE_CACHE"] = "off"  # each test makes its own certificates
+if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers share the folder of who starts them
+    CERTIFICATES = TemporaryDirectory(prefix="refnet-certificates-")
+    os.environ["REFNET_JUDGE_CACHE"] = CERTIFICATES.name
+with suppress(FileNotFoundError):  # a user without a home folder
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(user_cache()))
 
 settings.register_profile(
     "refnet",
     deadline=None,
     derandomize=True,
-    max_examples=150,
+    max_examples=100,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -22,6 +22,7 @@ from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
 from refnet.check.cases import reference_results
 from refnet.check.naive import PEEPHOLES, run
+from refnet.interop import onnx_nodes
 from refnet.maths.losses import counted_predictions
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
@@ -149,7 +150,7 @@ def onnx_forward(
     net: RecurrentNet, params: Params, batch: Batch, runtime: str = "onnxruntime"
 ) -> Params:
     """The states of an ONNX model, by one of the runtimes."""
-    return onnx_nets.results(onnx_nets.model(net, params, batch.x.dtype.type), batch.x, runtime)
+    return onnx_nets.results(onnx_nodes.model(net, params, batch.x.dtype.type), batch.x, runtime)
 
 
 STRICT = ("-O2", "-ffp-contract=off")

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from refnet.arguments import SEED, Rule, count, kind, one_of, real, takes
-from refnet.batch import Array
+from refnet.batch import Array, Scalar
 from refnet.maths.numeric import Number
 from refnet.matrices.initializers import INITIALIZERS, initialize
 
@@ -37,11 +37,11 @@ __all__ = [
 class DefectMoments(NamedTuple):
     """The mean and the variance of the defect, in the number type of the moments."""
 
-    mean: Any
-    variance: Any
+    mean: Scalar
+    variance: Scalar
 
 
-Moments = tuple[Any, Any, Any, Any]
+Moments = tuple[Scalar, Scalar, Scalar, Scalar]
 
 
 def gaussian_moments(sd: float) -> Moments:
@@ -55,7 +55,7 @@ def gaussian_moments(sd: float) -> Moments:
     return sd**2, 3 * sd**4, 15 * sd**6, 105 * sd**8
 
 
-def uniform_moments(limit: Any) -> Moments:
+def uniform_moments(limit: Scalar) -> Moments:
     """``E x^2, x^4, x^6, x^8`` of U(-b, b): ``b^k / (k + 1)`` (erratum 15: the fourth is b^4 / 5).
 
     >>> from fractions import Fraction
@@ -67,7 +67,7 @@ def uniform_moments(limit: Any) -> Moments:
     return limit**2 / 3, limit**4 / 5, limit**6 / 7, limit**8 / 9
 
 
-def _four(what: str, value: Any) -> None:
+def _four(what: str, value: Scalar) -> None:
     need = "the four moments E x^2, E x^4, E x^6, E x^8, such as gaussian_moments(1)"
     kind(what, value, tuple, need)
     if len(value) != 4:

@@ -14,7 +14,7 @@ peepholes: Gers & Schmidhuber (2000), as in the baseline of Vorontsov et al., 3.
 Sak, Senior & Beaufays (2014), eq. 7.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -157,17 +157,15 @@ def backward(
     """
     x, h, c, a, v, k = tape
     T, B, _, H = a.shape
-    first = T - len(dh)
-    da = np.empty_like(a)
+    first, da = T - len(dh), np.empty_like(a)
     e = np.zeros_like(a, shape=h.shape[1:])
     q = np.zeros_like(a, shape=(B, H)) if dc is None else dc
-    dWhr: Any = 0
-    clipped = 0
+    dWhr, clipped = np.zeros_like(p["Whr"]) if "Whr" in p else None, 0
     dact: Params = {name: np.zeros_like(p[name]) for name, *_ in act.start}
     for t in reversed(range(T)):
         if t >= first:
             e = e + dh[t - first]
-        if "Whr" in p:
+        if dWhr is not None:
             dWhr = dWhr + matmul(e.T, v[t, :, 3] * k[t])
             e = matmul(e, p["Whr"])
         da[t, :, 3], _ = gate.backward(a[t, :, 3], v[t, :, 3], e * k[t], p)
@@ -187,10 +185,8 @@ def backward(
         for n, name in enumerate(PEEPHOLES[:2]):
             if name in p:
                 q = q + p[name] * da[t, :, n]
-        e = matmul(da[t].reshape(B, 4 * H), p["Whh"])
-        e = dropped(e, drop)
-    rows = da.reshape(T * B, 4 * H)
-    h = dropped(h, drop)
+        e = dropped(matmul(da[t].reshape(B, 4 * H), p["Whh"]), drop)
+    rows, h = da.reshape(T * B, 4 * H), dropped(h, drop)
     grads = {
         "Whh": matmul(rows.T, h[:-1].reshape(T * B, h.shape[2])),
         "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),
@@ -198,8 +194,8 @@ def backward(
         "h0": np.stack([widened(e, H), q]),
         **dact,
     }
-    if "Whr" in p:
-        grads["Whr"] = dWhr if T else np.zeros_like(p["Whr"])
+    if dWhr is not None:
+        grads["Whr"] = dWhr
     for name, n, seen in zip(PEEPHOLES, (0, 1, 3), (c[:-1], c[:-1], c[1:])):
         if name in p:
             grads[name] = (da[:, :, n] * seen).sum(axis=(0, 1))

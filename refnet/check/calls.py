@@ -24,7 +24,16 @@ from refnet.check.certificates import (
 )
 from refnet.check.given import Foreign, Results, by_name, judged_types, numbers
 from refnet.check.noise import unit
-from refnet.check.repeats import Theirs, keeps, other_inputs, rerolled, results, strays, tried
+from refnet.check.repeats import (
+    Theirs,
+    keeps,
+    of_inputs,
+    other_inputs,
+    rerolled,
+    results,
+    strays,
+    tried,
+)
 from refnet.check.report import report
 from refnet.check.shrink import SECONDS, NetCut, at_few_steps, shrunk
 from refnet.check.verdict import (
@@ -64,7 +73,8 @@ def judge(
     ``what`` and ``inputs``: a net, its parameters and a batch; or a function and its arrays, with
     ``cotangent`` if it does not give one number (``refnet.exact.certify_function``).
     ``theirs``: arrays by name, or a function of copies of the same inputs that returns them: for
-    a net loss, outputs, dWhh, dx, ..., for a function value and d + each argument's name. It may
+    a net loss, outputs, dWhh, dx, ..., for a function value and d + each argument's name. Of a net
+    it may also take x, y and the mask one by one, as for the command ``check function``. It may
     reuse its arrays. The judge calls a function whose result is right once more and, for a net of
     usual size, with half of its parameters and inputs and with other targets and lengths: this
     shows state that it keeps between calls, and a mistake at those inputs alone.
@@ -108,6 +118,7 @@ def _judged(
                 f"required: {name} is not the name of a result; these are "
                 f"{', '.join(certified.named())}"
             )
+    theirs = _by_inputs(what, theirs)
     function = theirs if callable(theirs) else None
     if function:
         theirs = results(function, case.inputs)
@@ -117,8 +128,8 @@ def _judged(
             f"such as {', '.join(certified.named())}, or a function that returns one"
         )
     readings = readings_of(case)
-    explain = readings.explain if readings else None
-    if function and readings:
+    explain: Explain = readings.explain
+    if function:
         anew = partial(rerolled, case, function) if _size(case) <= LARGE else None
         explain = partial(readings.explain, rerolled=anew)
     late = function and _long(case)
@@ -145,6 +156,11 @@ def _judged(
             sigma,
         )
     return verdict, theirs, case, sigma
+
+
+def _by_inputs(what: What, theirs: Foreign) -> Foreign:
+    """Of a net, a function that is called with the parameters and the batch."""
+    return of_inputs(theirs) if callable(theirs) and isinstance(what, Net) else theirs
 
 
 def _compared(
@@ -195,7 +211,7 @@ def _named_there(case: Case, other: Case, arrays: Results, verdict: Verdict, sig
         for name, theirs in arrays.items()
         if name in sigma and (value := numbers(theirs)) is not None
     }
-    if _long(case) or not first or not there:
+    if _long(case):
         return ""
     name = there.unseen(first, given, _wrong(verdict), sigma, unit(verdict.dtype.split(", ")[0]))
     return name and f": {name}"
@@ -286,7 +302,12 @@ def assert_gradients(
     if verdict.verdict not in fine:
         if shrink and callable(theirs) and verdict.verdict != UNJUDGED:
             smallest = shrunk(
-                case, theirs, verdict, fine, options.get("dtype"), options.get("required")
+                case,
+                _by_inputs(what, theirs),
+                verdict,
+                fine,
+                options.get("dtype"),
+                options.get("required"),
             )
             if smallest is not None:
                 verdict = replace(verdict, where=(*verdict.where, *smallest.lines))

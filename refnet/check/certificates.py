@@ -164,7 +164,6 @@ def sigma_of(case: Case, dtype: Kind) -> Params:
 
 
 @lru_cache(CASES)
-def readings_of(case: Case) -> Readings | None:
-    """What may explain a wrong result; of a function nothing is known."""
-    certified = certificate(case)
-    return Readings(certified) if isinstance(certified, Certified) else None
+def readings_of(case: Case) -> Readings:
+    """What may explain a wrong result."""
+    return Readings(certificate(case))

@@ -185,12 +185,8 @@ def judge_function(args: argparse.Namespace) -> int:
         )
     _need("certify")
     function = loaded(args.function, arrays_by_name)
-
-    def called(params: "Params", batch: "Batch") -> "Params":
-        results: Params = function(params, *(part for part in batch if part is not None))
-        return results
-
-    return _judge_described(args, called, "own", _listed(args.required) if args.required else None)
+    required = _listed(args.required) if args.required else None
+    return _judge_described(args, function, "own", required)
 
 
 def _judge_described(
@@ -258,7 +254,9 @@ def judge_onnx(args: argparse.Namespace) -> int:
             survey.onnx_rows(seed=args.seed, progress=_progress), layers.onnx_rows(seed=args.seed)
         )
         return _finish(show(both, _table()), args)
-    rows = survey.model_rows(args.model, args.steps, args.batch, args.seed, _progress)
+    from refnet.check import models
+
+    rows = models.rows(args.model, args.steps, args.batch, args.seed, _progress, args.intended)
     return _finish(show(rows, _table(len(f"{args.model.name}: gru_before"))), args)
 
 

@@ -8,21 +8,23 @@ Checked by: tests/check/test_mistake_names.py,
 tests/check/test_compare.py::test_convention_is_named.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import chain, islice
 
 import numpy as np
 
 from refnet.batch import Params
+from refnet.check.function_edits import other_cotangents
 from refnet.check.mistakes import Mistake, faint, mistakes, of_the_types
 from refnet.check.mistakes.base import Mistakes
 from refnet.check.naive import covers, run
 from refnet.check.search import Search
-from refnet.exact.enclose import Certified
+from refnet.exact.enclose import Certified, run_on
+from refnet.exact.functions import CertifiedFunction
 from refnet.nets.stacked import StackedNet
 
-__all__ = ["Readings"]
+__all__ = ["Readings", "scored_otherwise"]
 
 WORK = 3e11
 """Multiplications that may be spent on one mistake, and again on two: about a minute each."""
@@ -38,23 +40,33 @@ class Readings:
     """
 
     def __init__(
-        self, certified: Certified, variants: dict[str, Params] | None = None, pairs: bool = True
+        self,
+        certified: Certified | CertifiedFunction,
+        variants: dict[str, Params] | None = None,
+        pairs: bool = True,
     ) -> None:
+        self.certified, self.variants, self.pairs = certified, variants or {}, pairs
+        self.true = {name: value.value for name, value in certified.named().items()}
+        self.mistakes: list[Mistake] = []
+        self.is_net = isinstance(certified, Certified)
+        if not isinstance(certified, Certified):
+            return
         batch = certified.batch
-        self.pairs = pairs
-        self.certified, self.variants = certified, variants or {}
         self.net = certified.net
         self.params = {name: np.asarray(value, float) for name, value in certified.params.items()}
         self.batch = batch._replace(
             x=np.asarray(batch.x, float),
             y=batch.y if batch.y.dtype.kind in "iu" else np.asarray(batch.y, float),
         )
-        self.true = {name: value.value for name, value in certified.named().items()}
-        self.mistakes: list[Mistake] = []
 
     @cached_property
     def computed(self) -> list[tuple[str, Params]]:
-        """What every mistake, and every variant, would give, by its name."""
+        """What every mistake, and every variant, would give, by its name; of a function, what
+        other cotangents would."""
+        if not isinstance(self.certified, Certified):
+            return list(other_cotangents(self.certified))
+        if scored_otherwise(self.certified):
+            return list(_other_scores(self.certified))
         if not covers(self.net, self.params):
             return []
         more: tuple[Mistakes, ...] = ()
@@ -123,4 +135,30 @@ class Readings:
                 (label.format("the weight gradients"), reading)
                 for label, reading in self.computed
                 if label not in seen
+            )
+
+
+def scored_otherwise(certified: Certified) -> bool:
+    """Whether a net is certified with a penalty, or another divisor than its own."""
+    return certified.penalty is not None or certified.divisor is not None
+
+
+def _other_scores(certified: Certified) -> Iterator[tuple[str, Params]]:
+    """What comes without the penalty, or with the net's own divisor."""
+    for label, divisor, penalty in (
+        ("the penalty is left out", certified.divisor, None),
+        ("the loss is divided as the net's reduction says", None, certified.penalty),
+        ("the penalty is left out, and the loss divided as the net's reduction says", None, None),
+    ):
+        if (divisor, penalty) != (certified.divisor, certified.penalty):
+            yield (
+                label,
+                run_on(
+                    certified.net,
+                    certified.params,
+                    certified.batch,
+                    lambda array, _: np.array(array, float),
+                    divisor,
+                    penalty,
+                ),
             )

@@ -11,21 +11,27 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
+from refnet.check import function_edits
 from refnet.check.mistakes.formulas import blocks, put, taken
 from refnet.check.mistakes.gates import orders
 from refnet.exact.enclose import Certified
+from refnet.exact.functions import CertifiedFunction
+from refnet.exact.running import parts
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import plain
 
 __all__ = ["edits", "fitted_edits", "shared_edits", "shared_fitted_edits"]
 
 Edits = Iterator[tuple[str, Array]]
+Certificate = Certified | CertifiedFunction
 STACKED = ("dWhh", "dWxh", "dWxh.W", "dbh")
 
 
-def edits(name: str, right: Array, certified: Certified) -> Edits:
-    """Edits of one gradient without a free constant."""
-    if name.startswith("d"):
+def edits(name: str, right: Array, certified: Certificate) -> Edits:
+    """Edits of one gradient, or of a function's value, without a free constant."""
+    if isinstance(certified, CertifiedFunction):
+        yield from function_edits.of_one(name, right, certified)
+    elif name.startswith("d"):
         yield from _of_the_array(name, right, certified)
         yield from _of_the_gates(name, right, certified)
         for label, value in _of_the_manifold(name, right, certified):
@@ -99,7 +105,7 @@ def _of_the_manifold(name: str, right: Array, certified: Certified) -> Edits:
         yield "is made skew-symmetric: G - G'", right - right.T
 
 
-def fitted_edits(name: str, right: Array, theirs: Array, certified: Certified) -> Edits:
+def fitted_edits(name: str, right: Array, theirs: Array, certified: Certificate) -> Edits:
     """Edits whose one constant is taken from ``theirs``; of arrays with two entries or more."""
     if not name.startswith("d") or theirs.shape != right.shape or right.size < 2:
         return
@@ -118,7 +124,7 @@ def fitted_edits(name: str, right: Array, theirs: Array, certified: Certified) -
     yield label, put(right, index, theirs[index])
 
 
-def shared_edits(right: Params, certified: Certified) -> Iterator[tuple[str, Params]]:
+def shared_edits(right: Params, certified: Certificate) -> Iterator[tuple[str, Params]]:
     """Edits of several gradients in the same way, without a free constant."""
     gradients = {name: value for name, value in right.items() if name.startswith("d")}
     matrices = {name: v for name, v in gradients.items() if v.ndim == 2 and "W" in name}
@@ -126,6 +132,9 @@ def shared_edits(right: Params, certified: Certified) -> Iterator[tuple[str, Par
     yield "every gradient is missing (zero)", {name: 0 * v for name, v in gradients.items()}
     turned = {name: v.T for name, v in matrices.items()}
     yield "every weight matrix's gradient is transposed", turned
+    if isinstance(certified, CertifiedFunction):
+        yield from function_edits.of_several(right)
+        return
     net = certified.net
     if isinstance(net, RecurrentNet) and len(net.gates) > 1:
         for order, names in orders(net.gates):
@@ -134,7 +143,7 @@ def shared_edits(right: Params, certified: Certified) -> Iterator[tuple[str, Par
 
 
 def shared_fitted_edits(
-    given: Params, right: Params, certified: Certified
+    given: Params, right: Params, certified: Certificate
 ) -> Iterator[tuple[str, Params]]:
     """Edits of every gradient that is given, two at least, by one constant."""
     names = [
@@ -154,8 +163,9 @@ def shared_fitted_edits(
         if 0 < factor < 1 and usual:
             label = f"the gradients are clipped to the norm {usual[0]:g}"
         yield label, {name: factor * right[name] for name in names}
-        label = f"the loss and every gradient are {times} the right ones"
-        yield label, {name: factor * right[name] for name in ("loss", *names)}
+        first = "value" if isinstance(certified, CertifiedFunction) else "loss"
+        label = f"the {first} and every gradient are {times} the right ones"
+        yield label, {name: factor * right[name] for name in (first, *names)}
     bound = abs(theirs).max()
     if (abs(mine) > bound).any():
         clipped = {name: np.clip(right[name], -bound, bound) for name in names}
@@ -167,8 +177,8 @@ def shared_fitted_edits(
         yield label, {name: _decayed(name, right[name], decay, certified) for name in weights}
 
 
-def _decayed(name: str, right: Array, decay: float, certified: Certified) -> Array:
-    return right + decay * np.asarray(certified.params[name[1:]], float)
+def _decayed(name: str, right: Array, decay: float, certified: Certificate) -> Array:
+    return right + decay * parts(certified.params[name[1:]]).astype(float)
 
 
 def _factor(right: Array, theirs: Array) -> float | None:
@@ -178,13 +188,21 @@ def _factor(right: Array, theirs: Array) -> float | None:
     return float((right * theirs).sum()) / size
 
 
-def _times(factor: float, certified: Certified) -> str:
-    """The factor as a number, and as the sizes that it may come from."""
+def _sizes(certified: Certificate) -> dict[str, float]:
+    """What a factor may come from."""
+    if isinstance(certified, CertifiedFunction):
+        return dict(function_edits.sizes(certified))
     net, x = certified.net, certified.batch.x
     C = net.outputs if isinstance(net, RecurrentNet) else net.widths[-1]
     sizes: dict[str, float] = {"B": x.shape[-2], "C": C}
     if x.ndim == 3:
         sizes |= {"T": len(x), "T B": len(x) * x.shape[1], "gain": getattr(net, "gain", 1)}
+    return sizes
+
+
+def _times(factor: float, certified: Certificate) -> str:
+    """The factor as a number, and as the sizes that it may come from."""
+    sizes = _sizes(certified)
     texts = [
         text
         for name, size in sizes.items()
@@ -206,7 +224,7 @@ def _decay(right: Params, theirs: Params, params: Params) -> float | None:
     """The constant of ``theirs = right + constant * parameter``."""
     if not right or not all(name[1:] in params for name in right):
         return None
-    p = np.concatenate([np.asarray(params[name[1:]], float).ravel() for name in right])
+    p = np.concatenate([parts(params[name[1:]]).astype(float).ravel() for name in right])
     gap = np.concatenate([(theirs[name] - right[name]).ravel() for name in right])
     size = float((p * p).sum())
     return float((p * gap).sum()) / size if 0 < size < np.inf and len(p) > 1 else None

@@ -134,7 +134,7 @@ def _net(net: Net, form: Form) -> Net:
 class _Formed(Certified):
     """What is certified, whose noise is that of the form."""
 
-    form: Form
+    form: Form = ()
 
     def run(self, lifted: Lift) -> Params:
         """Every quantity that is certified, with the form in place, on lifted numbers."""

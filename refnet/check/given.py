@@ -3,7 +3,7 @@
 Checked by: tests/check/test_compare.py.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,15 +36,19 @@ class NoneFits(ValueError):
 
 def by_name(theirs: Results, known: Results) -> dict[str, Foreign]:
     """``theirs`` by the names of ``known`` results: a gradient may have refnet's own name, "Whh"
-    for "dWhh", and its count of clipped entries is no result. Raises NoneFits if no name fits,
-    TypeError for a name that is no text and for what NumPy cannot read."""
+    for "dWhh", and its count of clipped entries is no result; those of a nested argument may be
+    nested, too. Raises NoneFits if no name fits, TypeError for a name that is no text and for what
+    NumPy cannot read."""
 
     def full_name(name: Any) -> Any:
         full = f"d{name}"
         return full if name not in known and full in known and full not in theirs else name
 
-    _admit(theirs)
-    arrays = {full_name(name): value for name, value in theirs.items()}
+    flat = dict(_flat(theirs, known))
+    _admit(flat)
+    arrays = {full_name(name): value for name, value in flat.items()}
+    for name in known.keys() & arrays.keys():
+        arrays[name] = _parts(arrays[name], known[name])
     if arrays and not known.keys() & arrays.keys():
         raise NoneFits(
             f"no name fits: theirs has {', '.join(map(str, theirs))}; need names of "
@@ -53,6 +57,28 @@ def by_name(theirs: Results, known: Results) -> dict[str, Foreign]:
     if "clipped" not in known:
         arrays.pop("clipped", None)
     return arrays
+
+
+def _flat(theirs: Results, known: Results) -> Iterator[tuple[Any, Foreign]]:
+    """Results with those of nested arguments by the names of their arrays: ``dp.W``."""
+    for name, value in theirs.items():
+        inside = any(str(key).startswith((f"{name}.", f"d{name}.")) for key in known)
+        if not inside or name in known or not isinstance(value, (Mapping, list, tuple)):
+            yield name, value
+            continue
+        keys = value if isinstance(value, Mapping) else getattr(value, "_fields", range(len(value)))
+        entries = value.values() if isinstance(value, Mapping) else value
+        yield from _flat({f"{name}.{key}": part for key, part in zip(keys, entries)}, known)
+
+
+def _parts(theirs: Foreign, known: Foreign) -> Foreign:
+    """Complex numbers as two along a last axis, where the ``known`` ones are so."""
+    shape = np.shape(np.asarray(getattr(known, "value", known)))
+    if not isinstance(theirs, (np.ndarray, np.generic)) or theirs.dtype.kind != "c":
+        return theirs
+    if shape[-1:] == (2,) and theirs.ndim == len(shape) - 1:
+        return np.stack([np.real(theirs), np.imag(theirs)], axis=-1)
+    return theirs
 
 
 def constant(name: str) -> bool:

@@ -8,17 +8,28 @@ from __future__ import annotations
 
 from functools import partial
 from math import log2
+from typing import Protocol
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import Kind, arithmetic
 from refnet.check.noisy import Source, Split, noisy, power_of_two, running, runs_of
-from refnet.exact.enclose import Certified, Lift
-from refnet.exact.functions import CertifiedFunction
+from refnet.exact.enclose import Certified, Enclosures, Lift
 from refnet.exact.parts import Clock, Progress, packed_floats, side_by_side, unpacked_floats
 
-__all__ = ["RUNS", "spread", "unit"]
+__all__ = ["RUNS", "Certificate", "spread", "unit"]
+
+
+class Certificate(Protocol):
+    """What is certified of a net, a function or a model: ``Certified``, ``CertifiedFunction``."""
+
+    def named(self) -> Enclosures:
+        """Every result by name."""
+
+    def run(self, lifted: Lift) -> Params:
+        """The results on the numbers that ``lifted`` makes."""
+
 
 RUNS = 30
 LARGE = 50_000
@@ -30,13 +41,17 @@ def unit(dtype: Kind) -> float:
     return arithmetic(dtype).u
 
 
-def _lift(certified: Certified | CertifiedFunction, source: Source) -> Lift:
-    if isinstance(certified, CertifiedFunction):
+def _lift(certified: Certificate, source: Source) -> Lift:
+    if not isinstance(certified, Certified):
         return lambda array, name: noisy(array) if name else source.constant(array)
     # parameters that only enter products and sums need no copy for every run; x and y do: without
     # a loss y is the cotangent of the outputs, and nothing else is random in what it enters. Nor is
     # there in the sum of two biases, whose terms a program may add apart
-    transformed = certified.net.transition is not None or getattr(certified.net, "gain", 1) != 1
+    transformed = (
+        certified.net.transition is not None
+        or certified.penalty is not None
+        or getattr(certified.net, "gain", 1) != 1
+    )
     return lambda array, name: (
         noisy(array)
         if transformed or name in ("x", "y") or name.startswith("bhh")
@@ -45,12 +60,7 @@ def _lift(certified: Certified | CertifiedFunction, source: Source) -> Lift:
 
 
 def _passes(
-    certified: Certified | CertifiedFunction,
-    dtype: Kind,
-    seed: int,
-    columns: Array,
-    runs: int,
-    clock: Clock,
+    certified: Certificate, dtype: Kind, seed: int, columns: Array, runs: int, clock: Clock
 ) -> Params:
     """Every quantity in the given runs, (R, *shape); runs that part at a kink go on alone."""
     source = Source(dtype, seed, columns, runs, clock.tick)
@@ -68,9 +78,7 @@ def _passes(
     return {name: np.concatenate([side[name] for side in sides])[order] for name in sides[0]}
 
 
-def _all_passes(
-    certified: Certified | CertifiedFunction, dtype: Kind, runs: int, seed: int, clock: Clock
-) -> Params:
+def _all_passes(certified: Certificate, dtype: Kind, runs: int, seed: int, clock: Clock) -> Params:
     """Every quantity in every run, (R, *shape). A long computation runs in two halves, side by side
     on two cores; its bits are those of one core."""
     passes = partial(_passes, certified, dtype, seed, runs=runs, clock=clock)
@@ -88,7 +96,7 @@ def _all_passes(
 
 
 def spread(
-    certified: Certified | CertifiedFunction,
+    certified: Certificate,
     dtype: Kind,
     runs: int = RUNS,
     seed: int = 0,

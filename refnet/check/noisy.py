@@ -164,6 +164,13 @@ class Source:
         np.asarray(result)["v"] *= self.shared[function]
         return result
 
+    def off_by_size(self, matrix: Noisy) -> Noisy:
+        """A copy whose entries are off by the square root of its length times u of the largest."""
+        values = runs_of(matrix)
+        size = abs(values[..., 0]).max(initial=0) * max(len(values), 1) ** 0.5
+        copy = self.array(values)
+        return self.perturbed(copy, np.full(copy.shape, self.u * size))
+
     def perturbed(self, result: Noisy, sigma: Array | float) -> Noisy:
         """``result`` itself with noise of standard deviation ``sigma``, (..., 1), or a number in
         units of each run's own size; at least that of an underflow: the smallest normal number
@@ -268,6 +275,19 @@ class Noisy(np.ndarray[Any, Any]):
     def sigmoid(self) -> Noisy:
         """The sigmoid, which libraries round as they do exp: near 1, too."""
         return _SOURCE.get().elementary(expit, self)
+
+    def stable(self, function: Callable[..., Any], *arrays: Operand) -> tuple[Noisy, ...]:
+        """The results of a routine of NumPy's on stacks of matrices, of which this is one, as a
+        backward stable algorithm rounds: those of matrices that are off by ``sqrt(N) u`` of their
+        largest entry, each rounded once more."""
+        source = _SOURCE.get()
+        source.tick()
+        stacks = [_by_run(runs_of(source.off_by_size(noisy(array)))) for array in arrays]
+        results = function(*stacks)
+        return tuple(
+            source.perturbed(source.array(np.moveaxis(result, 0, -1)), SINGLE * source.u)
+            for result in (results if isinstance(results, tuple) else (results,))
+        )
 
     def argmax(self, axis: Operand = None, **options: Any) -> Operand:  # type: ignore[override]
         """That of the first run, for a pivot that all runs share."""

@@ -11,48 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from refnet.batch import Array, Params
-from refnet.check.adapters.onnx_nets import ACTIVATIONS, CONSTANTS, LayerCase
+from refnet.check.adapters.onnx_nets import LayerCase
 from refnet.check.cases import random_form
+from refnet.interop.onnx_nodes import ACTIVATIONS, CONSTANTS, SPECIAL, activation_of
 from refnet.maths.activations import Activation, activation
-from refnet.maths.numeric import constant, nonpositive, tanh, times
 from refnet.nets.stacked import StackedNet
 
 __all__ = ["cases"]
 
 
-def _affine(alpha: float, beta: float) -> Activation:
-    return Activation(
-        "Affine",
-        lambda a, p, _: times(alpha, a) + constant(beta, a),
-        lambda a, h, dh, p, _: (times(alpha, dh), {}),
-    )
-
-
-def _scaled_tanh(alpha: float, beta: float) -> Activation:
-    def pull(a: Array, h: Array, dh: Array, p: Params, _: float) -> tuple[Array, Params]:
-        t = tanh(times(beta, a))
-        return times(alpha * beta, dh * (1 - t * t)), {}
-
-    return Activation("ScaledTanh", lambda a, p, _: times(alpha, tanh(times(beta, a))), pull)
-
-
-def _hard_sigmoid(alpha: float, beta: float) -> Activation:
-    def value(a: Array, p: Params, _: float) -> Array:
-        u = times(alpha, a) + constant(beta, a)
-        return np.where(nonpositive(u), 0, np.where(nonpositive(1 - u), 1, u))
-
-    def pull(a: Array, h: Array, dh: Array, p: Params, _: float) -> tuple[Array, Params]:
-        u = times(alpha, a) + constant(beta, a)
-        return np.where(nonpositive(u) | nonpositive(1 - u), 0, times(alpha, dh)), {}
-
-    return Activation("HardSigmoid", value, pull)
-
-
 def _activation(name: str) -> Activation | str:
-    special = {"Affine": _affine, "ScaledTanh": _scaled_tanh, "HardSigmoid": _hard_sigmoid}
-    if name in special:
-        return special[name](*CONSTANTS[name])
+    if name in SPECIAL:
+        return activation_of(name, *CONSTANTS[name])
     alpha = {"leaky_relu": 0.125, "elu": 0.75}.get(name)
     return activation(name, alpha) if alpha else name
 

@@ -6,6 +6,7 @@ Checked by: tests/check/test_repeats.py, tests/check/test_judge_limits.py.
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from inspect import signature
 
 import numpy as np
 
@@ -13,14 +14,45 @@ from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.cases import reference_results
 from refnet.check.certificates import Case, Given, certificate
 from refnet.check.given import Foreign, Results, by_name, numbers
+from refnet.exact.running import arguments_of, mapped, run_on
 from refnet.nets.gradients import Net
 
-__all__ = ["Theirs", "keeps", "other_inputs", "rerolled", "results", "strays", "tried"]
+__all__ = ["Theirs", "keeps", "of_inputs", "other_inputs", "rerolled", "results", "strays", "tried"]
 
 Theirs = Callable[..., Foreign]
 Inputs = tuple[Params, Batch]
 NEAR = 0.01
 """How far off a result may be, of its norm, that is called right without a certificate."""
+
+
+def of_inputs(function: Theirs) -> Theirs:
+    """A function that is judged by a net, as one of parameters and batch: it may also take x, y
+    and the mask one by one, as the command ``check function`` has them. TypeError for any other."""
+    try:
+        every = signature(function).parameters.values()
+    except (TypeError, ValueError):  # a builtin
+        return function
+    places = [p for p in every if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    least = sum(p.default is p.empty for p in places)
+    if least <= 2 <= len(places) or any(p.kind == p.VAR_POSITIONAL for p in every) and least <= 2:
+        return function
+    if not 3 <= least <= 4:
+        raise TypeError(
+            f"judge: theirs takes {len(places)} arguments; need theirs(params, batch) or "
+            "theirs(params, x, y), with a mask theirs(params, x, y, mask)"
+        )
+
+    def one_by_one(params: Params, batch: Batch) -> Foreign:
+        given = [part for part in batch[:3] if part is not None]
+        if not least <= len(given) + 1 <= len(places):
+            raise TypeError(
+                f"judge: theirs takes {len(places)} arguments, and the batch has "
+                f"{'a' if len(given) == 3 else 'no'} mask; need theirs(params, batch) or "
+                f"theirs(params, {', '.join(('x', 'y', 'mask')[: len(given)])})"
+            )
+        return function(params, *given)
+
+    return one_by_one
 
 
 def results(function: Theirs, inputs: Given) -> Foreign:
@@ -35,12 +67,13 @@ def results(function: Theirs, inputs: Given) -> Foreign:
 
 def _copy(value: Foreign) -> Foreign:
     try:
-        return deepcopy(value) if isinstance(value, (list, tuple)) else np.array(value, subok=True)
+        nested = isinstance(value, (list, tuple, Mapping))
+        return deepcopy(value) if nested else np.array(value, subok=True)
     except Exception:  # what NumPy cannot read: the comparison says so
         return value
 
 
-def tried(function: Theirs, inputs: Inputs, true: Params) -> dict[str, Foreign]:
+def tried(function: Theirs, inputs: Given, true: Params) -> dict[str, Foreign]:
     """Its results by the names of ``true``; {} if it fails there."""
     try:
         return by_name(results(function, inputs), true)
@@ -59,7 +92,7 @@ def _read(arrays: Results, true: Params) -> Params:
     }
 
 
-def _numbers(function: Theirs, inputs: Inputs, true: Params) -> Params:
+def _numbers(function: Theirs, inputs: Given, true: Params) -> Params:
     return _read(tried(function, inputs, true), true)
 
 
@@ -117,6 +150,14 @@ def _wide(value: Foreign) -> Array:
     """Floats as float64; integers as they are."""
     array = np.asarray(value)
     return array if array.dtype.kind in "iu" else array.astype(float)
+
+
+def _true_of_function(case: Case, inputs: Given) -> Params:
+    """A function's value and gradients in float64, at other inputs."""
+    f = certificate(case).function  # type: ignore[union-attr]
+    arguments = arguments_of(f.f, inputs)
+    results = run_on(f, arguments, case.cotangent, lambda array, _: np.array(array, float))
+    return {name: np.asarray(value, float) for name, value in results.items()}
 
 
 def strays(case: Case, inputs: Inputs, arrays: Results, sigma: Params) -> bool:
@@ -240,9 +281,7 @@ def rerolled(case: Case, function: Theirs, u: float, draws: int = 3) -> bool:
     """Whether a function's errors are the same at the same inputs, and change where the inputs
     differ by some unit roundoffs ``u``, so little that the right result moves by less than a tenth.
     Rounding errors change; those of another formula stay as they were."""
-    if not isinstance(case.what, Net):
-        return False
-    rng, (params, batch) = np.random.default_rng(0), case.inputs
+    rng = np.random.default_rng(0)
 
     def near(value: Array, by: float) -> Array:
         value = np.asarray(value)
@@ -251,11 +290,14 @@ def rerolled(case: Case, function: Theirs, u: float, draws: int = 3) -> bool:
         return np.asarray(value * (1 + by * rng.uniform(-1, 1, value.shape)), value.dtype)
 
     def errors(by: float) -> tuple[Params, Params]:
-        at = (
-            {name: value if "." in name else near(value, by) for name, value in params.items()},
-            batch._replace(x=near(batch.x, by)),
-        )
-        true = _true(case.what, *at)
+        if isinstance(case.what, Net):
+            params, batch = case.inputs
+            near_params = {n: v if "." in n else near(v, by) for n, v in params.items()}
+            at: Given = (near_params, batch._replace(x=near(batch.x, by)))
+            true = _true(case.what, *at)
+        else:
+            at = tuple(mapped(value, "", lambda _, v: near(v, by)) for value in case.inputs)
+            true = _true_of_function(case, at)
         return {
             name: value - true[name] for name, value in _numbers(function, at, true).items()
         }, true

@@ -173,7 +173,7 @@ class Search:
     def fitted(self) -> Iterator[tuple[str, Params]]:
         """Readings with weights, constants or steps that are fitted."""
         case = self.all
-        if covers(case.net, case.params) and case.passes() > FITTED:
+        if case.mistakes and covers(case.net, case.params) and case.passes() > FITTED:
             fit = Fit(
                 case.net, case.params, case.batch, self.given, self.true, self.sigma, self.wrong
             )
@@ -213,7 +213,9 @@ class Search:
         makes it; or float32 results, those of the forward pass among the wrong ones, are off as
         products of factors rounded to TF32 are: no entry by more, and a wrong quantity by that
         size. A smooth mistake of this size is not ``rerolled``."""
-        if not rerolled or not self._shaped() or not self.wrong & set(FORWARD):
+        if not rerolled or not self._shaped():
+            return ""
+        if self.all.is_net and not self.wrong & set(FORWARD):
             return ""
         for kind, u in COARSER:
             if (

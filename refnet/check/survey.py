@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
 from itertools import product
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from refnet.check.noise import spread
 from refnet.check.tables import Row, said
 from refnet.check.verdict import Verdict, compare
 from refnet.exact.enclose import Progress, certify
+from refnet.interop import onnx_nodes
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
@@ -34,7 +34,6 @@ __all__ = [
     "by_runtimes",
     "jax_rows",
     "judged",
-    "model_rows",
     "onnx_rows",
     "row",
     "torch_rows",
@@ -199,15 +198,15 @@ def jax_rows(
 def onnx_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = None) -> Rows:
     """The forward pass of RNN, LSTM and GRU, by both runtimes."""
     shown = {"gru": "GRU reset after", "gru_before": "GRU reset before"}
-    for (T, H, B), dtype, cell in product(sizes, DTYPES, onnx_nets.ORDER):
+    for (T, H, B), dtype, cell in product(sizes, DTYPES, onnx_nodes.ORDER):
         net = RecurrentNet(3, H, 5, cell=cell)
         params, batch = _case(net, dtype, T, B, seed)
-        model = onnx_nets.model(net, params, dtype)
+        model = onnx_nodes.model(net, params, dtype)
         yield from _model_rows(model, shown.get(cell, cell.upper()), net, params, batch, progress)
 
 
 def _model_rows(
-    model: onnx_nets.Proto,
+    model: onnx_nodes.Proto,
     what: str,
     net: RecurrentNet,
     params: Params,
@@ -235,10 +234,3 @@ def by_runtimes(
         yield judged(
             partial(results, runtime), verdict, framework=runtime, package=package, **facts
         )
-
-
-def model_rows(path: Path, T: int, B: int, seed: int = 0, progress: Progress | None = None) -> Rows:
-    """A model file's recurrent layer by both runtimes, on inputs from N(0, 1)."""
-    model, net, params = onnx_nets.read(path)
-    batch = random_batch(net, np.random.default_rng(seed), params["Whh"].dtype, T, B)
-    yield from _model_rows(model, f"{path.name}: {net.cell}", net, params, batch, progress)

@@ -23,7 +23,7 @@ import numpy as np
 from refnet.arguments import SEED, Rule, count, instance, kind, optional, takes
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import Kind
-from refnet.check.conventions import Readings
+from refnet.check.conventions import Readings, scored_otherwise
 from refnet.check.forms import Form, combined, deviation, forms, once
 from refnet.check.given import (
     Foreign,
@@ -244,9 +244,7 @@ def compare(
     types, assumed = judged_types(theirs, dtype)
     if sigma is None:
         sigma = by_type(partial(spread, certified, runs=runs, seed=seed), certified, types)
-    if readings is None and isinstance(certified, Certified):
-        readings = Readings(certified)
-    explain = readings.explain if readings else None
+    explain = (readings or Readings(certified)).explain
     return judged(theirs, certified, types, sigma, assumed, required, explain)
 
 
@@ -271,10 +269,35 @@ def judged(
     if verdict == NOT_ROUNDING and not explanation and explain:
         explanation = comparison.which_mistake_is_it(measured.parts, explain)
     where = located(theirs, parts, sigma, certified) if RANK.get(verdict) else ()
+    where += chaotic(certified, sigma, max(map(unit, types.values())))
     parts = tuple(replace(part, dtype=str(comparison.kind(part.name))) for part in parts)
     kinds = {str(types[name]) for name in theirs if name in types} or {str(types[""])}
     rule = RULE if isinstance(certified, Certified) else RULE + AS_WRITTEN
     return Verdict(verdict, parts, explanation, ", ".join(sorted(kinds)), rule, assumed, where)
+
+
+CHAOTIC = 1e-3
+"""The part of a gradient that one ulp in the inputs moves, from which on the verdict says so."""
+
+
+def chaotic(certified: Certified | CertifiedFunction, sigma: Params, u: float) -> tuple[str, ...]:
+    """A sentence if an ulp in x, or in a function's arguments, moves a gradient by more than
+    CHAOTIC of its norm: then rounding does, too, and it says nothing of the program."""
+    size = {name: np.linalg.norm(e.value) for name, e in certified.named().items()}
+    moved = [n for n in size if n[0] == "d" and np.linalg.norm(sigma[n]) > CHAOTIC * size[n] > 0]
+    if not moved:
+        return ()
+    is_net = isinstance(certified, Certified)
+    by = certified.condition(2 * u, ("x",) if is_net else ())
+    part = {name: float(np.linalg.norm(by[name]) / size[name]) for name in moved}
+    name = max(part, key=part.__getitem__)
+    if not part[name] > CHAOTIC:
+        return ()
+    what, where = ("net", "x") if is_net else ("function", "the arguments")
+    return (
+        f"the {what} is chaotic here: one ulp in {where} moves {name} by {part[name]:.2g} of its "
+        "norm",
+    )
 
 
 def by_type(
@@ -364,7 +387,7 @@ class _Comparison:
                     else part
                     for part in parts
                 ), f"the right result is beyond the range of {self.types['']} here"
-        if isinstance(self.certified, CertifiedFunction):
+        if not isinstance(self.certified, Certified) or scored_otherwise(self.certified):
             return parts, ""
         wrong = [part for part in parts if RANK[part.verdict]]
         possible, overflowing = self._possible_forms(self.certified, wrong, infinite)

@@ -55,7 +55,7 @@ class Rule(NamedTuple):
 
     code: int
     alpha: Arg
-    own: Arg
+    q: Arg
 
 
 def needs_a(act: Activation) -> bool:

@@ -91,5 +91,5 @@ def sigmoid(x: Arg) -> Arg:
     """``1 / (1 + e^-x)``, by ``e^x / (1 + e^x)`` for negative x; within 2.6 ulp."""
     negative = x < number(0.0, x)
     e = exp(x if negative else -x)
-    one = number(1.0, x)
-    return (e if negative else one) / (one + e)
+    unit = number(1.0, x)
+    return (e if negative else unit) / (unit + e)

@@ -37,11 +37,11 @@ def sum_of_squares(arrays: Iterable[Array]) -> float:
 
     Checked by: tests/training/test_optimizers.py::test_sum_of_squares.
     """
-    found = list(arrays)
-    if {array.dtype for array in found} != {np.dtype(np.float32)}:
-        found = [array.astype(np.float64, casting="same_kind", copy=False) for array in found]
-    like = np.empty(0, found[0].dtype if found else np.float64)
-    flat = normals(found, like.dtype)
+    values = list(arrays)
+    if {array.dtype for array in values} != {np.dtype(np.float32)}:
+        values = [array.astype(np.float64, casting="same_kind", copy=False) for array in values]
+    like = np.empty(0, values[0].dtype if values else np.float64)
+    flat = normals(values, like.dtype)
     sums = np.zeros(SUMS)
     _add_squares(np.array([array.size for array in flat], np.int64), addresses_of(flat), sums, like)
     return float(sums.sum())
@@ -124,9 +124,9 @@ def _sgd(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: A
         rate = constants[n, 0]
         value = _part(places, 0, n, begin, end, starts, work)
         g = _part(places, 1, n, begin, end, starts, work)
-        moved = _part(places, 2, n, begin, end, starts, work)
+        result = _part(places, 2, n, begin, end, starts, work)
         for i in range(len(value)):
-            moved[i] = value[i] - rate * g[i]
+            result[i] = value[i] - rate * g[i]
 
 
 @jit
@@ -137,12 +137,12 @@ def _momentum(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, plac
         value = _part(places, 0, n, begin, end, starts, work)
         g = _part(places, 1, n, begin, end, starts, work)
         old = _part(places, 2, n, begin, end, starts, work)
-        moved = _part(places, 3, n, begin, end, starts, work)
+        result = _part(places, 3, n, begin, end, starts, work)
         new = _part(places, 4, n, begin, end, starts, work)
         for i in range(len(value)):
             v = momentum * old[i] + g[i]
             new[i] = v
-            moved[i] = value[i] - rate * (g[i] + momentum * v if ahead else v)
+            result[i] = value[i] - rate * (g[i] + momentum * v if ahead else v)
 
 
 @jit
@@ -154,13 +154,13 @@ def _rmsprop(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, place
         value = _part(places, 0, n, begin, end, starts, work)
         g = _part(places, 1, n, begin, end, starts, work)
         old = _part(places, 2, n, begin, end, starts, work)
-        moved = _part(places, 3, n, begin, end, starts, work)
+        result = _part(places, 3, n, begin, end, starts, work)
         new = _part(places, 4, n, begin, end, starts, work)
         for i in range(len(value)):
             r = decay * old[i] + rest * (g[i] * g[i])
             root = np.sqrt(r + eps) if inside else np.sqrt(r) + eps
             new[i] = r
-            moved[i] = value[i] - rate * (g[i] / root)
+            result[i] = value[i] - rate * (g[i] / root)
 
 
 @jit
@@ -176,7 +176,7 @@ def _adam(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: 
         g = _part(places, 1, n, begin, end, starts, work)
         mean = _part(places, 2, n, begin, end, starts, work)
         square = _part(places, 3, n, begin, end, starts, work)
-        moved = _part(places, 4, n, begin, end, starts, work)
+        result = _part(places, 4, n, begin, end, starts, work)
         new_mean = _part(places, 5, n, begin, end, starts, work)
         new_square = _part(places, 6, n, begin, end, starts, work)
         for i in range(len(value)):
@@ -185,7 +185,7 @@ def _adam(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: 
             new_mean[i] = m
             new_square[i] = r
             w = value[i] - decay * value[i] if decays else value[i]
-            moved[i] = w - rate * ((unbias1 * m) / (np.sqrt(unbias2 * r) + eps))
+            result[i] = w - rate * ((unbias1 * m) / (np.sqrt(unbias2 * r) + eps))
 
 
 @jit
@@ -197,7 +197,7 @@ def _adadelta(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, plac
         g = _part(places, 1, n, begin, end, starts, work)
         square = _part(places, 2, n, begin, end, starts, work)
         update = _part(places, 3, n, begin, end, starts, work)
-        moved = _part(places, 4, n, begin, end, starts, work)
+        result = _part(places, 4, n, begin, end, starts, work)
         new_square = _part(places, 5, n, begin, end, starts, work)
         new_update = _part(places, 6, n, begin, end, starts, work)
         for i in range(len(value)):
@@ -205,7 +205,7 @@ def _adadelta(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, plac
             d = g[i] * np.sqrt(update[i] + eps) / np.sqrt(r + eps)
             new_square[i] = r
             new_update[i] = decay * update[i] + rest * (d * d)
-            moved[i] = value[i] - rate * d
+            result[i] = value[i] - rate * d
 
 
 KERNELS = {

@@ -131,13 +131,13 @@ def sizes(dtype: Arg, B: int, widths: tuple[int, ...]) -> Sizes:
     tasks: list[tuple[int, int, int]] = []
     parts: list[tuple[str, slice, tuple[int, ...]]] = []
     for layer in range(1, len(K)):
-        below, own = widths[layer - 1 : layer + 1]
-        pieces = max(min(round(below * own / share), -(-own // 4)), 1)
-        edges = [own * n // pieces for n in range(pieces + 1)]
+        below, width = widths[layer - 1 : layer + 1]
+        pieces = max(min(round(below * width / share), -(-width // 4)), 1)
+        edges = [width * n // pieces for n in range(pieces + 1)]
         tasks += [(layer, first, last - first) for first, last in zip(edges, edges[1:])]
         parts += [
-            (f"W{layer}", slice(*map(int, W[layer - 1 : layer + 1])), (own, below)),
-            (f"b{layer}", slice(*map(int, b[layer - 1 : layer + 1])), (own,)),
+            (f"W{layer}", slice(*map(int, W[layer - 1 : layer + 1])), (width, below)),
+            (f"b{layer}", slice(*map(int, b[layer - 1 : layer + 1])), (width,)),
         ]
     blocks = max(-(-B // ROWS), 1)
     starts = np.array([B * n // blocks for n in range(blocks + 1)])
@@ -167,13 +167,13 @@ def _combine(to: Arg, by: Arg, W: Arg, H: int, K: int) -> None:
     fours = H // 4 * 4
     for j in range(0, fours, 4):
         first, second, third, fourth = by[j], by[j + 1], by[j + 2], by[j + 3]
-        one, two = cut(W, j * K, K), cut(W, (j + 1) * K, K)
-        three, four = cut(W, (j + 2) * K, K), cut(W, (j + 3) * K, K)
+        row1, row2 = cut(W, j * K, K), cut(W, (j + 1) * K, K)
+        row3, row4 = cut(W, (j + 2) * K, K), cut(W, (j + 3) * K, K)
         for k in range(K):
             to[k] = fma(
                 fourth,
-                four[k],
-                fma(third, three[k], fma(second, two[k], fma(first, one[k], to[k]))),
+                row4[k],
+                fma(third, row3[k], fma(second, row2[k], fma(first, row1[k], to[k]))),
             )
     for j in range(fours, H):
         only, row = by[j], cut(W, j * K, K)
@@ -236,7 +236,7 @@ def _forward(begin: int, end: int, work: Arg, s: Arg, given: Arg) -> None:
         if layer < last:
             if len(a):
                 copy_rows(a, start, 0, now, 0, 0, 1, rows * stride)
-            rule = Rule(act.code, act.alpha, cut(act.own, s.at[layer], stride))
+            rule = Rule(act.code, act.alpha, cut(act.q, s.at[layer], stride))
             push(rule, now, rows, (H + s.lane - 1) // s.lane * s.lane, stride)
         else:
             copy_rows(outputs, first * H, H, now, 0, stride, rows, H)
@@ -280,7 +280,7 @@ def _deltas(begin: int, end: int, work: Arg, s: Arg, given: Arg) -> None:
         if layer == 1:
             copy_rows(dx, first * K, K, e, 0, below, rows, K)
             break
-        rule = Rule(act.code, act.alpha, cut(act.own, s.at[layer - 1], below))
+        rule = Rule(act.code, act.alpha, cut(act.q, s.at[layer - 1], below))
         for block in range(begin, end):
             skip = (s.starts[block] - first) * below
             start = s.B * s.at[layer - 1] + first * below + skip
@@ -300,19 +300,19 @@ def _weights(begin: int, end: int, work: Arg, s: Arg, h: Arg, deltas: Arg, grads
         layer, first, rows = s.tasks[task, 0], s.tasks[task, 1], s.tasks[task, 2]
         K, below, stride = s.widths[layer - 1], s.strides[layer - 1], s.strides[layer]
         seen = cut(h, s.B * s.at[layer - 1], s.B * below)
-        own = cut(deltas, s.B * s.at[layer], s.B * stride)
+        delta = cut(deltas, s.B * s.at[layer], s.B * stride)
         dW = cut(grads, s.W[layer - 1] + first * K, rows * K)
         db = cut(grads, s.b[layer - 1] + first, rows)
         clear(db, 0, rows)
         for r in range(s.B):
-            row = cut(own, r * stride + first, rows)
+            row = cut(delta, r * stride + first, rows)
             for j in range(rows):
                 db[j] += row[j]
         if s.B == 1 or K < lane:
             for r in range(s.B):
                 other = cut(seen, r * below, K)
                 for j in range(rows):
-                    row, d = cut(dW, j * K, K), own[r * stride + first + j]
+                    row, d = cut(dW, j * K, K), delta[r * stride + first + j]
                     if r:
                         for k in range(K):
                             row[k] = fma(d, other[k], row[k])
@@ -328,31 +328,31 @@ def _weights(begin: int, end: int, work: Arg, s: Arg, h: Arg, deltas: Arg, grads
                     depth = min(CHUNK, s.B - start)
                     total = Rows(cut(dW, at, rows * K - at), K)
                     skip = start * stride + first
-                    by = Strided(cut(own, skip, depth * stride - first), 1, stride)
+                    by = Strided(cut(delta, skip, depth * stride - first), 1, stride)
                     inputs = Rows(cut(seen, start * below + at, depth * below - at), below)
                     product(total, by, inputs, depth, rows, vectors, lane, start > 0)
             at = K - last * lane  # some columns a second time, as nothing fits beside a row
     float_control(0, mode)
 
 
-def _run(kernel: Arg, made: Sizes, blocks: int, *arguments: Arg, **options: Arg) -> None:
+def _run(kernel: Arg, plan: Sizes, blocks: int, *arguments: Arg, **options: Arg) -> None:
     threads = 1
-    if made.worth > 1:
-        threads = max(min(get_threads(), blocks, made.worth), 1)
-    work = borrow((threads, made.room + APART // made.dtype.itemsize), made.dtype)
-    run(kernel, blocks, work, made.layers, *arguments, **options)
+    if plan.worth > 1:
+        threads = max(min(get_threads(), blocks, plan.worth), 1)
+    work = borrow((threads, plan.room + APART // plan.dtype.itemsize), plan.dtype)
+    run(kernel, blocks, work, plan.layers, *arguments, **options)
     give_back(work)
 
 
-def _rule(made: Sizes, p: Params, act: Activation) -> Rule:
+def _rule(plan: Sizes, p: Params, act: Activation) -> Rule:
     if not act.start:
-        return Rule(*settings(act, made.dtype), made.zeros)
-    widths, at = made.layers.widths, made.layers.at
-    own = made.zeros.copy()
+        return Rule(*settings(act, plan.dtype), plan.zeros)
+    widths, at = plan.layers.widths, plan.layers.at
+    q = plan.zeros.copy()
     for name, *_ in act.start:
         for layer in range(1, len(widths) - 1):
-            own[at[layer] : at[layer] + widths[layer]] = p[f"{name}{layer}"]
-    return Rule(*settings(act, made.dtype), own)
+            q[at[layer] : at[layer] + widths[layer]] = p[f"{name}{layer}"]
+    return Rule(*settings(act, plan.dtype), q)
 
 
 def forward(
@@ -363,20 +363,20 @@ def forward(
     Raises TypeError for dtypes other than float32 and float64.
     """
     dtype = common(where, x, *p.values())
-    made = sizes(dtype, len(x), widths)
-    arrays = normals([p[name] for name in made.names], dtype)
-    admit_counts(where, (x, *arrays), made.counts)
-    weights = Weights(arrays, addresses_of(arrays), made)
-    h = aligned((made.numbers,), dtype, clear=False)
+    plan = sizes(dtype, len(x), widths)
+    arrays = normals([p[name] for name in plan.names], dtype)
+    admit_counts(where, (x, *arrays), plan.counts)
+    weights = Weights(arrays, addresses_of(arrays), plan)
+    h = aligned((plan.numbers,), dtype, clear=False)
     outputs = np.empty((len(x), widths[-1]), dtype)
     a = np.empty_like(h) if needs_a(act) else None
     tape = Tape(h, a, weights)
     _run(
         _forward,
-        made,
-        len(made.layers.starts) - 1,
+        plan,
+        len(plan.layers.starts) - 1,
         (
-            _rule(made, p, act),
+            _rule(plan, p, act),
             weights.places,
             normal(x, dtype),
             h,
@@ -385,7 +385,7 @@ def forward(
         ),
         then=lambda: backward(where, p, tape, outputs, widths, act),
     )
-    rows = h[made.rows].reshape(len(x), made.layers.strides[-2])
+    rows = h[plan.rows].reshape(len(x), plan.layers.strides[-2])
     return outputs, rows[:, : widths[-2]], tape
 
 
@@ -407,40 +407,40 @@ def backward(
     dtype = common(where, tape.h)
     doutputs = join(f"{where}: doutputs", doutputs, "the tape", tape.h)
     B, last = len(doutputs), len(widths) - 1
-    made = sizes(dtype, B, widths)
-    layers = made.layers
+    plan = sizes(dtype, B, widths)
+    layers = plan.layers
     blocks = len(layers.starts) - 1
     weights, of = tape.weights, tape.weights.sizes
-    if of is not made and (of.dtype, of.counts) != (dtype, made.counts):
+    if of is not plan and (of.dtype, of.counts) != (dtype, plan.counts):
         raise ValueError(
             f"{where}: the tape holds {of.dtype} arrays of {of.counts} numbers; need "
-            f"{dtype} ones of {made.counts}: pass what forward gave"
+            f"{dtype} ones of {plan.counts}: pass what forward gave"
         )
     slopes = needs_a(act)
     a = tape.a if slopes and tape.a is not None else tape.h[:0]
     admit_counts(
-        where, (doutputs, tape.h, a), [B * widths[-1], made.numbers, made.numbers * slopes]
+        where, (doutputs, tape.h, a), [B * widths[-1], plan.numbers, plan.numbers * slopes]
     )
-    deltas = borrow((made.numbers,), dtype)
+    deltas = borrow((plan.numbers,), dtype)
     dq = np.zeros((blocks, layers.at[last]), dtype)
     dx = np.empty((B * inputs, widths[0]), dtype)
     grads = (np.empty if B else np.zeros)(layers.b[-1], dtype)
-    rule = _rule(made, p, act)
+    rule = _rule(plan, p, act)
     given = normal(doutputs, dtype)
-    _run(_deltas, made, blocks, (rule, weights.places, given, tape.h, a, deltas, dq, dx))
-    _run(_weights, made, len(layers.tasks), tape.h, deltas, grads)
+    _run(_deltas, plan, blocks, (rule, weights.places, given, tape.h, a, deltas, dq, dx))
+    _run(_weights, plan, len(layers.tasks), tape.h, deltas, grads)
     give_back(deltas)
-    found = {
+    gradients = {
         name: grads[part].reshape(shape) if len(shape) > 1 else grads[part]
-        for name, part, shape in made.parts
+        for name, part, shape in plan.parts
     }
     if act.start:
         for layer in range(1, last):
-            own = np.add.reduce(dq[:, layers.at[layer] : layers.at[layer] + widths[layer]])
-            found |= {
-                f"{name}{layer}": own if p[f"{name}{layer}"].ndim else np.asarray(own.sum())
+            total = np.add.reduce(dq[:, layers.at[layer] : layers.at[layer] + widths[layer]])
+            gradients |= {
+                f"{name}{layer}": total if p[f"{name}{layer}"].ndim else np.asarray(total.sum())
                 for name, *_ in act.start
             }
     if inputs:
-        found["x"] = dx
-    return found
+        gradients["x"] = dx
+    return gradients

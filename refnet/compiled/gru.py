@@ -53,10 +53,11 @@ def step_back(at: Arg, stage: int) -> None:
 
 
 WALK = Walk(
+    "gru",
     Cell(
         (Product(N, inputs=False, bias="bhn"), Product(R), Product(Z), Product(N, state=False)),
         first=1,
-        kept=0,
+        residual=0,
         reads=((0, 0),),
         direct=True,
         vectors=("bhn",),
@@ -80,7 +81,7 @@ def forward(
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
-    x, h, _, a, v, u = WALK.forward("gru.forward", p, x, h0, act, gate, keeps, lengths)
+    x, h, _, a, v, u = WALK.forward(p, x, h0, (act, gate), keeps, lengths)
     return Tape(x, h, a, v, u)
 
 
@@ -99,14 +100,5 @@ def backward(
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
     x, h, a, v, u = tape
-    return WALK.backward(
-        "gru.backward",
-        p,
-        walk.Tape(x, h, None, a, v, u),
-        dh,
-        act,
-        gate,
-        inputs,
-        clip=clip,
-        lengths=lengths,
-    )
+    whole = walk.Tape(x, h, None, a, v, u)
+    return WALK.backward(p, whole, (dh,), (act, gate), inputs, clip, lengths)

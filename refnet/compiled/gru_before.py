@@ -57,7 +57,8 @@ def step_back(at: Arg, stage: int) -> None:
 
 
 WALK = Walk(
-    Cell((Product(R), Product(Z), Product(N, second=True)), own=2, reads=((0, 0),), direct=True),
+    "gru_before",
+    Cell((Product(R), Product(Z), Product(N, second=True)), extra=2, reads=((0, 0),), direct=True),
     step,
     step_back,
 )
@@ -77,7 +78,7 @@ def forward(
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
-    x, h, _, a, v, _ = WALK.forward("gru_before.forward", p, x, h0, act, gate, keeps, lengths)
+    x, h, _, a, v, _ = WALK.forward(p, x, h0, (act, gate), keeps, lengths)
     return Tape(x, h, a, v)
 
 
@@ -96,14 +97,5 @@ def backward(
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
     x, h, a, v = tape
-    return WALK.backward(
-        "gru_before.backward",
-        p,
-        walk.Tape(x, h, None, a, v, None),
-        dh,
-        act,
-        gate,
-        inputs,
-        clip=clip,
-        lengths=lengths,
-    )
+    whole = walk.Tape(x, h, None, a, v, None)
+    return WALK.backward(p, whole, (dh,), (act, gate), inputs, clip, lengths)

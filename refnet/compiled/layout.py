@@ -8,6 +8,7 @@ starts at a multiple of the padded ``width``.
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import count
 from math import prod
 from typing import NamedTuple
 
@@ -32,7 +33,9 @@ __all__ = [
     "common",
     "cut_up",
     "deal",
+    "forget",
     "give_back",
+    "lend",
     "normal",
     "normals",
     "pack",
@@ -45,6 +48,9 @@ blocks of rows cost nothing."""
 
 SPARE = 2**22
 """Bytes up to which an array is kept for the next kernel."""
+
+LENT, POOLED = 2**18, 2**28
+"""Bytes from which an array of a tape is lent, and those of all memory that is kept to be lent."""
 
 APART = 2**16
 """Bytes between the work arrays of two threads. With less, the hardware prefetcher of one core
@@ -76,10 +82,10 @@ def admit_counts(where: str, arrays: Iterable[Array], counts: Sequence[int]) -> 
 
     Checked by: tests/nets/test_tapes.py::test_other_sizes_reach_no_kernel.
     """
-    found = [array.size for array in arrays]
-    if found != counts:
+    sizes = [array.size for array in arrays]
+    if sizes != counts:
         raise ValueError(
-            f"{where}: a kernel's arrays hold {found} numbers; need {counts}: pass "
+            f"{where}: a kernel's arrays hold {sizes} numbers; need {counts}: pass "
             "what belongs together"
         )
 
@@ -120,11 +126,11 @@ def common(where: str, *arrays: Array) -> Arg:
     dtype = arrays[0].dtype
     if dtype.char in "fd" and dtype.isnative and all([array.dtype is dtype for array in arrays]):
         return dtype
-    found = np.result_type(*arrays)
-    dtype = found.newbyteorder("=")
+    joined = np.result_type(*arrays)
+    dtype = joined.newbyteorder("=")
     if dtype.char not in ("f", "d") and (JIT or dtype != object):
         raise TypeError(
-            f"{where}: the arrays make {found}; the compiled core has float32 and "
+            f"{where}: the arrays make {joined}; the compiled core has float32 and "
             'float64. For any other number type take backend="reference"'
         )
     return dtype
@@ -219,6 +225,61 @@ def give_back(*arrays: Array) -> None:
             if len(_SPARE) >= 16:
                 _SPARE.clear()
             _SPARE[array.shape, array.dtype.char] = array
+
+
+_POOL: dict[int, Array] = {}
+"""Memory of tapes that no array uses now, the oldest first, each under a new number."""
+_NUMBERS = count()
+
+
+class _Lent:
+    """Memory that goes back to the pool when the last array in it is gone."""
+
+    def __init__(self, memory: Array, shape: tuple[int, ...]) -> None:
+        self.memory = memory
+        self.__array_interface__ = {**memory.__array_interface__, "shape": shape}
+
+    def __del__(self) -> None:
+        _POOL[next(_NUMBERS)] = self.memory
+        spare = _pooled()
+        total = sum([memory.nbytes for memory in spare.values()])
+        for key, memory in spare.items():
+            if total > POOLED and _POOL.pop(key, None) is not None:
+                total -= memory.nbytes
+
+
+def _pooled() -> dict[int, Array]:
+    """What is in the pool, which another thread or the garbage collector may change meanwhile."""
+    return {key: memory for key in [*_POOL] if (memory := _POOL.get(key)) is not None}
+
+
+def lend(shape: tuple[int, ...], dtype: Arg) -> Array:
+    """An array with anything in it. If it is large, its memory serves another one as soon as
+    nothing refers to it or to a view of it: to clear the pages of a new tape takes longer than to
+    fill it.
+
+    >>> lend((3, 2), np.dtype(np.float32)).shape
+    (3, 2)
+
+    Checked by: tests/compiled/test_lent_memory.py.
+    """
+    numbers = prod(shape)
+    if numbers * dtype.itemsize < LENT or dtype.kind != "f":
+        return np.empty(shape, dtype)
+    sizes = {key: memory.size for key, memory in _pooled().items() if memory.dtype == dtype}
+    for key in sorted(sizes, key=sizes.__getitem__):
+        if numbers <= sizes[key] <= 2 * numbers and (memory := _POOL.pop(key, None)) is not None:
+            return np.asarray(_Lent(memory, shape))
+    return np.asarray(_Lent(aligned((numbers,), dtype, clear=False), shape))
+
+
+def forget() -> None:
+    """Free all memory that is kept for later; what is in use stays.
+
+    >>> forget()
+    """
+    _POOL.clear()
+    _SPARE.clear()
 
 
 def spaces(lay: Layout, numbers: int) -> Array:

@@ -87,10 +87,11 @@ def step_back(at: Arg, stage: int) -> None:
 
 
 WALK = Walk(
+    "lstm",
     Cell(
         (Product(IN), Product(FORGET), Product(NEW), Product(OUT)),
-        own=1,
-        kept=4,
+        extra=1,
+        residual=4,
         states=2,
         reads=((1, 1), (1, 0)),
         vectors=PEEPHOLES,
@@ -114,7 +115,7 @@ def forward(
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
-    return Tape(*WALK.forward("lstm.forward", p, x, h0, act, gate, keeps, lengths))
+    return Tape(*WALK.forward(p, x, h0, (act, gate), keeps, lengths))
 
 
 def backward(
@@ -132,6 +133,5 @@ def backward(
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
-    return WALK.backward(
-        "lstm.backward", p, walk.Tape(*tape), dh, act, gate, inputs, dc, clip, lengths
-    )
+    cotangents = (dh,) if dc is None else (dh, dc)
+    return WALK.backward(p, walk.Tape(*tape), cotangents, (act, gate), inputs, clip, lengths)

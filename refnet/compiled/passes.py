@@ -205,38 +205,45 @@ def _multiplying(cell: Cell) -> Arg:
 
 
 def _storing(cell: Cell) -> Arg:
-    GATES, FIRST, KEPT, STATES, ALONE = cell.gates, cell.first, cell.kept, cell.states, cell.alone
+    GATES, FIRST, K, STATES, ALONE = cell.gates, cell.first, cell.residual, cell.states, cell.alone
     LAST = STATES - 1
 
     @inlined
-    def fetch_next(tape: Arg, kept: int, state_at: int, s: Arg, rows: int) -> None:
+    def fetch_next(tape: Arg, tape_at: int, state_at: int, s: Arg, rows: int) -> None:
         """Bring what the next step writes."""
         B, H = s.B, s.H
-        fetch(tape.v, (kept + B) * GATES * H, rows * GATES * H)
+        fetch(tape.v, (tape_at + B) * GATES * H, rows * GATES * H)
         if not ALONE:
             fetch(tape.h, (state_at + 2 * B) * H, rows * H)
         if STATES > 1:
-            fetch(tape.c, (kept + 2 * B) * H, rows * H)
-        if KEPT >= 0:
-            fetch(tape.k, (kept + B) * H, rows * H)
+            fetch(tape.c, (tape_at + 2 * B) * H, rows * H)
+        if K >= 0:
+            fetch(tape.k, (tape_at + B) * H, rows * H)
         if len(tape.a):
-            fetch(tape.a, (kept + B) * GATES * H, rows * GATES * H)
+            fetch(tape.a, (tape_at + B) * GATES * H, rows * GATES * H)
 
     @inlined
     def store(
-        tape: Arg, panels: Arg, stride: int, state: Arg, kept: int, state_at: int, s: Arg, rows: int
+        tape: Arg,
+        panels: Arg,
+        stride: int,
+        state: Arg,
+        tape_at: int,
+        state_at: int,
+        s: Arg,
+        rows: int,
     ) -> None:
         """Write the gates' values and the next state to the tape."""
         B, H, width = s.B, s.H, s.width
         for n in range(GATES):
-            at = (kept * GATES + n) * H
+            at = (tape_at * GATES + n) * H
             copy_rows(tape.v, at, GATES * H, panels[FIRST + n], 0, stride, rows, H)
-        if KEPT >= 0:
-            copy_rows(tape.k, kept * H, H, panels[KEPT], 0, width, rows, H)
+        if K >= 0:
+            copy_rows(tape.k, tape_at * H, H, panels[K], 0, width, rows, H)
         if not ALONE:
             copy_rows(tape.h, (state_at + B) * H, H, state[0], 0, width, rows, H)
         if STATES > 1:
-            copy_rows(tape.c, (kept + B) * H, H, state[LAST], 0, width, rows, H)
+            copy_rows(tape.c, (tape_at + B) * H, H, state[LAST], 0, width, rows, H)
 
     return fetch_next, store
 
@@ -245,7 +252,7 @@ def _advancing(cell: Cell, step: Arg) -> Arg:
     GATES = cell.gates
 
     @inlined
-    def advance(block: Arg, rules: Arg, tape: Arg, kept: int, s: Arg, stage: int) -> None:
+    def advance(block: Arg, rules: Arg, tape: Arg, tape_at: int, s: Arg, stage: int) -> None:
         """The cell's step, of a stage."""
         rows, stride, panels, state = block
         here = Step(
@@ -259,7 +266,7 @@ def _advancing(cell: Cell, step: Arg) -> Arg:
             rules.gate,
             rules.vectors,
             tape.a,
-            kept * GATES * s.H,
+            tape_at * GATES * s.H,
             GATES * s.H,
         )
         step(here, stage)
@@ -270,7 +277,7 @@ def _advancing(cell: Cell, step: Arg) -> Arg:
 def forward_kernel(cell: Cell, step: Arg) -> Arg:
     """The kernel ``(begin, end, work, plan, acts, weights, tape, keeps)`` for the blocks of rows
     from ``begin`` to ``end``. The rows of a block, of which later ones are never longer, leave it
-    one by one at their ends, past which their states are 0."""
+    one by one at their ends, past which nothing is written."""
     STATES, STAGES, PANELS, ALONE = cell.states, cell.stages, cell.panels, cell.alone
     LAST, pack_forward = STATES - 1, _packing(cell)[0]
     (join_inputs, multiply), (fetch_next, store) = _multiplying(cell), _storing(cell)
@@ -301,14 +308,9 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
                 while rows and ends[start + rows - 1] <= t:
                     rows -= 1
                 at, each = t * B + start, rows * stride
-                kept, state_at = at if keeps == 2 else start, at if keeps else start
-                if rows < most:
-                    if keeps or t == 0:
-                        clear(tape.h, (state_at + B + rows) * H, (most - rows) * H)
-                    if STATES > 1 and (keeps == 2 or t == 0):
-                        clear(tape.c, (kept + B + rows) * H, (most - rows) * H)
+                tape_at, state_at = at if keeps == 2 else start, at if keeps else start
                 if not rows:
-                    continue
+                    break
                 panels = split(after if ALONE else flat, each, each, PANELS)
                 state = split(cut(work, *room.state), size, rows * width, STATES)
                 for stage in range(STAGES):
@@ -316,9 +318,9 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
                     join_inputs(seen, panels, tape.x, at, s, rows, stage)
                     multiply(panels, stride, seen, w, rules.vectors, s, rows, stage)
                     if not stage:
-                        fetch_next(tape, kept, state_at, s, rows)
-                    advance(Block(rows, stride, panels, state), rules, tape, kept, s, stage)
-                store(tape, panels, stride, state, kept, state_at, s, rows)
+                        fetch_next(tape, tape_at, state_at, s, rows)
+                    advance(Block(rows, stride, panels, state), rules, tape, tape_at, s, stage)
+                store(tape, panels, stride, state, tape_at, state_at, s, rows)
                 if ALONE:
                     now, after = after, now
                 else:
@@ -335,7 +337,7 @@ def _kernel(function: Arg, step: Arg) -> Arg:
 
 
 def _loading(cell: Cell) -> Arg:
-    GATES, FIRST, KEPT, READS = cell.gates, cell.first, cell.kept, len(cell.reads)
+    GATES, FIRST, K, READS = cell.gates, cell.first, cell.residual, len(cell.reads)
     WHICH, LATER = zip(*(cell.reads or [(0, 0)]))
 
     @inlined
@@ -347,8 +349,8 @@ def _loading(cell: Cell) -> Arg:
             copy_rows(panels[FIRST + n], 0, width, tape.v, place, GATES * H, rows, H)
             if len(tape.a):
                 copy_rows(pre, n * rows * width, width, tape.a, place, GATES * H, rows, H)
-        if KEPT >= 0:
-            copy_rows(panels[KEPT], 0, width, tape.k, at * H, H, rows, H)
+        if K >= 0:
+            copy_rows(panels[K], 0, width, tape.k, at * H, H, rows, H)
         for n in range(READS):
             source = tape.c if WHICH[n] else tape.h
             copy_rows(states[n], 0, width, source, (at + LATER[n] * B) * H, H, rows, H)
@@ -374,8 +376,7 @@ def _recursion(cell: Cell) -> Arg:
 
 
 def _accumulating(cell: Cell) -> Arg:
-    PRODUCTS, GATES = len(cell.products), cell.gates
-    GATE, STATE, INPUTS, SECOND, BIAS = cell.columns
+    PRODUCTS, (_, STATE, INPUTS, SECOND, _) = len(cell.products), cell.columns
 
     @inner
     def accumulate(
@@ -412,12 +413,20 @@ def _accumulating(cell: Cell) -> Arg:
             copy_rows(dx, first, s.D, chunk.dinputs, place * padded, padded, rows, s.D)
             t += 1
 
+    return accumulate
+
+
+def _delivering(cell: Cell) -> Arg:
+    PRODUCTS, GATES, STATES, ALONE = len(cell.products), cell.gates, cell.states, cell.alone
+    GATE, STATE, INPUTS, _, BIAS = cell.columns
+
     @inner
-    def deliver(parts: Arg, dvectors: Arg, totals: Arg, b: int, s: Arg) -> None:
+    def deliver(grads: Arg, totals: Arg, b: int, vectors: int, s: Arg) -> None:
         """Write the block's sums where they are added up."""
         D, H, width, wide = s.D, s.H, s.width, s.wide
         size = GATES * H * (H + D + 1)
-        share = cut(parts, b * size, size)
+        share = cut(grads.parts, b * size, size)
+        dvectors = cut(grads.dvectors, b * vectors, vectors)
         for p in range(PRODUCTS):
             row = p * H * wide
             if STATE[p]:
@@ -429,7 +438,16 @@ def _accumulating(cell: Cell) -> Arg:
             if BIAS[p] >= 0:
                 copy_rows(dvectors, BIAS[p] * width, 1, totals, row + H + D, wide, H, 1)
 
-    return accumulate, deliver
+    @inner
+    def deliver_first(dh0: Arg, e: Arg, start: int, most: int, rows: int, s: Arg) -> None:
+        """Write the gradient at the block's first states; rows from ``rows`` on have no step."""
+        H, width = s.H, s.width
+        if ALONE:
+            clear(e[0], rows * width, (most - rows) * width)
+        for n in range(STATES):
+            copy_rows(dh0, (n * s.B + start) * H, H, e[n], 0, width, most, H)
+
+    return deliver, deliver_first
 
 
 def _collecting(cell: Cell) -> Arg:
@@ -503,7 +521,7 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
     STATES, PANELS, ALONE = cell.states, cell.panels, cell.alone
     PRODUCTS, SEEN, LAST = len(cell.products), len(cell.reads) or 1, STATES - 1
     (_, pack_back), (prepare, _) = _packing(cell), _collecting(cell)
-    accumulate, deliver = _accumulating(cell)
+    accumulate, (deliver, deliver_first) = _accumulating(cell), _delivering(cell)
     load, step_through, back = _stepping_back(cell, step_back)
 
     def backward(
@@ -521,9 +539,9 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
             size, held, rows = most * width, 0, 0
             prepare(chunk, s)
             clear(work, room.panels[0], room.da[0] - room.panels[0])
-            e = split(da if ALONE else cut(work, *room.e), size, size, STATES)
+            first = split(da if ALONE else cut(work, *room.e), size, size, STATES)
             if STATES > 1:
-                copy_rows(e[LAST], 0, width, grads.dc, start * H, H, most, H)
+                copy_rows(first[LAST], 0, width, grads.dc, start * H, H, most, H)
             for t in range(min(s.T, ends[start]) - 1, -1, -1):
                 before = rows
                 while rows < most and ends[start + rows] > t:
@@ -554,13 +572,8 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
                     if ALONE:
                         copy_rows(da, 0, 0, e[0], 0, 0, 1, now)
                         e = split(da, now, now, STATES)
-            dvectors = cut(grads.dvectors, b * len(rules.vectors), len(rules.vectors))
-            deliver(grads.parts, dvectors, chunk.totals, b, s)
-            e = split(da if ALONE else cut(work, *room.e), size, size, STATES)
-            if ALONE:  # rows without a step
-                clear(da, rows * width, size - rows * width)
-            for n in range(STATES):
-                copy_rows(grads.dh0, (n * B + start) * H, H, e[n], 0, width, most, H)
+            deliver(grads, chunk.totals, b, len(rules.vectors), s)
+            deliver_first(grads.dh0, first, start, most, rows, s)
         float_control(0, mode)
 
     return _kernel(backward, step_back)

@@ -81,12 +81,12 @@ class BackRoom(NamedTuple):
 
 def _places(lane: int, **sizes: int) -> dict[str, Arg]:
     """Part after part, each from a whole vector on: (start, count) by name, and the end."""
-    found: dict[str, Arg] = {}
+    places: dict[str, Arg] = {}
     start = 0
     for name, count in sizes.items():
-        found[name] = (start, count)
+        places[name] = (start, count)
         start += -(-count // lane) * lane
-    return {**found, "end": start}
+    return {**places, "end": start}
 
 
 class Plan(NamedTuple):
@@ -118,7 +118,7 @@ def plan(cell: Cell, slopes: bool, dtype: Arg, T: int, B: int, D: int, gates: in
         states,
         values * slopes,
         values,
-        states if cell.kept < 0 else T * B * H,
+        states if cell.residual < 0 else T * B * H,
     ]
     room = Room(
         **_places(

@@ -27,7 +27,7 @@ def step_back(at: Arg, stage: int) -> None:
     slope(at, at.act, 0, h, e)
 
 
-WALK = Walk(Cell((Product(0),), alone=True), step, step_back)
+WALK = Walk("rnn", Cell((Product(0),), alone=True), step, step_back)
 
 
 def forward(
@@ -44,7 +44,7 @@ def forward(
     Raises TypeError for any other dtype; the net checks the shapes.
     Checked by: tests/compiled/test_compiled.py::test_matches_the_reference.
     """
-    x, h, _, a, _, _ = WALK.forward("rnn.forward", p, x, h0, act, keeps=keeps, lengths=lengths)
+    x, h, _, a, _, _ = WALK.forward(p, x, h0, (act,), keeps, lengths)
     return Tape(x, a if a is None else a[:, :, 0], h)  # type: ignore[arg-type]
 
 
@@ -64,13 +64,5 @@ def backward(
     """
     x, a, h = tape
     a = a if a is None else a[:, :, None]
-    return WALK.backward(
-        "rnn.backward",
-        p,
-        walk.Tape(x, h, None, a, h[1:, :, None], None),
-        dh,
-        act,
-        inputs=inputs,
-        clip=clip,
-        lengths=lengths,
-    )
+    whole = walk.Tape(x, h, None, a, h[1:, :, None], None)
+    return WALK.backward(p, whole, (dh,), (act,), inputs, clip, lengths)

@@ -29,19 +29,19 @@ class Product(NamedTuple):
 class Cell(NamedTuple):
     """What a cell is made of.
 
-    ``products``: its first panels, in the order in which their gradients add up. ``own``: how many
-    panels it adds to them; of two stages, the last are s and its gradient ds. ``first``: the panel
-    of the first gate, which the others follow. ``kept``: the panel on the tape besides the gates'
-    values, or -1. ``states``: 1, h, or 2, h and c. ``reads``: the states that ``step_back`` reads,
-    each (0 for h or 1 for c, 0 for that before the step or 1 for that after it). ``direct``: h
-    reaches the next h past the products too. ``alone``: the one panel is the next state, and its
-    gradient stands where e stood. ``vectors``: names of parameters (H,).
+    ``products``: its first panels, in the order in which their gradients add up. ``extra``: how
+    many panels it adds to them; of two stages, the last are s and its gradient ds. ``first``: the
+    panel of the first gate, which the others follow. ``residual``: the panel on the tape besides
+    the gates' values, or -1. ``states``: 1, h, or 2, h and c. ``reads``: the states that
+    ``step_back`` reads, each (0 for h or 1 for c, 0 for that before the step or 1 for that after
+    it). ``direct``: h reaches the next h past the products too. ``alone``: the one panel is the
+    next state, and its gradient stands where e stood. ``vectors``: names of parameters (H,).
     """
 
     products: tuple[Product, ...]
-    own: int = 0
+    extra: int = 0
     first: int = 0
-    kept: int = -1
+    residual: int = -1
     states: int = 1
     reads: tuple[tuple[int, int], ...] = ()
     direct: bool = False
@@ -73,13 +73,13 @@ class Cell(NamedTuple):
 
     @property
     def panels(self) -> int:
-        return len(self.products) + self.own
+        return len(self.products) + self.extra
 
 
 class Step(NamedTuple):
     """What ``step`` sees. Tuples: ``panels``, whose rows are ``stride`` apart; ``state``, that
     before the step, which it replaces. ``vectors``: the cell's parameters (width,), one after the
-    other, if it has them. ``kept``: the tape of pre-activations, which start at ``place`` and whose
+    other, if it has them. ``pre``: the tape of pre-activations, which start at ``place`` and whose
     rows are ``apart``."""
 
     rows: int
@@ -91,7 +91,7 @@ class Step(NamedTuple):
     act: Rule
     gate: Rule
     vectors: Arg
-    kept: Arg
+    pre: Arg
     place: int
     apart: int
 
@@ -124,8 +124,8 @@ class StepBack(NamedTuple):
 def activate(at: Arg, rule: Arg, gate: int, panel: Arg) -> None:
     """Keep a gate's pre-activation for the tape, if the backward pass needs it; then
     ``panel = f(panel)``."""
-    if len(at.kept):
-        copy_rows(at.kept, at.place + gate * at.H, at.apart, panel, 0, at.stride, at.rows, at.H)
+    if len(at.pre):
+        copy_rows(at.pre, at.place + gate * at.H, at.apart, panel, 0, at.stride, at.rows, at.H)
     push(rule, panel, at.rows, at.width, at.stride)
 
 
@@ -149,6 +149,6 @@ def add_product(c: Arg, apart: int, w: Arg, stride: int, s: Arg, rows: int, widt
     """``c += w s``, row by row. The rows of c lie ``apart``, those of w ``stride``, where 0 means
     that there is one row for all."""
     for r in range(rows):
-        to, by, own = cut(c, r * apart, width), cut(w, r * stride, width), cut(s, r * width, width)
+        to, by, v = (cut(c, r * apart, width), cut(w, r * stride, width), cut(s, r * width, width))
         for j in range(width):
-            to[j] += by[j] * own[j]
+            to[j] += by[j] * v[j]

@@ -157,8 +157,8 @@ if JIT:
         size = dtype.bitwidth // 8
         lane = BYTES // size
         vector = ir.VectorType(ctx.get_data_type(dtype), lane)
-        number, one = depth.type, depth.type(1)
-        broad = (builder.mul(vectors, number(lane)), one)
+        number, unit = depth.type, depth.type(1)
+        broad = (builder.mul(vectors, number(lane)), unit)
         c, a, w = (
             start_of(ctx, builder, kinds[n][0], array, start, *spans)
             for n, array, start, *spans in (
@@ -187,7 +187,7 @@ if JIT:
                 return after
 
             zeros = [ir.Constant(vector, [0.0] * lane)] * (rows * vectors)
-            sums = _sums(builder, depth, (one, ak, ws), zeros, multiplied)
+            sums = _sums(builder, depth, (unit, ak, ws), zeros, multiplied)
             places = [
                 _place(
                     builder, c, builder.add(builder.mul(cs, number(r)), number(v * lane)), vector
@@ -223,18 +223,18 @@ if JIT:
         size = dtype.bitwidth // 8
         lane = BYTES // size
         vector = ir.VectorType(ctx.get_data_type(dtype), lane)
-        zero, one, whole = ir.Constant(vector, [0.0] * lane), depth.type(1), depth.type
+        zero, unit, whole = ir.Constant(vector, [0.0] * lane), depth.type(1), depth.type
         c, a, w = (
             start_of(ctx, builder, kinds[n][0], array, start, *spans)
             for n, array, start, *spans in (
-                (0, c, builder.add(builder.mul(r, cs), j), (rows, cs), (whole(COLUMNS), one)),
-                (1, a, builder.mul(r, ar), (rows, ar), (depth, one)),
-                (2, w, builder.mul(j, ws), (columns, ws), (depth, one)),
+                (0, c, builder.add(builder.mul(r, cs), j), (rows, cs), (whole(COLUMNS), unit)),
+                (1, a, builder.mul(r, ar), (rows, ar), (depth, unit)),
+                (2, w, builder.mul(j, ws), (columns, ws), (depth, unit)),
             )
         )
         rest = builder.srem(depth, whole(lane))
         mask = _last_lanes(builder, rest, lane)
-        last = builder.sub(columns, one)
+        last = builder.sub(columns, unit)
         following = builder.gep(w, [builder.mul(ws, whole(COLUMNS))])
 
         def emit(count: int) -> None:

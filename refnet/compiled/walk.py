@@ -28,6 +28,7 @@ from refnet.compiled.layout import (
     borrow,
     common,
     give_back,
+    lend,
     normal,
     normals,
     spaces,
@@ -39,6 +40,9 @@ from refnet.maths.activations import Activation
 
 __all__ = ["Tape", "Walk"]
 
+Acts = tuple[Activation, ...]
+"""A cell's activation and, if it has gates, theirs."""
+
 WEIGHTS = ("Whh", "Wxh", "bh")
 KEEPS = ("last", "states", "tape")
 """What a forward pass keeps: the first and the last h; all h, for a read-out at every step; or all
@@ -46,17 +50,21 @@ that a backward pass needs. The rest is written to the same place at every step,
 processor's cache."""
 
 
-class Walk:
-    """A cell's forward and backward pass over time."""
+def _need_a(acts: Acts) -> bool:
+    return any([needs_a(act) for act in acts])
 
-    def __init__(self, cell: Cell, step: Arg, step_back: Arg) -> None:
-        self.cell = cell
+
+class Walk:
+    """A cell's forward and backward pass over time; ``name`` stands in error messages."""
+
+    def __init__(self, name: str, cell: Cell, step: Arg, step_back: Arg) -> None:
+        self.name, self.cell = name, cell
         self.kernels = forward_kernel(cell, step), backward_kernel(cell, step_back)
         self.plan = lru_cache(maxsize=64)(partial(plan, cell))
         self.names, self.gates = (*WEIGHTS, *cell.vectors), cell.gates
 
     def _plan(
-        self, where: str, p: Params, slopes: bool, act: Activation, x: Array, *others: Array
+        self, where: str, p: Params, act: Activation, slopes: bool, x: Array, *others: Array
     ) -> Plan:
         used = [p[name] for name in self.names if name in p]
         if act.start:
@@ -64,9 +72,7 @@ class Walk:
         dtype = common(where, x, *others, *used)
         return self.plan(slopes, dtype, *x.shape, *p["Whh"].shape)
 
-    def _rules(
-        self, lay: Layout, p: Params, act: Activation, gate: Activation | None
-    ) -> tuple[Arg, Arg, Array]:
+    def _rules(self, lay: Layout, p: Params, acts: Acts) -> tuple[Arg, Arg, Array]:
         """What makes ``Rules``, in plain tuples: Numba takes a microsecond for a NamedTuple."""
         vectors = np.empty(0, lay.dtype)
         if self.cell.vectors and any([name in p for name in self.cell.vectors]):
@@ -75,18 +81,16 @@ class Walk:
                 if name in p:
                     padded[n, : lay.H] = p[name]
             vectors = padded.ravel()
-        own = own_parameter(act, p, lay)
-        first, second = ((*settings(rule, lay.dtype), own) for rule in (act, gate or act))
-        return first, second, vectors
+        q = own_parameter(acts[0], p, lay)
+        first = (*settings(acts[0], lay.dtype), q)
+        return first, (*settings(acts[1], lay.dtype), q) if acts[1:] else first, vectors
 
     def forward(
         self,
-        where: str,
         p: Params,
         x: Array,
         h0: Array,
-        act: Activation,
-        gate: Activation | None = None,
+        acts: Acts,
         keeps: str = "tape",
         lengths: Array | None = None,
     ) -> Tape:
@@ -95,9 +99,9 @@ class Walk:
         KEEPS, a, v and k have one step, h two, the first and the last, and c two.
 
         ``lengths`` (B,), if given, are the rows' numbers of steps, in the order that
-        ``layout.deal`` gives: later steps are not computed, and their states are 0."""
-        cell, slopes = self.cell, needs_a(act) or gate is not None and needs_a(gate)
-        lay, sizes, room, _, counts, ends = self._plan(where, p, slopes, act, x, h0)
+        ``layout.deal`` gives: later steps are not computed, and have anything on the tape."""
+        where, cell, slopes = f"{self.name}.forward", self.cell, _need_a(acts)
+        lay, sizes, room, _, counts, ends = self._plan(where, p, acts[0], slopes, x, h0)
         if lengths is not None:
             admit_lengths(where, lengths, lay.starts)
             ends = lengths
@@ -106,73 +110,71 @@ class Walk:
         if cell.alone and most:
             most = 2  # its tape is its states
         states, steps = (T if most >= least else min(T, 1) for least in (1, 2))
-        h, c, k, a = np.empty((states + 1, B, H), dtype), None, None, None
+        h, c, k, a = lend((states + 1, B, H), dtype), None, None, None
         if cell.states > 1:
-            c = np.empty((steps + 1, B, H), dtype)
+            c = lend((steps + 1, B, H), dtype)
             h[0], c[0] = h0
         else:
             h[0] = h0
-        v = h[1:, :, None] if cell.alone else np.empty((steps, B, self.gates, H), dtype)
-        if cell.kept >= 0:
-            k = np.empty((steps, B, H), dtype)
+        v = h[1:, :, None] if cell.alone else lend((steps, B, self.gates, H), dtype)
+        if cell.residual >= 0:
+            k = lend((steps, B, H), dtype)
         if slopes:
-            a = np.empty((steps, B, self.gates, H), dtype)
+            a = lend((steps, B, self.gates, H), dtype)
         tape = Tape(
             x, h, h if c is None else c, v[:0] if a is None else a, v, h if k is None else k
         )
         weights = Weights(*normals([p[name] for name in WEIGHTS], dtype))
         admit_counts(where, (*weights, x), counts[:4])
-        work, made = spaces(lay, room.end), Tape(x, h, c, a, v, k)
+        work, held = spaces(lay, room.end), Tape(x, h, c, a, v, k)
 
         def back_over_no_step() -> Params:
-            none = Tape(*[part if part is None else part[: len(part) - T] for part in made])
-            return self.backward(where, p, none, h[-1:], act, gate)
+            none = Tape(*[part if part is None else part[: len(part) - T] for part in held])
+            return self.backward(p, none, (h[-1:],), acts)
 
         run(
             self.kernels[0],
             lay.blocks,
             work,
             (lay.starts, ends, sizes, room),
-            self._rules(lay, p, act, gate),
+            self._rules(lay, p, acts),
             weights,
             tape,
             most,
             then=back_over_no_step if keeps == "tape" else None,
         )
         give_back(work)
-        return made
+        return held
 
     def backward(
         self,
-        where: str,
         p: Params,
         tape: Tape,
-        dh: Array,
-        act: Activation,
-        gate: Activation | None = None,
+        cotangents: tuple[Array, ...],
+        acts: Acts,
         inputs: bool = True,
-        dc: Array | None = None,
         clip: float | None = None,
         lengths: Array | None = None,
     ) -> Params:
         """The gradients, by name, for a tape that has the entries of ``forward``'s, which took the
-        same ``lengths``. A dh (1, B, H) is that at each row's last state. Raises ValueError for a
-        tape of other sizes.
+        same ``lengths``. ``cotangents``: dh, where (1, B, H) is that at each row's last state, and
+        for a cell with c dc (B, H), if it is not 0. Raises ValueError for a tape of other sizes.
 
         The bits do not depend on the number of threads: weight gradients are summed within fixed
         blocks of rows, and then over the blocks in order.
         """
-        cell, slopes = self.cell, needs_a(act) or gate is not None and needs_a(gate)
-        if dc is None:
+        where, cell, slopes = f"{self.name}.backward", self.cell, _need_a(acts)
+        dh, dc = cotangents[0], cotangents[-1]
+        if len(cotangents) == 1:
             dc = np.zeros_like(tape.c[0]) if cell.states > 1 else tape.h[0]
         lay, sizes, _, room, counts, ends = self._plan(
-            where, p, slopes, act, tape.x, tape.h, dh, dc
+            where, p, acts[0], slopes, tape.x, tape.h, dh, dc
         )
         T, B, D, H, dtype, G = lay.T, lay.B, lay.D, lay.H, lay.dtype, self.gates
         if lengths is not None:
             admit_lengths(where, lengths, lay.starts)
             ends = lengths
-        rules = self._rules(lay, p, act, gate)
+        rules = self._rules(lay, p, acts)
         a = tape.a if slopes else tape.v[:0]
         read = (tape.x, tape.h, tape.c, a, tape.v, tape.k)
         seen = Tape(*normals([tape.h if part is None else part for part in read], dtype))
@@ -206,7 +208,7 @@ class Walk:
         give_back(work)
         total = np.add.reduce(parts)
         give_back(parts)
-        gradients = self._named(lay, total, grads, p, act)
+        gradients = self._named(lay, total, grads, p, acts[0])
         if inputs:
             gradients["x"] = grads.dx
         return gradients

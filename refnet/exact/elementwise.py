@@ -64,7 +64,13 @@ def _pi(like: Array) -> Operand:
     return type(like.flat[0]).pi() if like.dtype == object else np.pi
 
 
-NAMES = {**vars(numeric), "sinh": _elementary("sinh"), "cosh": _elementary("cosh"), "pi": _pi}
+NAMES = {
+    **vars(numeric),
+    "sinh": _elementary("sinh"),
+    "cosh": _elementary("cosh"),
+    "pi": _pi,
+    "array": np.asanyarray,
+}
 """What the formulas of derivatives may call, on numbers of any kind."""
 VALUES: dict[str, Callable[[Array], Array]] = {"negative": np.negative, "expit": numeric.sigmoid}
 SLOPES = {
@@ -81,7 +87,7 @@ SLOPES = {
     "cosh": "sinh(x)",
     "arctan": "1 / (1 + x * x)",
     "expit": "y * (1 - y)",
-    "erf": "exp(-(x * x)) * (2 / pi(x) ** 0.5)",
+    "erf": "exp(array(-(x * x))) * (2 / pi(x) ** 0.5)",
 }
 """The derivative of each y = f(x)."""
 COTANGENTS = {

@@ -5,14 +5,16 @@ Checked by: tests/exact/test_certify.py.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from time import perf_counter
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from refnet.arguments import count, one_of, optional, real, takes
+from refnet.arguments import FUNCTION, count, one_of, optional, real, takes
 from refnet.batch import Array, Batch, Params
-from refnet.exact.convert import lift, rounded
+from refnet.exact.condition import condition
+from refnet.exact.convert import lift, lift_all, rounded
 from refnet.exact.parts import (
     Clock,
     Progress,
@@ -27,17 +29,21 @@ from refnet.exact.parts import (
 )
 from refnet.maths.kinds import fix, kind as kind_of
 from refnet.maths.losses import counted_predictions
+from refnet.maths.numeric import Number
 from refnet.nets.base import NetTape
-from refnet.nets.gradients import BATCH, NET, Net, scored
+from refnet.nets.gradients import BATCH, NET, Net, Penalty, hvp, jvp, scored
 from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.states import state_jacobians
 
 __all__ = [
     "Certified",
     "Enclosure",
     "Enclosures",
     "Lift",
+    "Limits",
     "Progress",
+    "admit_limits",
     "certified_of",
     "certify",
     "exactly",
@@ -68,6 +74,33 @@ class Enclosure:
 
 Enclosures = dict[str, Enclosure]
 """Quantities by their names."""
+MAX_BITS, MAX_SECONDS = 65536, 600.0
+
+
+class Limits(TypedDict, total=False):
+    """How far a certificate goes: until no ball's radius is above ``radius`` (None: until each
+    rounds to one float64), from ``bits`` to ``max_bits`` of precision, for ``max_seconds``."""
+
+    radius: float | None
+    bits: int | None
+    max_bits: int
+    max_seconds: float
+
+
+LIMITS = {
+    "radius": optional(real("(0, inf)")),
+    "bits": optional(count()),
+    "max_bits": count(),
+    "max_seconds": real("[0, inf]"),
+}
+
+
+def admit_limits(name: str, limits: Limits) -> None:
+    """TypeError or ValueError, of ``name``, for limits that are none."""
+    for key, value in limits.items():
+        if key not in LIMITS:
+            raise TypeError(f"{name} has no argument {key}; its limits are {', '.join(LIMITS)}")
+        LIMITS[key].check(f"{name}: {key}", value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +110,7 @@ class Certified:
     ``loss`` (); ``outputs``; ``states``: "h" (T + 1, B, H) and the LSTM's "c", or "h1", "h2",
     ... (B, H) of a feedforward net; ``gradients`` by parameter and for "h0" and "x".
     ``kind``: "ball" or "rational"; ``bits``: the precision that sufficed (0 for rationals).
-    ``seconds``: what it took.
+    ``seconds``: what it took; ``penalty`` and ``divisor`` as given.
 
     Checked by: tests/exact/test_certify.py::test_balls_contain_rationals.
     """
@@ -92,6 +125,8 @@ class Certified:
     kind: str
     bits: int
     seconds: float
+    penalty: Penalty | None = None
+    divisor: Number | None = None
 
     def __repr__(self) -> str:
         how = f"{self.bits} bits" if self.bits else "rationals"
@@ -99,7 +134,69 @@ class Certified:
 
     def run(self, lifted: Lift) -> Params:
         """Every quantity, by its name, computed on the numbers that ``lifted`` makes."""
-        return run_on(self.net, self.params, self.batch, lifted)
+        return run_on(self.net, self.params, self.batch, lifted, self.divisor, self.penalty)
+
+    def jvp(self, direction: Params, **limits: Unpack[Limits]) -> Enclosures:
+        """Tangents of "outputs" and "loss" along a direction, as ``refnet.jvp`` has them, with
+        proved enclosures; ``limits`` as for ``certify``."""
+
+        def run(params: Params, batch: Batch, along: Params) -> Params:
+            outputs, loss = jvp(self.net, params, batch, along, self.penalty, self.divisor)
+            return {"outputs": outputs, "loss": loss}
+
+        return self._derived(run, direction, limits)
+
+    def hvp(self, direction: Params, **limits: Unpack[Limits]) -> Enclosures:
+        """The Hessian times a direction, by the names of ``gradients``, as ``refnet.hvp`` has it,
+        with proved enclosures.
+
+        Checked by: tests/exact/test_second_order.py.
+        """
+
+        def run(params: Params, batch: Batch, along: Params) -> Params:
+            return hvp(self.net, params, batch, along, self.penalty, self.divisor)
+
+        return self._derived(run, direction, limits)
+
+    def state_jacobians(self, **limits: Unpack[Limits]) -> Enclosure:
+        """``dh_T / dh_t`` of a recurrent net, (T + 1, B, S, S), as ``refnet.state_jacobians``."""
+        if not isinstance(self.net, RecurrentNet):
+            raise TypeError("state_jacobians: a feedforward net has no steps; need a recurrent net")
+        net = self.net
+
+        def run(params: Params, batch: Batch, along: Params) -> Params:
+            return {"J": state_jacobians(net, params, batch.x)}
+
+        return self._derived(run, {}, limits)["J"]
+
+    def _derived(
+        self, run: Callable[[Params, Batch, Params], Params], direction: Params, limits: Limits
+    ) -> Enclosures:
+        """What ``run`` gives on exact numbers."""
+        admit_limits("certify", limits)
+
+        def numbers() -> Params:
+            y, weights, x = self.batch.y, self.batch.weights, self.batch.x
+            symbols = x.dtype.kind in "iu"
+            batch = self.batch._replace(
+                x=x if symbols else lift(x, self.kind, "x"),
+                y=y if self.net.loss == "cross_entropy" else lift(y, self.kind, "y"),
+                weights=None if weights is None else lift(weights, self.kind, "weights"),
+            )
+            results = run(lift_all(self.params, self.kind), batch, lift_all(direction, self.kind))
+            kind_of(*results.values())
+            return {name: value.astype(object, copy=False) for name, value in results.items()}
+
+        if self.kind == "rational":
+            return exactly(numbers())
+        limits = {"bits": self.bits, "max_bits": MAX_BITS, **limits}
+        return search(numbers, "certify", limits, 2, None)[0]
+
+    def condition(self, ulp: float = 2.0**-52, moved: tuple[str, ...] = ()) -> Params:
+        """How far one ulp in the inputs moves every entry, by the names of ``named``: see
+        ``refnet.exact.condition``. ``moved``: the names of the inputs, "x" or parameters; all of
+        them if it is empty."""
+        return condition(self.run, moved or ("x", *self.params), ulp)
 
     def named(self) -> Enclosures:
         """Every quantity by one name: loss, outputs, h, c, and each gradient as d + name."""
@@ -115,10 +212,9 @@ class Certified:
     net=NET,
     batch=BATCH,
     kind=optional(one_of(("ball", "rational"))),
-    radius=optional(real("(0, inf)")),
-    bits=optional(count()),
-    max_bits=count(),
-    max_seconds=real("[0, inf]"),
+    penalty=optional(FUNCTION),
+    divisor=optional(real("(0, inf)")),
+    **LIMITS,
 )
 def certify(
     net: Net,
@@ -126,11 +222,10 @@ def certify(
     batch: Batch,
     *,
     kind: str | None = None,
-    radius: float | None = None,
-    bits: int | None = None,
-    max_bits: int = 65536,
-    max_seconds: float = 600,
     progress: Progress | None = None,
+    penalty: Penalty | None = None,
+    divisor: Number | None = None,
+    **limits: Unpack[Limits],
 ) -> Certified:
     """Loss, outputs, states and gradients with proved enclosures.
 
@@ -144,10 +239,12 @@ def certify(
     widened entry by entry but followed by their norms, if the net admits it:
     ``refnet.exact.transport``.
 
-    ``kind``: "ball"; "rational" for exact results in fmpq, where activation, loss and
-    transition are rational; None takes rationals if params holds Fraction or fmpq already
-    and the net is rational, else balls.
-    ``max_bits``, ``max_seconds``: if these do not suffice, ArithmeticError, which names the first
+    ``penalty`` and ``divisor`` as in ``loss_and_gradients``, such as an experiment's; the penalty
+    gets exact numbers. ``kind``: "ball"; "rational" for exact results in fmpq, where activation,
+    loss, transition and penalty are rational; None takes rationals if params holds Fraction or
+    fmpq already and the net is rational, else balls.
+    ``limits``: ``radius``, ``bits``, ``max_bits`` (65536) and ``max_seconds`` (600); if the last
+    two do not suffice, ArithmeticError, which names the first
     entry that is not decided, or TimeoutError. A kink that stays inside a ball can only be decided
     by rationals. ValueError for entries that are not finite real numbers.
 
@@ -161,6 +258,7 @@ def certify(
     Checked by: tests/exact/test_certify.py::test_balls_contain_rationals, ::test_784_steps.
     """
     started = perf_counter()
+    admit_limits("certify", limits)
     net.admit("certify", params, batch.x, batch.mask)
     net, batch = _as_reference(net, batch)
     rational = _is_rational(net)
@@ -173,8 +271,9 @@ def certify(
             "transition); use kind='ball'"
         )
     if kind == "rational":
-        named = exactly(_run(net, params, batch, kind))
-        return certified_of(net, params, batch, named, kind, 0, perf_counter() - started)
+        named = exactly(_run(net, params, batch, kind, divisor, penalty))
+        proved = certified_of(net, params, batch, named, kind, 0, perf_counter() - started)
+        return replace(proved, penalty=penalty, divisor=divisor)
     from refnet.exact import balls
 
     run = net
@@ -183,16 +282,20 @@ def certify(
 
         run = followed(net)
     named, bits = search(
-        lambda: _balls(run if balls.bits()[0] <= FOLLOWED_BITS else net, params, batch),
+        lambda: _balls(
+            run if balls.bits()[0] <= FOLLOWED_BITS else net, params, batch, divisor, penalty
+        ),
         "certify",
-        bits or _start_bits(run, params, batch, run is not net),
+        {
+            "max_bits": MAX_BITS,
+            **limits,
+            "bits": limits.get("bits") or _start_bits(run, params, batch, run is not net),
+        },
         2,
-        radius,
-        max_bits,
-        max_seconds,
         progress,
     )
-    return certified_of(net, params, batch, named, kind, bits, perf_counter() - started)
+    proved = certified_of(net, params, batch, named, kind, bits, perf_counter() - started)
+    return replace(proved, penalty=penalty, divisor=divisor)
 
 
 def _as_reference(net: Net, batch: Batch) -> tuple[Net, Batch]:
@@ -212,21 +315,16 @@ def exactly(results: Params) -> Enclosures:
 
 
 def search(
-    run: Callable[[], Params],
-    name: str,
-    bits: int,
-    growth: int,
-    radius: float | None,
-    max_bits: int,
-    max_seconds: float,
-    progress: Progress | None,
+    run: Callable[[], Params], name: str, limits: Limits, growth: int, progress: Progress | None
 ) -> tuple[Enclosures, int]:
     """What ``run`` gives on balls, at ``growth`` times the precision until all of it is decided,
-    and the bits that it took; the options and errors are those of ``certify``, or of ``name``.
+    and the bits that it took; the limits and errors are those of ``certify``, or of ``name``.
     """
     from refnet.exact import balls
 
-    started, bits, sums, doubt = perf_counter(), min(bits, max_bits), SUMS, None
+    radius, max_bits = limits.get("radius"), limits["max_bits"]
+    max_seconds = limits.get("max_seconds", MAX_SECONDS)
+    started, bits, sums, doubt = perf_counter(), min(limits["bits"] or 1, max_bits), SUMS, None
     while True:
         before = doubt
         with (
@@ -256,11 +354,18 @@ def search(
         bits, sums = min(growth * bits, max_bits), growth * sums
 
 
-def _run(net: Net, params: Params, batch: Batch, kind: str, divisor: Any = None) -> Params:
+def _run(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    kind: str,
+    divisor: Any = None,
+    penalty: Penalty | None = None,
+) -> Params:
     def lifted(array: Array, name: str) -> Array:
         return fix(lift(array, kind, name))
 
-    results = run_on(net, params, batch, lifted, divisor)
+    results = run_on(net, params, batch, lifted, divisor, penalty)
     # NumPy makes an int64 array of a lone exact zero
     results = {name: value.astype(object, copy=False) for name, value in results.items()}
     kind_of(lift(batch.x, kind), *results.values())  # refuses a float, which no proof would cover
@@ -326,7 +431,13 @@ def _lost(net: RecurrentNet, params: Params, batch: Batch, steps: int) -> Params
     return {"lost": np.clip(max(lost), 0, 512)}
 
 
-def _balls(net: Net, params: Params, batch: Batch) -> Params:
+def _balls(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    divisor: Number | None = None,
+    penalty: Penalty | None = None,
+) -> Params:
     """Every quantity as balls."""
     if (
         not isinstance(net, RecurrentNet)
@@ -334,20 +445,21 @@ def _balls(net: Net, params: Params, batch: Batch) -> Params:
         or batch.x.shape[1] < 2
         or (batch.x[..., 0].size * len(net.gates) * net.hidden**2 < WORK)
     ):
-        return _run(net, params, batch, "ball")
+        return _run(net, params, batch, "ball", divisor, penalty)
     from refnet.exact.balls import shortened, waiting
 
     lead = batch.x.shape[1:2] if net.readout == "last" else batch.x.shape[:2]
     weights = None if batch.weights is None else lift(batch.weights, "ball", "weights")
-    _, divisor = counted_predictions(batch.mask, lead, net.reduction, weights)
+    natural = counted_predictions(batch.mask, lead, net.reduction, weights)[1]
+    common = natural if divisor is None else divisor
     first, second = halves(net, params, batch)
     # what travels is no longer than what decides it takes
     return joined(
         net,
         params,
         *side_by_side(
-            lambda: _run(net, *first, "ball", divisor),
-            lambda: shortened(_run(net, *second, "ball", divisor)),
+            lambda: _run(net, *first, "ball", common, penalty),
+            lambda: shortened(_run(net, *second, "ball", common)),
             packed_balls,
             unpacked_balls,
             waiting,
@@ -364,10 +476,17 @@ def _is_rational(net: Net) -> bool:
     )
 
 
-def run_on(net: Net, params: Params, batch: Batch, lifted: Lift, divisor: Any = None) -> Params:
+def run_on(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    lifted: Lift,
+    divisor: Any = None,
+    penalty: Penalty | None = None,
+) -> Params:
     """The reference on numbers of any type: every quantity, by the names of
     ``Certified.named``; ``lifted(array, name)`` turns floats into those numbers. ``divisor``: of
-    the sum over predictions, if it is another than the batch's own.
+    the sum over predictions, if it is another than the batch's own; ``penalty``: what is added.
     """
     y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
     numbers = {name: lifted(value, name) for name, value in params.items()}
@@ -375,8 +494,14 @@ def run_on(net: Net, params: Params, batch: Batch, lifted: Lift, divisor: Any = 
         net = replace(net, backend="reference")
     outputs, tape = net.forward(numbers, lifted(batch.x, "x"), batch.mask)
     weights = None if batch.weights is None else lifted(batch.weights, "weights")
+    if isinstance(divisor, (int, float, Fraction)):
+        divisor = lifted(np.asarray(divisor), "divisor")[()]
     loss, doutputs = scored(net, outputs, batch._replace(y=y, weights=weights), divisor)
-    gradients = net.backward(numbers, tape, doutputs)
+    extra: Params | None = None
+    if penalty is not None:
+        value, extra = penalty(tape.p)
+        loss = np.asanyarray(loss + value)
+    gradients = net.backward(numbers, tape, doutputs, True, extra)
     gradients.pop("clipped", None)  # how many entries were clipped
     return {
         "loss": loss,

@@ -37,6 +37,7 @@ __all__ = [
     "Piece",
     "Pullback",
     "Recorded",
+    "Unrecorded",
     "derived",
     "gradients",
     "laid_out",
@@ -63,6 +64,19 @@ CALLS: dict[str, Operation] = {}
 refnet.exact.surface, which is made of recorded arrays itself, fills both in."""
 
 _clock = count()
+
+
+class Unrecorded(TypeError):
+    """Code that knows nothing of recorded arrays met one; refnet.exact.interception helps it."""
+
+    def __init__(
+        self, what: str = "a recorded array would become plain numbers here, without a gradient"
+    ) -> None:
+        super().__init__(
+            f"{what}: assign to what np.zeros, np.empty, np.ones or np.full made in float64, write "
+            "a = a + b for a += b, call functions as scipy.special.softmax where another "
+            "module of yours imports their names, and leave out float(), int() and .item()"
+        )
 
 
 class Piece(NamedTuple):
@@ -166,6 +180,22 @@ class Recorded(NDArrayOperatorsMixin):
         return np.dtype(np.float64)
 
     @property
+    def real(self) -> Recorded:
+        """The array itself, as of all real numbers."""
+        return self
+
+    def conj(self) -> Recorded:
+        """The array itself."""
+        return self
+
+    conjugate = conj
+
+    @property
+    def imag(self) -> Operand:
+        """Zeros."""
+        return self * 0
+
+    @property
     def T(self) -> Recorded:
         """The transpose."""
         return self if self.is_number else rearranged(self, "T", lambda v: v.T)
@@ -180,11 +210,7 @@ class Recorded(NDArrayOperatorsMixin):
         return f"Recorded({self.raw!r})"
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(
-            "a recorded array would become plain numbers here, without a gradient: write "
-            "np.stack([...]) for np.array([...]), start from np.zeros_like of a recorded array "
-            "where np.zeros is assigned to, and use np.sqrt and the like for those of math"
-        )
+        raise Unrecorded
 
     __array__ = __float__ = __int__ = __index__ = __complex__ = item = tolist = _refuse
 
@@ -324,11 +350,7 @@ def record(like: Recorded, value: Operand) -> Recorded:
 def written(name: str, result: Recorded, out: Any) -> Recorded:
     """What NumPy's function returns when it was given ``out``."""
     if not isinstance(out, Recorded):
-        raise TypeError(
-            f"np.{name} would write a recorded array into a plain one; "
-            "start from np.zeros_like of a recorded array, or write a = a + b "
-            "for a += b"
-        )
+        raise Unrecorded(f"np.{name} would write a recorded array into a plain one")
     out[...] = result
     return out
 

@@ -15,12 +15,13 @@ from refnet.exact.elementwise import UFUNCS, largest
 from refnet.exact.recorder import Operand, Recorded, derived, rearranged, record
 
 __all__ = [
+    "Axes",
+    "axes_of",
     "axis_of",
     "clip",
     "cumsum",
     "largest_of",
     "mean",
-    "norm",
     "place_of_largest",
     "product_of",
     "smallest_of",
@@ -165,16 +166,6 @@ def cumsum(
     for row in np.moveaxis(x, axis, 0):
         sums.append(sums[-1] + row if sums else row)
     return np.stack(sums, axis)
-
-
-def norm(x: Recorded, ord: Operand = None, axis: Axes = None, keepdims: bool = False) -> Operand:
-    """``np.linalg.norm``, recorded."""
-    if ord not in (None, {1: 2, 2: "fro"}.get(len(axes_of(x, axis)))):
-        raise TypeError(
-            f"np.linalg.norm with ord = {ord} is not recorded; known: the root of the "
-            "sum of squares"
-        )
-    return np.sqrt(sum_of(x * x, axis, keepdims=keepdims))
 
 
 def clip(

@@ -1,9 +1,14 @@
 """A user's function run on recorded arrays.
 
-Checked by: tests/exact/test_certify_function.py.
+Arguments may be nested: dicts, lists, tuples and NamedTuples of arrays, each of which has a name
+of its own, ``p.W`` or ``layers.0.W``. Complex arrays are recorded as two real ones; as a result,
+one has an axis more, the last, for the two parts.
+
+Checked by: tests/exact/test_certify_function.py, tests/exact/test_interception.py.
 """
 
 from collections.abc import Callable
+from copy import copy
 from inspect import Parameter, signature
 from itertools import count
 from typing import Any
@@ -12,30 +17,97 @@ import numpy as np
 
 import refnet.exact.surface  # noqa: F401  (what NumPy's calls lead to)
 from refnet.batch import Array, Params
+from refnet.exact.complexes import Complex
 from refnet.exact.enclose import Lift
-from refnet.exact.recorder import Node, Recorded, gradients, laid_out, outermost
+from refnet.exact.interception import recording
+from refnet.exact.recorder import Node, Recorded, Unrecorded, gradients, laid_out, outermost
 
 __all__ = [
     "Arguments",
     "Function",
+    "Runs",
     "arguments_of",
     "called",
     "copied",
     "differentiated",
-    "run_on",
+    "leaves",
+    "mapped",
+    "parts",
     "recorded",
+    "run_on",
+    "sides",
 ]
 
 Function = Callable[..., Any]
 """A user's function, written in NumPy."""
 Arguments = dict[str, Any]
 """What it is called with, by the names that it has for them."""
+Nodes = dict[str, tuple[Recorded, ...]]
+"""The recorded arrays of a run by the names of arguments: one, or two of a complex array."""
+
+
+class Runs:
+    """A function of arguments; ``intercepts``: whether it met code that has to be replaced while
+    it runs (refnet.exact.interception), which its first run finds out."""
+
+    def __init__(self, f: Function) -> None:
+        self.f, self.intercepts = f, False
+
+    def __call__(self, arguments: list[Any], lift: Lift) -> Any:
+        """What f gives on recorded arrays; Unrecorded, if it is to be run anew."""
+        try:
+            if not self.intercepts:
+                return self.f(*arguments)
+            with recording(self.f, lift):
+                return self.f(*arguments)
+        except (TypeError, ValueError) as error:  # NumPy's may stand around ours
+            cause = error.__cause__
+            raise cause if isinstance(cause, Unrecorded) else error  # noqa: B904
 
 
 def differentiated(value: Any) -> bool:
-    """Whether f has a gradient in this argument: an array of floats or Fractions, or a
-    NumPy float."""
-    return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "fO"
+    """Whether f has a gradient in this argument: an array of floats, complex numbers or Fractions,
+    or a number of NumPy's."""
+    return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "fcO"
+
+
+def mapped(value: Any, name: str, change: Callable[[str, Any], Any]) -> Any:
+    """A copy of an argument, which f may assign to, with ``change(name, array)`` for each array
+    that has a gradient."""
+    if differentiated(value):
+        return change(name, value)
+    if isinstance(value, np.ndarray):
+        return value.copy(order="K")
+    if isinstance(value, dict):
+        result = copy(value)
+        result.update({key: mapped(part, f"{name}.{key}", change) for key, part in value.items()})
+        return result
+    if isinstance(value, (list, tuple)):
+        names = getattr(value, "_fields", range(len(value)))
+        changed = [mapped(part, f"{name}.{key}", change) for key, part in zip(names, value)]
+        if isinstance(value, list):
+            return changed
+        return type(value)(*changed) if hasattr(value, "_fields") else tuple(changed)
+    return value.copy() if isinstance(value, set) else value
+
+
+def leaves(arguments: Arguments) -> Arguments:
+    """The arrays that have a gradient, by their names."""
+    found: Arguments = {}
+    for name, value in arguments.items():
+        mapped(value, name, found.setdefault)
+    return found
+
+
+def copied(value: Any) -> Any:
+    """What f may assign to, for one run of it."""
+    return mapped(value, "", lambda name, array: array.copy(order="K"))
+
+
+def parts(value: Any) -> Array:
+    """An array of real numbers; of complex ones, with their parts along a last axis."""
+    array = np.asarray(value)
+    return np.stack([array.real, array.imag], axis=-1) if array.dtype.kind == "c" else array
 
 
 def arguments_of(f: Function, arrays: tuple[Any, ...]) -> Arguments:
@@ -50,64 +122,92 @@ def arguments_of(f: Function, arrays: tuple[Any, ...]) -> Arguments:
         names = []
     for n in range(len(names), len(arrays)):
         names.append(next(name for k in count(n) if (name := f"x{k}") not in names))
+    scalars = {float: np.float64, complex: np.complex128}
     return {
-        name: np.float64(parameter) if type(parameter) is float else parameter
+        name: scalars.get(type(parameter), lambda value: value)(parameter)
         for name, parameter in zip(names, arrays)
     }
 
 
-def called(f: Function, arguments: list[Any]) -> Recorded:
-    """What f gives; TypeError if that is not recorded."""
-    try:
-        y = f(*arguments)
-    except ValueError as error:  # NumPy's, around the refusal of a recorded array
-        raise error.__cause__ if isinstance(error.__cause__, TypeError) else error  # noqa: B904
+def called(f: Runs, arguments: Arguments, lifted: Lift) -> tuple[Recorded, ...]:
+    """What f gives: one recorded array, or the two parts of a complex one; TypeError if that is
+    not recorded."""
+    y = f(list(arguments.values()), lifted)
+    if isinstance(y, Complex):
+        return y.real, y.imag
     if not isinstance(y, Recorded):
         raise TypeError(
             f"certify_function: f gave {type(y).__name__}, no array that depends on "
             "its arguments; it has to return one array computed from them in NumPy"
         )
-    return y
+    return (y,)
 
 
-def recorded(arguments: Arguments, lifted: Lift) -> Arguments:
-    """The arguments for one run of f on the numbers that ``lifted`` makes."""
-    copies = {name: copied(value) for name, value in arguments.items()}
-    for name, value in arguments.items():
-        if differentiated(value):
-            raw = laid_out(lifted(value, name), outermost(value))
-            copies[name] = Recorded(
-                Node(raw, name, live=True), lifted, is_number=isinstance(value, np.generic)
+def joined(raws: list[Array]) -> Array:
+    """The numbers of an array from those of its parts."""
+    return raws[0] if len(raws) == 1 else np.stack(raws, axis=-1)
+
+
+def sides(array: Array, number: int) -> list[Array]:
+    """The reverse: what ``joined`` made one of."""
+    return [array] if number == 1 else list(np.moveaxis(array, -1, 0))
+
+
+def recorded(arguments: Arguments, lifted: Lift) -> tuple[Arguments, Nodes]:
+    """The arguments for one run of f on the numbers that ``lifted`` makes, and their parts."""
+    nodes: Nodes = {}
+
+    def record(name: str, value: Any) -> Any:
+        both = (value.real, value.imag) if value.dtype.kind == "c" else (value,)
+        nodes[name] = tuple(
+            Recorded(
+                Node(laid_out(lifted(side, name), outermost(side)), name, live=True),
+                lifted,
+                is_number=isinstance(value, np.generic),
             )
-    return copies
+            for side in both
+        )
+        return Complex(*nodes[name]) if len(both) == 2 else nodes[name][0]
+
+    return {name: mapped(value, name, record) for name, value in arguments.items()}, nodes
 
 
-def copied(value: Any) -> Any:
-    """What f may assign to, for one run of it."""
-    if isinstance(value, dict):
-        return {key: copied(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [copied(entry) for entry in value]
-    if isinstance(value, np.ndarray):
-        return value.copy(order="K")
-    return value.copy() if isinstance(value, set) else value
-
-
-def run_on(f: Function, arguments: Arguments, cotangent: Array | None, lifted: Lift) -> Params:
+def run_on(f: Runs, arguments: Arguments, cotangent: Array | None, lifted: Lift) -> Params:
     """Value and gradients."""
-    inputs = recorded(arguments, lifted)
-    nodes = {name: value.node for name, value in inputs.items() if isinstance(value, Recorded)}
-    y = called(f, list(inputs.values())).node
-    if cotangent is None and y.raw.ndim:
+    inputs, arrays = recorded(arguments, lifted)
+    nodes = {name: [side.node for side in both] for name, both in arrays.items()}
+    try:
+        results = called(f, inputs, lifted)
+    except Unrecorded:
+        if f.intercepts:
+            raise
+        f.intercepts = True
+        return run_on(f, arguments, cotangent, lifted)
+    shape = results[0].shape
+    if cotangent is None and (shape or len(results) > 1):
         raise ValueError(
-            f"certify_function: f gives an array of shape {y.raw.shape}; pass "
-            "cotangent, an array of that shape, or return one number"
+            f"certify_function: f gives an array of shape {shape}{_complex(results)}; pass "
+            "cotangent, an array of that shape, or return one real number"
         )
-    if cotangent is not None and cotangent.shape != y.raw.shape:
+    if cotangent is not None and cotangent.shape != shape:
         raise ValueError(
-            f"certify_function: cotangent has shape {cotangent.shape}; need "
-            f"{y.raw.shape}, the shape of f's result"
+            f"certify_function: cotangent has shape {cotangent.shape}; need {shape}, the shape of "
+            "f's result"
         )
-    seed = lifted(np.ones(()) if cotangent is None else cotangent, "cotangent")
-    cotangents = gradients(y, seed, list(nodes.values()), lifted)
-    return {"value": y.raw, **{f"d{name}": g for name, g in zip(nodes, cotangents)}}
+    weight = np.ones(()) if cotangent is None else cotangent
+    if weight.dtype.kind == "c" and len(results) == 1:
+        raise ValueError("certify_function: cotangent is complex, and f's result is real")
+    every = [node for both in nodes.values() for node in both]
+    total: list[Array] = []
+    for y, part in zip(results, (weight.real, weight.imag)):
+        cotangents = gradients(y.node, lifted(np.asarray(part), "cotangent"), every, lifted)
+        total = [a + b for a, b in zip(total, cotangents)] if total else cotangents
+    queue = iter(total)
+    return {
+        "value": joined([y.raw for y in results]),
+        **{f"d{name}": joined([next(queue) for _ in both]) for name, both in nodes.items()},
+    }
+
+
+def _complex(results: tuple[Recorded, ...]) -> str:
+    return " of complex numbers" if len(results) > 1 else ""

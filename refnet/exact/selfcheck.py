@@ -18,7 +18,17 @@ from refnet.batch import Array
 from refnet.exact.convert import lift
 from refnet.exact.enclose import Enclosures
 from refnet.exact.recorder import Node, Operation, gradients, same, tape
-from refnet.exact.running import Arguments, Function, called, copied, differentiated, recorded
+from refnet.exact.running import (
+    Arguments,
+    Runs,
+    called,
+    copied,
+    joined,
+    mapped,
+    parts,
+    recorded,
+    sides,
+)
 
 __all__ = ["check_differences", "check_plain"]
 
@@ -45,7 +55,7 @@ REMEDY = (
 
 
 def check_differences(
-    f: Function, arguments: Arguments, cotangent: Array | None, named: Enclosures, bits: int
+    f: Runs, arguments: Arguments, cotangent: Array | None, named: Enclosures, bits: int
 ) -> None:
     """ArithmeticError where the gradients are not what differences give along a direction."""
     from refnet.exact import balls
@@ -61,13 +71,16 @@ def check_differences(
             for name, enclosure in named.items()
             if name != "value"
         }
-        weight = lifted(np.ones(()) if cotangent is None else cotangent, "cotangent")
+        weight = np.ones(()) if cotangent is None else cotangent
+        is_complex = named["value"].value.ndim > weight.ndim
+        weight = lifted(parts(weight + 0j if is_complex else weight), "cotangent")
 
         def at(step: Any) -> Any:
-            inputs = recorded(arguments, lifted)
+            inputs, arrays = recorded(arguments, lifted)
             for name, part in direction.items():
-                inputs[name].raw[...] += step * part  # in its order in memory
-            return np.sum(called(f, list(inputs.values())).raw * weight)
+                for side, along in zip(arrays[name], sides(part, len(arrays[name]))):
+                    side.raw[...] += step * along  # in its order in memory
+            return np.sum(joined([y.raw for y in called(f, inputs, lifted)]) * weight)
 
         here = at(0) if bits else np.sum(lift(named["value"].exact, "ball") * weight)
 
@@ -75,11 +88,11 @@ def check_differences(
             return [(at(side * step) - here) / (side * step) for side in (1, -1)]
 
         step = balls.arb((1, -max(CHECK_BITS, 3 * bits) // 3))
-        parts = [
+        terms = [
             lift(named[f"d{name}"].exact, "ball") * entries for name, entries in direction.items()
         ]
-        total = sum((np.sum(part) for part in parts), balls.arb(0))
-        size = sum((np.sum(abs(part)) for part in parts), balls.arb(0))
+        total = sum((np.sum(term) for term in terms), balls.arb(0))
+        size = sum((np.sum(abs(term)) for term in terms), balls.arb(0))
         differences = slopes(step)
         if any(
             abs(difference - total) > AGREE * (abs(difference) + size) for difference in differences
@@ -94,31 +107,34 @@ def check_differences(
             )
 
 
-def check_plain(f: Function, arguments: Arguments, named: Enclosures) -> None:
+def check_plain(f: Runs, arguments: Arguments, named: Enclosures) -> None:
     """ArithmeticError where the value is not NumPy's own, at the arguments or near them. Where
     rounding leaves no digits, or f does not know the arguments near, nothing is decided."""
     rng = np.random.default_rng(1)
     for n, sign in enumerate(SIGNS):
         nearby = {
-            name: _shifted(value, sign, rng) if differentiated(value) else value
+            name: mapped(value, name, lambda _, array: _shifted(array, sign, rng))
             for name, value in arguments.items()
         }
         with np.errstate(all="ignore"):
             try:
-                plain = np.asarray(f(*(copied(value) for value in nearby.values())), float)
-                y = called(f, list(recorded(nearby, _floats).values())).node
+                plain = parts(f.f(*map(copied, nearby.values()))).astype(float)
+                results = called(f, recorded(nearby, _floats)[0], _floats)
             except Exception:
                 if not n:
                     raise
                 continue
-            value = y.raw if n else named["value"].value
+            value = joined([y.raw for y in results]) if n else named["value"].value
             if plain.shape != value.shape:
                 raise ArithmeticError(
                     f"certify_function: f gives an array of shape {value.shape}, "
                     f"on NumPy's own arrays one of {plain.shape}; {REMEDY}"
                 )
             weight = np.asarray(rng.normal(size=value.shape))
-            distance, allowed = abs(np.sum(weight * (plain - value))), _rounding(y, weight)
+            distance = abs(np.sum(weight * (plain - value)))
+            allowed = sum(
+                _rounding(y.node, along) for y, along in zip(results, sides(weight, len(results)))
+            )
         if allowed < distance < np.inf:
             raise ArithmeticError(
                 f"certify_function: on NumPy's own arrays f is off by {distance:.3g} from the "
@@ -133,6 +149,8 @@ def _floats(array: Array, name: str) -> Array:
 def _shifted(value: Any, sign: Operation, rng: np.random.Generator) -> Any:
     """Each entry moved by NEAR times its part of itself, 0 by that of the largest; in the same
     order in memory."""
+    if value.dtype.kind == "c":
+        return _shifted(value.real, sign, rng) + 1j * _shifted(value.imag, sign, rng)
     shifted = value.astype(float)
     largest = np.abs(shifted).max(initial=0) or 1.0
     shift = NEAR * sign(rng.normal(size=value.shape))

@@ -12,14 +12,17 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from functools import lru_cache, partial
 from inspect import signature
-from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from refnet.batch import Array
+from refnet.exact import complexes
+from refnet.exact.complexes import has_complex
 from refnet.exact.elementwise import COMPARISONS, UFUNCS, both, compared, where
+from refnet.exact.matrix import LINALG
+from refnet.exact.products import dot, einsum, inner, matmul, tensordot
 from refnet.exact.recorder import (
     CALLS,
     METHODS,
@@ -40,7 +43,6 @@ from refnet.exact.reductions import (
     cumsum,
     largest_of,
     mean,
-    norm,
     place_of_largest,
     product_of,
     smallest_of,
@@ -48,133 +50,11 @@ from refnet.exact.reductions import (
     sum_of,
     var,
 )
-from refnet.maths import numeric
 
 __all__ = ["FULL", "FUNCTIONS", "REDUCTIONS", "function", "ufunc"]
 
 Arguments = tuple[Operand, ...]
 Options = dict[str, Any]
-
-
-# ---- products
-
-
-def _swapped(v: Array) -> Array:
-    return np.swapaxes(v, -1, -2)
-
-
-def _matmul_raw(a: Array, b: Array) -> Array:
-    """Products of the last two axes, one for each place on the others."""
-    if a.dtype.kind == b.dtype.kind == "f":
-        return np.asarray(a @ b)
-    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    left, right = (
-        np.broadcast_to(m, lead + m.shape[-2:]).reshape(prod(lead), *m.shape[-2:]) for m in (a, b)
-    )
-    parts = [numeric.matmul(left[n], right[n]) for n in range(len(left))]
-    shape = *lead, a.shape[-2], b.shape[-1]
-    return np.stack(parts).reshape(shape) if parts else np.empty(shape, object)
-
-
-def _matmul(a: Operand, b: Operand) -> Operand:
-    a, b = both(a, b)
-    if a.ndim == 1:
-        return _matmul(a[None], b)[..., 0, :] if b.ndim > 1 else sum_of(a * b)
-    if b.ndim == 1:
-        return _matmul(a, b[:, None])[..., 0]
-    u, v = a.node, b.node
-    return derived(
-        a,
-        _matmul_raw(u.raw, v.raw),
-        "np.matmul",
-        (u, lambda g: _matmul_raw(g, _swapped(v.raw))),
-        (v, lambda g: _matmul_raw(_swapped(u.raw), g)),
-    )
-
-
-def _tensordot(a: Operand, b: Operand, axes: Any = 2) -> Operand:
-    left, right = (
-        ([*range(np.ndim(a) - axes, np.ndim(a))], [*range(axes)])
-        if isinstance(axes, int)
-        else ([*np.atleast_1d(side)] for side in axes)
-    )
-    first = [chr(97 + n) for n in range(np.ndim(a))]
-    second = [chr(97 + np.ndim(a) + n) for n in range(np.ndim(b))]
-    for i, j in zip(left, right):
-        second[j] = first[i]
-    gone = {first[i] for i in left}
-    out = "".join(c for c in first + second if c not in gone)
-    return _einsum(f"{''.join(first)},{''.join(second)}->{out}", a, b)
-
-
-def _dot(a: Operand, b: Operand, out: None = None) -> Operand:
-    if not (np.ndim(a) and np.ndim(b)):
-        return a * b
-    return _tensordot(a, b, (-1, -1 if np.ndim(b) == 1 else -2))
-
-
-def _inner(a: Operand, b: Operand) -> Operand:
-    return _tensordot(a, b, (-1, -1)) if np.ndim(a) and np.ndim(b) else a * b
-
-
-def _einsum(rule: str, *operands: Operand, optimize: Any = False) -> Operand:
-    if not isinstance(rule, str):
-        raise TypeError(
-            "np.einsum with lists of axes is not recorded; write them as a rule, such "
-            "as 'ij,jk->ik'"
-        )
-    left, arrow, out = rule.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if not arrow:
-        out = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
-    shapes = [np.shape(operand) for operand in operands]
-    sizes = {pair for term, shape in zip(terms, shapes) for pair in zip(term, shape)}
-    if (
-        "." in rule
-        or any(len(set(term)) < len(term) for term in (*terms, out))
-        or [*map(len, terms)] != [*map(len, shapes)]
-        or len(sizes) > len(dict(sizes))
-        or not set(out) <= set(dict(sizes))
-    ):
-        raise TypeError(
-            f"np.einsum {rule!r} of the shapes {shapes} is not recorded; known: rules "
-            "without ..., with each letter once a term and of one size"
-        )
-    (x, *others), letters, rest = both(*operands), terms[0], terms[1:]
-    for n, (y, term) in enumerate(zip(others, rest)):
-        later = set(out).union(*rest[n + 1 :])
-        (x, letters), (y, term) = (
-            _summed(x, letters, set(term) | later),
-            _summed(y, term, set(letters) | later),
-        )
-        x, letters = _pair(x, letters, y, term, later)
-    x, letters = _summed(x, letters, set(out))
-    return rearranged(x, "np.einsum", lambda v: v.transpose([letters.index(c) for c in out]))
-
-
-def _summed(x: Recorded, letters: str, keep: set[str]) -> tuple[Operand, str]:
-    axes = tuple(n for n, c in enumerate(letters) if c not in keep)
-    return (sum_of(x, axes) if axes else x), "".join(c for c in letters if c in keep)
-
-
-def _pair(x: Recorded, left: str, y: Operand, right: str, later: set[str]) -> tuple[Operand, str]:
-    """The product of two terms, summed over the letters that both have and none needs later."""
-    batch = [c for c in left if c in right and c in later]
-    inner = [c for c in left if c in right and c not in later]
-    left_only, right_only = [c for c in left if c not in right], [c for c in right if c not in left]
-    sizes = {**dict(zip(left, x.shape)), **dict(zip(right, y.shape))}
-
-    def as_matrices(z: Operand, letters: str, *groups: list[str]) -> Operand:
-        order = [letters.index(c) for c in batch + groups[0] + groups[1]]
-        shape = [sizes[c] for c in batch] + [prod(sizes[c] for c in group) for group in groups]
-        return rearranged(z, "np.einsum", lambda v: v.transpose(order).reshape(shape))
-
-    product = _matmul(
-        as_matrices(x, left, left_only, inner), as_matrices(y, right, inner, right_only)
-    )
-    letters = batch + left_only + right_only
-    shape = [sizes[c] for c in letters]
-    return rearranged(product, "np.einsum", lambda v: v.reshape(shape)), "".join(letters)
 
 
 # ---- places
@@ -256,6 +136,49 @@ def _like(fill: int) -> Operation:
     return operation
 
 
+def _diag(x: Recorded, k: int = 0) -> Operand:
+    if x.ndim == 2:
+        return _diagonal(x, k)
+    n = x.shape[0] + abs(k)
+    out, rows = _full_like(x, 0, shape=(n, n)), np.arange(x.shape[0])
+    out[rows + max(-k, 0), rows + max(k, 0)] = x
+    return out
+
+
+def _pad(
+    x: Recorded, pad_width: Any, mode: str = "constant", constant_values: float = 0
+) -> Operand:
+    if mode != "constant" or np.ndim(constant_values):
+        raise TypeError("np.pad is recorded for mode 'constant' with one number")
+    widths = np.broadcast_to(pad_width, (x.ndim, 2))
+    out = _full_like(x, constant_values, shape=tuple(x.shape + widths.sum(axis=1)))
+    out[tuple(slice(low, low + size) for low, size in zip(widths[:, 0], x.shape))] = x
+    return out
+
+
+def _block(arrays: Operand) -> Operand:
+    """Lists of the innermost depth are joined along the last axis, as in NumPy."""
+    depth, inner = 0, arrays
+    while isinstance(inner, (list, tuple)):
+        depth, inner = depth + 1, inner[0]
+
+    def joined(value: Operand, axis: int) -> Operand:
+        if not isinstance(value, (list, tuple)):
+            return np.atleast_2d(value) if depth > 1 else np.atleast_1d(value)
+        return np.concatenate([joined(part, axis + 1) for part in value], axis)
+
+    return joined(arrays, -depth) if depth else _copied(arrays)
+
+
+def _columns(tup: Sequence[Operand]) -> Operand:
+    parts = [part[:, None] if part.ndim == 1 else part for part in both(*tup)]
+    return _concatenate(parts, 1)
+
+
+def _append(arr: Operand, values: Operand, axis: int | None = None) -> Operand:
+    return _concatenate([arr, values], axis)
+
+
 def _diff(x: Recorded, n: int = 1, axis: int = -1) -> Operand:
     axis = axis_of(x, axis)
     for _ in range(n):
@@ -286,7 +209,7 @@ def _copied(x: Recorded, order: Any = "K") -> Operand:
     return rearranged(x, "a copy", lambda v: v.copy(order))
 
 
-FULL = {**UFUNCS, "matmul": _matmul}
+FULL = {**UFUNCS, "matmul": matmul}
 REDUCTIONS: dict[str, Operation] = {
     "add": sum_of,
     "maximum": largest_of,
@@ -313,7 +236,7 @@ METHODS |= {
     "flatten": _by(np.ndarray.flatten),
     "copy": lambda x, order="C": _copied(x, order),
     "astype": _as_type,
-    "dot": _dot,
+    "dot": dot,
     "clip": clip,
     "diagonal": _diagonal,
     "trace": lambda x: sum_of(_diagonal(x), -1),
@@ -326,8 +249,8 @@ FUNCTIONS: dict[str, Operation] = {
     "amax": largest_of,
     "amin": smallest_of,
     "where": where,
-    "einsum": _einsum,
-    "tensordot": _tensordot,
+    "einsum": einsum,
+    "tensordot": tensordot,
     "concatenate": _concatenate,
     "stack": _stack,
     "split": _split,
@@ -336,8 +259,8 @@ FUNCTIONS: dict[str, Operation] = {
         [np.atleast_1d(operand) for operand in both(*parts)], min(max(np.ndim(parts[0]) - 1, 0), 1)
     ),
     "outer": lambda a, b: np.multiply(np.reshape(a, (-1, 1)), np.reshape(b, (1, -1))),
-    "inner": _inner,
-    "linalg.norm": norm,
+    "inner": inner,
+    **LINALG,
     "broadcast_to": _broadcast_to,
     "transpose": _by(np.transpose),
     "tril": _triangle(np.tril),
@@ -362,6 +285,13 @@ FUNCTIONS: dict[str, Operation] = {
         )
     },
     "diff": _diff,
+    "diag": _diag,
+    "pad": _pad,
+    "block": _block,
+    "column_stack": _columns,
+    "append": _append,
+    "real": same,
+    "imag": lambda val: val * 0,
 }
 
 
@@ -375,7 +305,10 @@ _signature = lru_cache(maxsize=None)(signature)
 def _ones(value: Operand) -> Operand:
     """Plain arrays in place of recorded ones, as they lie in memory."""
     if isinstance(value, Recorded):
-        ones = laid_out(np.ones(value.shape), outermost(value.raw))
+        model = np.ones(value.shape) + (
+            np.eye(value.shape[-2], value.shape[-1]) if value.ndim > 1 else 0
+        )
+        ones = laid_out(model, outermost(value.raw))  # no matrix of them is singular
         return ones[()] if value.is_number else ones
     return type(value)(map(_ones, value)) if type(value) in (list, tuple) else value
 
@@ -443,6 +376,8 @@ def ufunc(called: np.ufunc, method: str, inputs: Arguments, options: Options) ->
     """What a ufunc of NumPy's gives on recorded arrays; TypeError, naming it, if it is not in the
     table."""
     name = called.__name__
+    if has_complex(inputs):
+        return complexes.ufunc(name, inputs)
     options = {
         key: value
         for key, value in options.items()
@@ -474,6 +409,8 @@ def ufunc(called: np.ufunc, method: str, inputs: Arguments, options: Options) ->
 def function(called: Operation, args: Arguments, options: Options) -> Operand:
     """What another function of NumPy gives; TypeError, naming it, if it is not in the table."""
     name = f"{called.__module__}.{called.__name__}".removeprefix("numpy.")
+    if has_complex((*args, *options.values())) or name.startswith("fft."):
+        return complexes.function(called, args, options)
     if name not in FUNCTIONS:
         raise TypeError(f"np.{name} is not recorded; known: {_known(FUNCTIONS)}")
     return _called(name, FUNCTIONS[name], called, args, options)
@@ -490,4 +427,13 @@ def method(name: str, args: Arguments, options: Options) -> Operand:
     )
 
 
-CALLS |= {"ufunc": ufunc, "function": function, "method": method}
+def library(
+    name: str, operation: Operation, original: Operation, args: Arguments, options: Options
+) -> Operand:
+    """What the stand-in of a function outside NumPy gives."""
+    if has_complex(args):
+        return complexes.library(name, args, options)
+    return _called(name, operation, original, args, options)
+
+
+CALLS |= {"ufunc": ufunc, "function": function, "method": method, "library": library}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from refnet.batch import Array
 from refnet.matrices.initializers import initialize
 from refnet.runs.files import printable, write_named
 from refnet.runs.read import DAMAGE, Record, contents
-from refnet.runs.rows import table
+from refnet.runs.rows import Canvas, table
 from refnet.runs.unpack import npy_of
 from refnet.specs import read
 from refnet.training.specs import KINDS
@@ -38,8 +38,6 @@ __all__ = [
     "style",
 ]
 
-Canvas: TypeAlias = Any
-"""A figure or axes of Matplotlib's, which is an optional package."""
 LINES = [
     ("black", "-", "o"),
     ("tab:blue", "--", "s"),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from refnet.arguments import Subparsers
 from refnet.check.tables import target
 from refnet.names import TRUST
 from refnet.runs.files import named, printable
@@ -16,6 +17,8 @@ EXPLAIN = """examples:
       norms of powers of random, orthogonal and chain matrices; Fibonacci numbers
   refnet explain memory --figure memory.png
       how long initialisers remember an input in noise, as a figure too
+  refnet explain gradient-flow --weights glorot_uniform orthogonal chain --cell rnn lstm
+      how much of the gradient is left after so many steps, by start and cell
   refnet explain spectra --matrix chain:gain=0.9 --size 30
       eigenvalues, numerical range and pseudospectra of one matrix: an initialiser with its
       options, or a square matrix in a .npy file
@@ -51,7 +54,7 @@ TOPICS = (
 )
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Subparsers) -> None:
     """Add the four commands; each sets ``run``, a function of the parsed arguments that
     returns the exit status."""
     explain = _add(
@@ -70,6 +73,13 @@ def add_commands(commands: Any) -> None:
         "variance: an initializer, such as chain:gain=1.02, instead of several; "
         "for the first three also a .npy file",
     )
+    for name, what in (("weights", "the recurrent matrix's initializers"), ("cell", "cells")):
+        explain.add_argument(
+            f"--{name}",
+            nargs="+",
+            metavar="SPEC",
+            help=f"for gradient-flow: how the gradient fades before training, by {what}",
+        )
     analyse = _add(
         commands,
         _analyse,
@@ -99,7 +109,7 @@ def add_commands(commands: Any) -> None:
         )
 
 
-def _add_errata(commands: Any) -> argparse.ArgumentParser:
+def _add_errata(commands: Subparsers) -> argparse.ArgumentParser:
     errata = _add(
         commands,
         _errata,
@@ -124,7 +134,7 @@ def _add_errata(commands: Any) -> argparse.ArgumentParser:
 
 
 def _add(
-    commands: Any,
+    commands: Subparsers,
     run: Callable[[argparse.Namespace], int],
     summary: str,
     examples: str,
@@ -177,6 +187,13 @@ def _explain(args: argparse.Namespace) -> int:
     if args.size is not None and args.size < 2:
         raise ValueError(f"--size is {args.size}; need at least 2 units")
     chosen = {} if args.size is None else {"size": args.size}
+    starts = {"weights": args.weights, "cells": args.cell}
+    if starts := {name: value for name, value in starts.items() if value}:
+        from refnet.explain.vanishing import explain_starts
+
+        if args.topic != "gradient-flow":
+            raise ValueError(f"--weights and --cell are for gradient-flow, not for {args.topic}")
+        return _show(args.figure, lambda: explain_starts(seed=args.seed, **starts, **chosen))
     return _show(
         args.figure, lambda: functions[args.topic](seed=args.seed, matrix=args.matrix, **chosen)
     )

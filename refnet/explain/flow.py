@@ -20,7 +20,6 @@ from refnet.explain.base import (
     LEGEND,
     POINTS,
     THEORY,
-    Canvas,
     Explanation,
     Table,
     label_of,
@@ -30,6 +29,7 @@ from refnet.explain.base import (
 )
 from refnet.matrices.initializers import initialize
 from refnet.nets.recurrent import RecurrentNet
+from refnet.runs.rows import Canvas
 from refnet.studies.flow import norms_in_training
 from refnet.training.protocols import preset
 

@@ -5,9 +5,10 @@ from numpy.random import Generator, default_rng
 
 from refnet.analysis.geometry import defect_over_steps, descents, margin_steps, retraction_errors
 from refnet.batch import Array
-from refnet.explain.base import LEGEND, THEORY, Canvas, Explanation, Table, style
+from refnet.explain.base import LEGEND, THEORY, Explanation, Table, style
 from refnet.matrices.stiefel import METRICS
 from refnet.matrices.transitions.svd import SVD
+from refnet.runs.rows import Canvas
 
 __all__ = ["explain"]
 

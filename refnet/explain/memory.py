@@ -17,7 +17,6 @@ from refnet.analysis.spectra import henrici, schur_form, singular_values, spectr
 from refnet.batch import Array
 from refnet.explain.base import (
     POINTS,
-    Canvas,
     Explanation,
     Table,
     label_of,
@@ -26,6 +25,7 @@ from refnet.explain.base import (
     positive,
     style,
 )
+from refnet.runs.rows import Canvas
 
 __all__ = ["explain"]
 

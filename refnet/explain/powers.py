@@ -12,7 +12,6 @@ from refnet.explain.base import (
     LEGEND,
     LINES,
     THEORY,
-    Canvas,
     Explanation,
     Table,
     label_of,
@@ -20,6 +19,7 @@ from refnet.explain.base import (
     positive,
     style,
 )
+from refnet.runs.rows import Canvas
 
 __all__ = ["explain"]
 

@@ -16,19 +16,11 @@ from refnet.analysis.orthogonalization import (
 )
 from refnet.analysis.variance import predicted_variances, simulated_variances
 from refnet.batch import Array
-from refnet.explain.base import (
-    LEGEND,
-    POINTS,
-    THEORY,
-    Canvas,
-    Explanation,
-    Table,
-    legend_below,
-    style,
-)
+from refnet.explain.base import LEGEND, POINTS, THEORY, Explanation, Table, legend_below, style
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import defect, orthogonalize
+from refnet.runs.rows import Canvas
 from refnet.training.specs import read_spec
 
 __all__ = ["explain_orthogonalization", "explain_variance"]

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array
+from refnet.batch import Array, Scalar
 from refnet.maths.kinds import PARTS, kind
 from refnet.maths.numeric import MATMUL, matmul
 
@@ -25,7 +24,7 @@ class Dual:
 
     __slots__ = ("d", "x")
 
-    def __init__(self, x: Any, d: Any = 0) -> None:
+    def __init__(self, x: Scalar, d: Scalar = 0) -> None:
         self.x = x
         self.d = d
 
@@ -38,44 +37,44 @@ class Dual:
     def __neg__(self) -> Dual:
         return Dual(-self.x, -self.d)
 
-    def __add__(self, other: Any) -> Dual:
+    def __add__(self, other: Scalar) -> Dual:
         o = _dual(other)
         return Dual(self.x + o.x, self.d + o.d)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Dual:
+    def __sub__(self, other: Scalar) -> Dual:
         o = _dual(other)
         return Dual(self.x - o.x, self.d - o.d)
 
-    def __rsub__(self, other: Any) -> Dual:
+    def __rsub__(self, other: Scalar) -> Dual:
         o = _dual(other)
         return Dual(o.x - self.x, o.d - self.d)
 
-    def __mul__(self, other: Any) -> Dual:
+    def __mul__(self, other: Scalar) -> Dual:
         o = _dual(other)
         return Dual(self.x * o.x, self.d * o.x + self.x * o.d)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Dual:
+    def __truediv__(self, other: Scalar) -> Dual:
         o = _dual(other)
         quotient = _quotient(self.x, o.x)
         return Dual(quotient, _quotient(self.d - quotient * o.d, o.x))
 
-    def __rtruediv__(self, other: Any) -> Dual:
+    def __rtruediv__(self, other: Scalar) -> Dual:
         return _dual(other) / self
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: Scalar) -> bool:
         return bool(self.x < _dual(other).x)
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: Scalar) -> bool:
         return bool(self.x <= _dual(other).x)
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: Scalar) -> bool:
         return bool(self.x > _dual(other).x)
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: Scalar) -> bool:
         return bool(self.x >= _dual(other).x)
 
     def __eq__(self, other: object) -> bool:
@@ -86,7 +85,7 @@ class Dual:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _chain(self, name: str, slope: Callable[[Any], Any]) -> Dual:
+    def _chain(self, name: str, slope: Callable[[Scalar], Scalar]) -> Dual:
         value = _elementary(self.x, name)
         return Dual(value, slope(value) * self.d)
 
@@ -119,17 +118,17 @@ class Dual:
         return self._chain("sin", lambda y: _elementary(self.x, "cos"))
 
 
-def _dual(value: Any) -> Dual:
+def _dual(value: Scalar) -> Dual:
     if isinstance(value, np.ndarray):  # () arrays are numbers; larger ones must come first
         value = value.item()
     return value if isinstance(value, Dual) else Dual(value)
 
 
-def _quotient(a: Any, b: Any) -> Any:
+def _quotient(a: Scalar, b: Scalar) -> Scalar:
     return Fraction(a, b) if isinstance(a, int) and isinstance(b, int) else a / b
 
 
-def _elementary(value: Any, name: str) -> Any:
+def _elementary(value: Scalar, name: str) -> Scalar:
     if hasattr(value, name):
         return getattr(value, name)()
     if isinstance(value, (float, complex, np.inexact)):

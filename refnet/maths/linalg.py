@@ -17,8 +17,9 @@ from math import factorial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from refnet.batch import Array
+from refnet.batch import Array, Scalar
 from refnet.maths.dual import Dual, dual_array, parts
 from refnet.maths.kinds import inexact, kind
 from refnet.maths.numeric import divided, matmul, nonpositive, sqrt
@@ -68,7 +69,7 @@ def _by_columns(a: Array) -> Array:
     return np.array(a, a.dtype.newbyteorder("="), order="F")
 
 
-def eye(n: int, dtype: Any) -> Array:
+def eye(n: int, dtype: DTypeLike) -> Array:
     """The identity (n, n) of a dtype; for objects of Python ints, exact in every field.
 
     >>> eye(2, np.float32).tolist()
@@ -286,7 +287,7 @@ class Exponential(NamedTuple):
     powers: list[Array]
 
 
-def _degree(dtype: Any, norm: float, derivatives: int) -> int:
+def _degree(dtype: np.dtype[Any], norm: float, derivatives: int) -> int:
     """The least Taylor degree at which the next term, of the value and of so many derivatives, is
     at most a quarter of eps."""
     eps = float(np.finfo(dtype).eps) if dtype.kind in "fc" else 2.0**-52
@@ -359,7 +360,7 @@ def expm_pull(tape: Exponential, dvalue: Array) -> Array:
     d = dvalue
     for power in reversed(tape.powers[:-1]):
         d = matmul(d, power.T) + matmul(power.T, d)
-    da: Any = 0
+    da: Scalar = 0
     for k, inner in enumerate(reversed(tape.sums[:-1]), start=1):
         d = divided(d, k)
         da = da + matmul(d, inner.T)

@@ -5,12 +5,12 @@ Checked by: tests/maths/test_losses.py, tests/cells/test_exact_transpose.py::tes
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from refnet.arguments import choice
-from refnet.batch import Array
+from refnet.batch import Array, Scalar
 from refnet.maths.kinds import join
 from refnet.maths.numeric import Number, divided, exp, log, times
 
@@ -26,6 +26,7 @@ __all__ = [
     "none",
     "score",
     "smoothed",
+    "softmax",
     "squared_error",
 ]
 
@@ -40,6 +41,16 @@ class Scored(NamedTuple):
 
 
 Loss = Callable[[Array, Array], Scored]
+
+
+def softmax(outputs: Array) -> Array:
+    """The probabilities of the classes, (..., C), of the outputs of a net.
+
+    >>> softmax(np.zeros(4)).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
+    scores = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
+    return np.asarray(scores / scores.sum(axis=-1, keepdims=True))
 
 
 def admit_labels(logits: Array, labels: Array) -> None:
@@ -171,7 +182,7 @@ def smoothed(loss: Loss, smoothing: Number) -> Loss:
 
 def counted_predictions(
     mask: Array | None, shape: tuple[int, ...], reduction: str, weights: Array | None = None
-) -> tuple[Array | None, Any]:
+) -> tuple[Array | None, Scalar]:
     """Which predictions count, bool of ``shape`` or None for all, and what their summed loss is
     divided by.
 
@@ -203,7 +214,7 @@ def score(
     outputs: Array,
     targets: Array,
     counted: Array | None,
-    divisor: Any,
+    divisor: Scalar,
     losses: Mapping[str, Loss] = LOSSES,
     weights: Array | None = None,
 ) -> tuple[Array, Array]:

@@ -10,11 +10,10 @@ Checked by: tests/maths/test_kinds.py.
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array
+from refnet.batch import Array, Scalar
 from refnet.maths.kinds import kind
 from refnet.maths.threads import LARGE, split_product
 
@@ -64,7 +63,7 @@ def matmul(a: Array, b: Array) -> Array:
     return np.asanyarray(a @ b) if product is None else product(a, b)
 
 
-def _one(*arrays: Any) -> Any:
+def _one(*arrays: Scalar) -> Scalar:
     """1 in the kind of the object arrays; a Fraction if they hold nothing but ints."""
     return next(
         (
@@ -77,7 +76,7 @@ def _one(*arrays: Any) -> Any:
     )
 
 
-def divided(a: Array, b: Any) -> Array:
+def divided(a: Array, b: Scalar) -> Array:
     """``a / b``, b a number or an array; among exact numbers a quotient of ints is exact too.
 
     >>> divided(np.array([1, 4], object), 2).tolist()
@@ -86,7 +85,7 @@ def divided(a: Array, b: Any) -> Array:
     if a.dtype != object:
         return np.asanyarray(a / b)
 
-    def quotient(over: Any, under: Any) -> Any:
+    def quotient(over: Scalar, under: Scalar) -> Scalar:
         if not (isinstance(over, int) and isinstance(under, int)):
             return over / under
         return over // under if over % under == 0 else _one(a, b) * over / under
@@ -104,7 +103,7 @@ def times(c: Number, a: Array) -> Array:
         return np.asanyarray(float(c) * a)
     over, under = c.as_integer_ratio()
 
-    def scaled(value: Any) -> Any:
+    def scaled(value: Scalar) -> Scalar:
         if not isinstance(value, int):
             return value * over / under
         value *= over
@@ -113,7 +112,7 @@ def times(c: Number, a: Array) -> Array:
     return np.asarray(np.frompyfunc(scaled, 1, 1)(a), object)
 
 
-def constant(c: Number, a: Array) -> Any:
+def constant(c: Number, a: Array) -> Scalar:
     """c to be added to a, or stored in it: a float, or exact numbers of a's kind and shape.
 
     >>> constant(0.5, np.array([Fraction(1, 3)], object)).tolist()
@@ -132,10 +131,10 @@ def alike(c: Array, a: Array) -> Array:
         return c.astype(a.dtype)
     if c.dtype == object:
         return c
-    one = _one(a)
+    unit = _one(a)
     out = np.empty(c.size, object)
     out[:] = [
-        one * over / under for over, under in (v.as_integer_ratio() for v in c.ravel().tolist())
+        unit * over / under for over, under in (v.as_integer_ratio() for v in c.ravel().tolist())
     ]
     return out.reshape(c.shape)
 
@@ -170,7 +169,7 @@ def clamp(a: Array, limit: Number) -> tuple[Array, int]:
 
 
 def _elementary(name: str) -> Callable[[Array], Array]:
-    def element(value: Any) -> Any:
+    def element(value: Scalar) -> Scalar:
         method = getattr(value, name, None)
         if method is None:
             raise TypeError(
@@ -218,7 +217,7 @@ def sigmoid(x: Array) -> Array:
     return np.asarray(np.where(negative, e, 1) / (1 + e))
 
 
-def _decide(value: Any) -> bool:
+def _decide(value: Scalar) -> bool:
     if value <= 0:
         return True
     if value > 0 or value != value:

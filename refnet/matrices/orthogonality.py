@@ -52,7 +52,7 @@ def _error_matrix(W: Array, side: str | None) -> tuple[Array, bool]:
 
 
 def _value(E: Array, form: str) -> Array:
-    total = np.asarray((E * E).sum(), E.dtype)
+    total = np.asanyarray((E * E).sum(), E.dtype)
     if form == "mean_square":
         return divided(total, E.size)
     return total if form == "squared" else sqrt(total)
@@ -99,7 +99,7 @@ def defect_and_gradient(
         gradient = divided(gradient, E.size)
     elif form == "unsquared":
         gradient = gradient * 0 if bool(nonpositive(value)) else divided(gradient, 2 * value)
-    return value, np.asarray(gradient)
+    return value, np.asanyarray(gradient)
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def open_penalty(weights: Params, strength: Number, form: str = "squared") -> tu
     """
     pairs = {name: defect_and_gradient(W, form) for name, W in weights.items()}
     value = sum(times(strength, value) for value, _ in pairs.values())
-    return np.asarray(value), {name: times(strength, g) for name, (_, g) in pairs.items()}
+    return np.asanyarray(value), {name: times(strength, g) for name, (_, g) in pairs.items()}
 
 
 @takes(W=MATRIX, rate=real("[0, inf)"), strength=real("[0, inf)"), form=one_of(FORMS))

@@ -9,7 +9,7 @@ asks of a transition; the transitions themselves are in refnet.matrices.transiti
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from refnet.batch import Array, Params
+from refnet.batch import Array, Params, Scalar
 from refnet.maths.numeric import Number
 
 __all__ = ["Moved", "Residuals", "Transition", "assemble", "parts", "penalty", "pull_back"]
@@ -67,7 +67,7 @@ class Transition(Protocol):
     def init(self, start: Array) -> Params: ...
     def matrix(self, parts: Params) -> tuple[Array, Any]: ...
     def pull_back(self, parts: Params, tape: Any, dW: Array) -> Params: ...
-    def penalty(self, parts: Params) -> tuple[Any, Params]: ...
+    def penalty(self, parts: Params) -> tuple[Scalar, Params]: ...
     def report(self, parts: Params) -> dict[str, float]: ...
     def retract(
         self, params: Params, grads: Params, names: tuple[str, ...], rate: Number
@@ -123,7 +123,9 @@ def pull_back(
     }
 
 
-def penalty(transition: Transition, params: Params, slots: tuple[str, ...]) -> tuple[Any, Params]:
+def penalty(
+    transition: Transition, params: Params, slots: tuple[str, ...]
+) -> tuple[Scalar, Params]:
     """What the transition adds to the loss over all slots, and its gradients by full name.
 
     >>> import numpy as np
@@ -133,7 +135,7 @@ def penalty(transition: Transition, params: Params, slots: tuple[str, ...]) -> t
     >>> float(value), gradients["Whh.s"].tolist()
     (2.0, [0.0, 2.0])
     """
-    value: Any = 0
+    value: Scalar = 0
     grads: Params = {}
     for slot in slots:
         addend, gradients = transition.penalty(parts(params, slot))

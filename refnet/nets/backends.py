@@ -6,6 +6,8 @@ Both run the same formulas. With ``backend="auto"`` the numbers of each call dec
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,12 +18,18 @@ from refnet.batch import Array, Params
 from refnet.cells import CELLS
 from refnet.cells.common import CellTape
 from refnet.maths.activations import Activation
-from refnet.maths.losses import LOSSES, Loss, smoothed
+from refnet.maths.losses import LOSSES, Loss, smoothed, softmax
 from refnet.maths.numeric import Number, matmul
 
 __all__ = ["BACKENDS", "Backed", "changed", "losses_of", "matmul_of", "passes_of"]
 
 BACKENDS = ("auto", "compiled", "reference")
+
+
+@cache
+def _compiled(module: str) -> Any:
+    """A module of refnet.compiled, imported at its first use, because Numba is slow to import."""
+    return import_module(f"refnet.compiled.{module}")
 
 
 def losses_of(backend: str, smoothing: Number = 0) -> Mapping[str, Loss]:
@@ -32,9 +40,7 @@ def losses_of(backend: str, smoothing: Number = 0) -> Mapping[str, Loss]:
     """
     known: Mapping[str, Loss] = LOSSES
     if backend == "compiled":
-        from refnet.compiled import losses  # Numba is slow to import
-
-        known = losses.LOSSES
+        known = _compiled("losses").LOSSES
     if not smoothing:
         return known
     return {**known, "cross_entropy": smoothed(known["cross_entropy"], smoothing)}
@@ -48,9 +54,8 @@ def matmul_of(backend: str) -> Callable[[Array, Array], Array]:
     """
     if backend == "reference":
         return matmul
-    from refnet.compiled import products  # Numba is slow to import
-
-    return products.matmul
+    product: Callable[[Array, Array], Array] = _compiled("products").matmul
+    return product
 
 
 def passes_of(cell: str, backend: str) -> Any:
@@ -62,9 +67,7 @@ def passes_of(cell: str, backend: str) -> Any:
     """
     if backend == "reference":
         return CELLS[cell]
-    from refnet.compiled.kernels import kernel_of  # Numba is slow to import
-
-    if (kernel := kernel_of(cell)) is None:
+    if (kernel := _compiled("kernels").kernel_of(cell)) is None:
         raise ValueError(
             f"cell {cell} has no compiled kernel yet; use backend 'reference' (--backend reference)"
         )
@@ -182,8 +185,7 @@ class Backed:
             return outputs
         if not probabilities:
             return np.asarray(outputs.argmax(axis=-1))
-        scores = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
-        return np.asarray(scores / scores.sum(axis=-1, keepdims=True))
+        return softmax(outputs)
 
     def product(self, a: Array, b: Array) -> Array:
         """The product of two matrices in a read-out."""

@@ -252,14 +252,23 @@ def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params, Batch]
     return net, {**params, "x": x}, batch
 
 
-@takes(net=NET, batch=BATCH)
-def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Array, Array]:
+@takes(net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(real("(0, inf)")))
+def jvp(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    direction: Params,
+    penalty: Penalty | None = None,
+    divisor: Number | None = None,
+) -> tuple[Array, Array]:
     """Tangents of the outputs and of the loss along ``direction``, shaped as these.
 
     ``direction``: arrays by the names of the parameters and "x", each shaped as what it moves;
     what is not named stays. A transition's constants (base, D), whose gradient is 0 because they
-    are never trained, move as all else does. Any dtype, which the tangents have. Raises ValueError
-    for a name or shape that does not fit, and as ``loss_and_gradients`` does.
+    are never trained, move as all else does. ``penalty`` and ``divisor`` as in
+    ``loss_and_gradients``; the penalty has to compute on complex or dual numbers. Any dtype, which
+    the tangents have. Raises ValueError for a name or shape that does not fit, and as
+    ``loss_and_gradients`` does.
     Source: the complex step for floats (Squire & Trapp 1998), dual numbers for exact ones.
 
     >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)
@@ -275,20 +284,29 @@ def jvp(net: Net, params: Params, batch: Batch, direction: Params) -> tuple[Arra
 
     def run(p: Params) -> Params:
         x = p.pop("x", batch.x)
-        outputs, _ = net.forward(p, x, batch.mask, copy=False)
-        return {"outputs": outputs, "loss": scored(net, outputs, batch)[0]}
+        outputs, tape = net.forward(p, x, batch.mask, copy=False)
+        loss = scored(net, outputs, batch, divisor)[0]
+        loss = loss if penalty is None else np.asarray(loss + penalty(tape.p)[0])
+        return {"outputs": outputs, "loss": loss}
 
     out = tangent(run, at, direction)
     return out["outputs"], out["loss"]
 
 
-@takes(net=NET, batch=BATCH)
-def hvp(net: Net, params: Params, batch: Batch, direction: Params) -> Params:
+@takes(net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(real("(0, inf)")))
+def hvp(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    direction: Params,
+    penalty: Penalty | None = None,
+    divisor: Number | None = None,
+) -> Params:
     """Hessian-vector product: the tangent of every gradient along ``direction``, by the names and
     in the shapes of ``loss_and_gradients``.
 
     Forward over reverse: the backward pass itself runs on numbers that carry a derivative.
-    ``direction``, dtypes and errors as for ``jvp``.
+    ``direction``, ``penalty``, ``divisor``, dtypes and errors as for ``jvp``.
     Source: Pearlmutter (1994).
 
     >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3)
@@ -303,7 +321,8 @@ def hvp(net: Net, params: Params, batch: Batch, direction: Params) -> Params:
 
     def run(p: Params) -> Params:
         x = p.pop("x", batch.x)
-        return loss_and_gradients(net, p, batch._replace(x=x)).gradients
+        moved = batch._replace(x=x)
+        return loss_and_gradients(net, p, moved, penalty=penalty, divisor=divisor).gradients
 
     return tangent(run, at, direction)
 

@@ -161,6 +161,7 @@ class Layer:
         inputs: bool = True,
         ended: Array | None = None,
         lengths: Array | None = None,
+        carry: Array | None = None,
     ) -> Params:
         """The gradients of the cell's parameters, of h0 and, if ``inputs``, of x.
 
@@ -168,7 +169,8 @@ class Layer:
         gradient at the state where the later segment starts, which is this segment's last state:
         it is added to the direct gradient there (an LSTM's cell state has none). ``ended``: if
         given, the tapes are ``emptied`` of what follows that many steps of each sequence.
-        ``lengths``: as for ``forward``.
+        ``lengths``: as for ``forward``. ``carry`` at the start: the gradient at the state after
+        the last step, shaped as h0.
 
         Checked by: tests/nets/test_checkpointing.py::test_equals_the_net_without_checkpoints,
         tests/nets/test_checkpointing.py::test_a_planted_bug_is_rejected.
@@ -181,7 +183,6 @@ class Layer:
         last.clear()
         options: dict[str, Any] = {} if self.clip is None else {"clip": self.clip}
         total: Params = {}
-        carry: Array | None = None
         dx: list[Array] = []
         for (first, end), start in reversed(list(zip(self._segments(len(x)), starts))):
             later = _after(first, lengths)

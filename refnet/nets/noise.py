@@ -35,8 +35,9 @@ class Noise:
 
     ``outputs``: by the number of a layer, from 0, (B, W): of its output, where the layer above or
     the read-out reads it. By a cell's suffix ("" in a net of one layer): ``products``, (B, H), m
-    above; ``kept``, (T, B, H), of an LSTM (T, 2, B, H) for h and c, k above; ``added``, (T, B, H),
-    n above. Real or exact numbers; floats are taken at their binary values among exact ones.
+    above; ``zoneout``, (T, B, H), of an LSTM (T, 2, B, H) for h and c, k above; ``added``,
+    (T, B, H), n above. Real or exact numbers; floats are taken at their binary values among exact
+    ones.
 
     >>> noise = Noise(outputs={0: np.array([[0.0, 2.0]])})
     >>> from refnet.nets.recurrent import RecurrentNet
@@ -49,12 +50,12 @@ class Noise:
 
     outputs: dict[int, Array] = field(default_factory=dict)
     products: Params = field(default_factory=dict)
-    kept: Params = field(default_factory=dict)
+    zoneout: Params = field(default_factory=dict)
     added: Params = field(default_factory=dict)
 
     def _arrays(self) -> Params:
         given = {f"outputs[{layer}]": value for layer, value in self.outputs.items()}
-        for part, arrays in zip(("products", "kept", "added"), self.by_cell):
+        for part, arrays in zip(("products", "zoneout", "added"), self.by_cell):
             given |= {f"{part}[{suffix!r}]": value for suffix, value in arrays.items()}
         return given
 
@@ -72,12 +73,12 @@ class Noise:
 
     def of(self, suffix: str) -> "Noise":
         """That of one cell, as a net of one layer has it."""
-        own = ({"": part[suffix]} if suffix in part else {} for part in self.by_cell)
-        return Noise({}, *own)
+        parts = ({"": part[suffix]} if suffix in part else {} for part in self.by_cell)
+        return Noise({}, *parts)
 
     @property
     def by_cell(self) -> tuple[Params, Params, Params]:
-        return self.products, self.kept, self.added
+        return self.products, self.zoneout, self.added
 
     def examples(self, rows: slice | Array) -> "Noise":
         """That of some of the sequences."""
@@ -104,17 +105,17 @@ class ZonedTape(NamedTuple):
 
 
 class Zoned(NamedTuple):
-    """A cell's passes that go step by step and change the state between two of them by
-    ``kept`` and ``added`` (see above), each an array, or None; ``kept`` may be one number."""
+    """A cell's passes that go step by step and change the state between two of them by the
+    ``shares`` k and by ``added`` (see above), each an array, or None; k may be one number."""
 
     passes: Any
-    kept: Array | None
+    shares: Array | None
     added: Array | None
 
-    def _kept(self, t: int, like: Array) -> Any:
-        if self.kept is None:
+    def _shares(self, t: int, like: Array) -> Any:
+        if self.shares is None:
             return None
-        return alike(self.kept[t] if self.kept.ndim else self.kept, like)
+        return alike(self.shares[t] if self.shares.ndim else self.shares, like)
 
     def forward(self, p: Params, x: Array, h0: Array, act: Activation, **options: Any) -> ZonedTape:
         """As of ``passes``: x (T, B, D), h0 (B, H) or (2, B, H)."""
@@ -127,12 +128,12 @@ class Zoned(NamedTuple):
             part = self.passes.forward(p, x[t : t + 1], old, act, **options)
             H = h0.shape[-1]
             new = part.h[1] if h0.ndim == 2 else np.stack([widened(part.h[1], H), part.c[1]])
-            if (k := self._kept(t, p["Whh"])) is not None:
+            if (k := self._shares(t, p["Whh"])) is not None:
                 new = k * old + (1 - k) * new
             if self.added is not None:
                 new = np.array(new)
-                own = new if h0.ndim == 2 else new[0]
-                own[:, :width] = own[:, :width] + alike(self.added[t], p["Whh"])
+                state = new if h0.ndim == 2 else new[0]
+                state[:, :width] = state[:, :width] + alike(self.added[t], p["Whh"])
             if keeps:
                 parts.append(part)
             states.append(new)
@@ -164,9 +165,9 @@ class Zoned(NamedTuple):
         first = len(tape.x) - len(dh)
         for t in reversed(range(len(tape.x))):
             if t >= first:
-                own = e[0] if two else e
-                own[:, :width] = own[:, :width] + dh[t - first]
-            k = self._kept(t, p["Whh"])
+                e_h = e[0] if two else e
+                e_h[:, :width] = e_h[:, :width] + dh[t - first]
+            k = self._shares(t, p["Whh"])
             through, direct = (e, 0) if k is None else ((1 - k) * e, k * e)
             last = {"dc": through[1]} if two else {}
             grads = self.passes.backward(

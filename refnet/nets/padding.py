@@ -4,12 +4,13 @@ With a mask, a sequence of a batch ends at its last True; what follows is paddin
 anything: uninitialized memory, NaN, infinity. The outputs and states of those steps are computed
 from it (where it is not finite, from 0), but neither the loss nor any gradient depends on it, and
 the gradient in the padding is 0. With a read-out at the last step the compiled backend computes no
-such steps, whose states are 0. A step that is masked *before* the end of its sequence is
-not padding: the state after it, computed from its x, is carried on to the steps that count.
+such steps: their states on the tape may be anything, and nothing reads them. A step that is masked
+*before* the end of its sequence is not padding: the state after it, computed from its x, is carried
+on to the steps that count.
 
-The gradient at a padded state is 0, so padding can reach another gradient only as 0 times infinity
-or 0 times NaN, which is NaN. Hence ``RecurrentNet.backward`` searches its result for NaN, and runs
-again with zeros in place of the padding only if it finds one.
+The gradient at a padded state is 0, so padding that is computed can reach another gradient only as
+0 times infinity or 0 times NaN, which is NaN. Hence ``RecurrentNet.backward`` searches its result
+for NaN, and runs again with zeros in place of the padding only if it finds one.
 
 Checked by: tests/nets/test_padding.py.
 """

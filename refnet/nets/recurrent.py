@@ -105,7 +105,7 @@ class RecurrentNet(Backed):
       kernel for cell, activation and options, else NumPy (``backend_for`` says which);
       "reference": NumPy, any dtype; "compiled": the kernels, or an error.
     - ``zoneout``: the share z of the old state in every new one, ``z h[t] + (1 - z) h~[t+1]``
-      (Krueger et al. 2017, at test time); in training ``noise.kept`` takes its place.
+      (Krueger et al. 2017, at test time); in training ``noise.zoneout`` takes its place.
     - ``noise``: the random numbers of a batch in training (``refnet.nets.noise``), or None.
     - ``checkpoint``: "none"; "sqrt": hold the tape of about 10 sqrt(T) steps instead of T, and run
       the others forward twice (``refnet.nets.layer``); "forward": keep what forward alone needs,
@@ -186,7 +186,7 @@ class RecurrentNet(Backed):
                 "dropout of the state has no compiled kernel; use backend 'reference' "
                 "(--backend reference)"
             )
-        if self.checkpoint == "sqrt" and (self.noise.kept or self.noise.added):
+        if self.checkpoint == "sqrt" and (self.noise.zoneout or self.noise.added):
             raise ValueError(
                 "checkpoint is 'sqrt'; need 'none' with zoneout or noise on the state, which "
                 "differ from step to step"
@@ -226,9 +226,9 @@ class RecurrentNet(Backed):
             gate = gate and clipped(gate, self.clip_forward)
         keeps = self.checkpoint != "forward" or self.backend == "reference"
         noise = self.noise or Noise()
-        kept = noise.kept.get("", np.asarray(self.zoneout) if self.zoneout else None)
-        if kept is not None or noise.added:
-            passes = Zoned(passes, kept, noise.added.get(""))
+        shares = noise.zoneout.get("", np.asarray(self.zoneout) if self.zoneout else None)
+        if shares is not None or noise.added:
+            passes = Zoned(passes, shares, noise.added.get(""))
         sqrt, drop = self.checkpoint == "sqrt", noise.products.get("")
         return Layer(passes, act, self.gain, self.clip_step, sqrt, gate, keeps, drop)
 
@@ -365,7 +365,7 @@ class RecurrentNet(Backed):
             }
             for suffix in self.every_cell:
                 shapes[f"products[{suffix!r}]"] = (B, P)
-                shapes[f"kept[{suffix!r}]"] = (T, *lead, B, self.hidden)
+                shapes[f"zoneout[{suffix!r}]"] = (T, *lead, B, self.hidden)
                 shapes[f"added[{suffix!r}]"] = (T, B, P)
             self.noise.admit(where, shapes, self.reason)
 
@@ -560,12 +560,14 @@ class RecurrentNet(Backed):
         doutputs: Array,
         inputs: bool = True,
         extra: Params | None = None,
+        final: Params | None = None,
     ) -> Params:
         """Gradients in every parameter, in every h0 and, if ``inputs``, in an x that is no symbols
         (the VJP).
 
         ``doutputs``: the cotangent, shaped as the outputs. ``extra``: gradients to add, such as a
-        penalty's: to the matrices before a transition pulls them back, or to its parts.
+        penalty's: to the matrices before a transition pulls them back, or to its parts. ``final``:
+        cotangents of ``tape.final``, by its names, where all sequences have T >= 1 steps.
         Raises ValueError or TypeError on arrays that do not fit, and on a tape that another net
         made or that is not of these parameters.
         """
@@ -575,11 +577,15 @@ class RecurrentNet(Backed):
             net = self._dealt(tape.order)
             dtype = next(iter(tape.p.values())).dtype
             doutputs = doutputs.take(tape.order, axis=-2).astype(dtype, copy=False)
-        grads = net._pull_cells(tape, doutputs, inputs)
-        ended = ends(doutputs, tape.steps)
-        if ended is not None and has_nan(grads):
-            grads = net._pull_cells(tape, doutputs, inputs, ended)
-        if tape.order is not None:
+        if final:
+            known = {name: (value.shape,) for name, value in tape.final.items()}
+            admit(f"{type(self).__name__}.backward: final", final, known, {}, "as tape.final has")
+        grads = net._pull_cells(tape, doutputs, inputs, final=final)
+        if tape.order is None:
+            ended = None if final else ends(doutputs, tape.steps)
+            if ended is not None and has_nan(grads):
+                grads = net._pull_cells(tape, doutputs, inputs, ended)
+        else:
             place = np.argsort(tape.order)
             for name in [name for name in grads if name == "x" or name.startswith("h0")]:
                 grads[name] = grads[name].take(place, axis=-2)
@@ -596,7 +602,9 @@ class RecurrentNet(Backed):
         """The gradients of ``params`` from those of what every cell sees; ``p`` and ``residuals``
         as ``matrices`` gives them, ``extra`` as for ``backward``. With ``Wxh = W E``:
         ``dW = dWxh E'``, ``dE = W' dWxh``; of symbols ``grads`` has dE already, and dWxh is dW."""
-        embedded = bool(grads.keys() & {named("Wxh.E", suffix) for suffix in self.every_cell})
+        embedded = bool(self.embedding) and any(
+            named("Wxh.E", suffix) in grads for suffix in self.every_cell
+        )
         grads, extra = dict(grads), dict(extra or {})
         by_slot = self.transition is not None or bool(extra)
         for suffix, cell in self.every_cell.items():
@@ -624,10 +632,15 @@ class RecurrentNet(Backed):
         return grads
 
     def _pull_cells(
-        self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None
+        self,
+        tape: NetTape,
+        doutputs: Array,
+        inputs: bool,
+        ended: Array | None = None,
+        final: Params | None = None,
     ) -> Params:
         """What the layer's backward pass gives, and the gradients of Why and by; ``ended`` as
-        for ``Layer.backward``."""
+        for ``Layer.backward``, ``final`` as for ``backward``."""
         p, steps, H = tape.p, tape.steps, self.width
         T, B = tape.cell.x.shape[:2]
         flat = doutputs.reshape(T * B if steps is None else B, self.outputs)
@@ -656,8 +669,9 @@ class RecurrentNet(Backed):
             return dh
 
         symbols = tape.symbols
+        wanted = inputs or symbols is not None
         grads = self.layer.backward(
-            p, tape.cell, pull, inputs or symbols is not None, ended, tape.lengths
+            p, tape.cell, pull, wanted, ended, tape.lengths, (final or {}).get("h0")
         )
         if symbols is not None:
             grads["Wxh.E"] = columns(symbols, grads.pop("x"), self.inputs)

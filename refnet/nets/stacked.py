@@ -29,7 +29,7 @@ from refnet.nets.layer import Checkpoints, Layer
 from refnet.nets.recurrent import RecurrentNet, columns
 from refnet.process import serial_blas
 
-__all__ = ["StackedNet", "kept", "named", "plain", "turned"]
+__all__ = ["StackedNet", "masked", "named", "plain", "turned"]
 
 HEAD = ("Why", "by")
 
@@ -235,8 +235,10 @@ class StackedNet(RecurrentNet):
                 ends.append(_last(h, h0 if h0.ndim == 2 else h0[0][:, : cell.width], steps))
                 states.append(turned(h, steps, suffix))
             x = np.concatenate(states, axis=2) if len(states) > 1 else states[0]
-            x = kept(x, steps) if compiled is None else x
-            x = self._thinned(x, number) if number + 1 < self.layers else x
+            x = masked(x, steps) if compiled is None else x
+            if number + 1 < self.layers:
+                with np.errstate(all="ignore"):  # what follows an end may be anything
+                    x = self._thinned(x, number)
         if self.readout == "none":
             rows, outputs = x[:0], x.copy()
         elif self.readout == "last":
@@ -249,10 +251,15 @@ class StackedNet(RecurrentNet):
         return outputs, NetTape(*tape[:4], tapes, rows, last, outputs.shape, *tape[8:])
 
     def _pull_cells(
-        self, tape: NetTape, doutputs: Array, inputs: bool, ended: Array | None = None
+        self,
+        tape: NetTape,
+        doutputs: Array,
+        inputs: bool,
+        ended: Array | None = None,
+        final: Params | None = None,
     ) -> Params:
-        """The gradients of what the cells see, and of Why and by; ``ended``: as for
-        ``Layer.backward``."""
+        """The gradients of what the cells see, and of Why and by; ``ended`` and ``final``: as of
+        a RecurrentNet."""
         T, B = next(iter(tape.cell.values())).x.shape[:2]
         p, steps = tape.p, np.full(B, tape.steps)
         grads: Params = {}
@@ -266,7 +273,7 @@ class StackedNet(RecurrentNet):
             d = self._thinned(self.product(flat, p["Why"]), self.layers - 1)
         last = d if self.readout == "last" else None  # (B, H or 2 H), in each cell's own time
         if last is None:
-            d = kept(d.reshape(T, B, self.width), steps if tape.lengths is None else T)
+            d = masked(d.reshape(T, B, self.width), steps if tape.lengths is None else T)
         for number in reversed(range(self.layers)):
             below: list[Array] = []
             for n, (suffix, cell) in enumerate(self.cells[number].items()):
@@ -283,6 +290,7 @@ class StackedNet(RecurrentNet):
                     inputs or number > 0 or tape.symbols is not None,
                     ended,
                     tape.lengths,
+                    (final or {}).get(f"h0{suffix}"),
                 )
                 if last is not None:  # a sequence without steps is read at h0
                     h0 = pulled["h0"].copy()
@@ -320,10 +328,10 @@ def turned(values: Array, steps: Array, suffix: str) -> Array:
     return values[np.where(t < steps, steps - 1 - t, t), np.arange(len(steps))]
 
 
-def kept(values: Array, steps: Array | int) -> Array:
+def masked(values: Array, steps: Array | int) -> Array:
     """``values`` (T, B, N) with 0 after the end of every sequence.
 
-    >>> kept(np.ones((3, 1, 1)), np.array([2]))[:, 0, 0].tolist()
+    >>> masked(np.ones((3, 1, 1)), np.array([2]))[:, 0, 0].tolist()
     [1.0, 1.0, 0.0]
     """
     after = np.arange(len(values))[:, None] >= steps

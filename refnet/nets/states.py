@@ -19,7 +19,7 @@ from refnet.nets.base import NetTape
 from refnet.nets.gradients import BATCH, scored
 from refnet.nets.padding import emptied, ends
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet, kept, turned
+from refnet.nets.stacked import StackedNet, masked, turned
 
 __all__ = [
     "FORWARD",
@@ -65,7 +65,7 @@ SEQUENCES = Rule(
 
 def _states(tape: CellTape) -> Array:
     """All states of a cell's tape: (T + 1, P, B, H), P the parts of a state, h or h and c."""
-    if not hasattr(tape, "c"):
+    if getattr(tape, "c", None) is None:
         return tape.h[:, None]
     states = np.zeros_like(tape.c, shape=(len(tape.c), 2, *tape.c.shape[1:]))
     states[:, 0, :, : tape.h.shape[2]], states[:, 1] = tape.h, tape.c
@@ -113,8 +113,8 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     Checked by: tests/analysis/test_analysis_theory.py::test_state_gradients,
     tests/nets/test_stacked.py::test_state_gradients.
     """
-    if net.zoneout or net.noise is not None:
-        raise ValueError("state_gradients: the net has zoneout or noise; need a net without")
+    if net.noise is not None:
+        raise ValueError("state_gradients: the net has noise; need a net without")
     net = replace(net, checkpoint="none")
     outputs, tape = net.forward(params, batch.x, batch.mask)
     doutputs, tape = scored(net, outputs, batch)[1], _by_sequence(tape)
@@ -128,7 +128,7 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     )
     last = net.readout == "last"
     if not last:
-        d = kept(d.reshape(T, B, d.shape[-1]), steps)
+        d = masked(d.reshape(T, B, d.shape[-1]), steps)
     flows: dict[str, Array] = {}
     for number, layer in reversed(list(enumerate(net.cells))):
         below: list[Array] = []

@@ -101,7 +101,7 @@ def _cell_is_exact(cell: Any) -> str:
 
 
 def push_minus_pull(
-    made: Any, at: Params, direction: Params, cotangent: Array, pull_back: Any = None
+    matrix: Any, at: Params, direction: Params, cotangent: Array, pull_back: Any = None
 ) -> Any:
     """``<w, J v> - <J' w, v>`` of a transition, the push by dual numbers.
 
@@ -110,14 +110,14 @@ def push_minus_pull(
     0
     """
     lifted = {part: dual_array(value, direction[part]) for part, value in at.items()}
-    pushed = parts(made.matrix(lifted)[0])[1]
-    grads = (pull_back or type(made).pull_back)(made, at, made.matrix(at)[1], cotangent)
+    pushed = parts(matrix.matrix(lifted)[0])[1]
+    grads = (pull_back or type(matrix).pull_back)(matrix, at, matrix.matrix(at)[1], cotangent)
     _need(set(grads) == set(at), f"pull_back gives {', '.join(grads)}; need {', '.join(at)}")
     return (pushed * cotangent).sum() - sum((grads[part] * direction[part]).sum() for part in at)
 
 
 def complex_step_error(
-    made: Any, at: Params, direction: Params, cotangent: Array, pull_back: Any = None
+    matrix: Any, at: Params, direction: Params, cotangent: Array, pull_back: Any = None
 ) -> float:
     """|push - pull| of a transition in units of eps times the size of what is added up.
 
@@ -127,25 +127,25 @@ def complex_step_error(
     """
     step = 2.0**-300
     lifted = {part: value + 1j * step * direction[part] for part, value in at.items()}
-    push = made.matrix(lifted)[0].imag / step
-    grads = (pull_back or type(made).pull_back)(made, at, made.matrix(at)[1], cotangent)
+    push = matrix.matrix(lifted)[0].imag / step
+    grads = (pull_back or type(matrix).pull_back)(matrix, at, matrix.matrix(at)[1], cotangent)
     size = 1 + (abs(push) * abs(cotangent)).sum()
     size += sum((abs(grads[part]) * abs(direction[part])).sum() for part in at)
     pulled = sum((grads[part] * direction[part]).sum() for part in at)
     return float(abs((push * cotangent).sum() - pulled) / (EPS * size))
 
 
-def _transition_is_pulled_back(made: Transition) -> str:
+def _transition_is_pulled_back(matrix: Transition) -> str:
     rng = np.random.default_rng(1)
-    start = made.init(initialize("orthogonal", (4, 4), rng))
+    start = matrix.init(initialize("orthogonal", (4, 4), rng))
     shapes = {part: np.shape(value) for part, value in start.items()}
-    _need(shapes == made.shapes(4, 4), f"init gives {shapes}, shapes says {made.shapes(4, 4)}")
-    constant = getattr(made, "constant", ())
+    _need(shapes == matrix.shapes(4, 4), f"init gives {shapes}, shapes says {matrix.shapes(4, 4)}")
+    constant = getattr(matrix, "constant", ())
     moves = {part: part not in constant for part in shapes}
-    if made.rational:
+    if matrix.rational:
         at, v = ({part: generic(rng, shapes[part]) for part in shapes} for _ in range(2))
         v = {part: v[part] * moves[part] for part in shapes}
-        off = push_minus_pull(made, at, v, generic(rng, (4, 4)))
+        off = push_minus_pull(matrix, at, v, generic(rng, (4, 4)))
         _need(off == 0, f"pull_back is not the transpose: off by {float(off):.3g} on fractions")
         return f"<w, J v> == <J' w, v> on fractions, for {', '.join(shapes)}"
     at = {
@@ -153,7 +153,7 @@ def _transition_is_pulled_back(made: Transition) -> str:
         for part, value in start.items()
     }
     v = {part: moves[part] * rng.normal(size=shapes[part]) for part in shapes}
-    error = complex_step_error(made, at, v, rng.normal(size=(4, 4)))
+    error = complex_step_error(matrix, at, v, rng.normal(size=(4, 4)))
     _need(error <= 1000, f"pull_back is not the transpose: off by {error:.3g} eps")
     return f"complex step: off by {error:.3g} eps, allowed 1000"
 
@@ -299,8 +299,8 @@ def _steps(name: str, options: dict[str, Any]) -> str:
     _need((after["W"] == again["W"]).all(), "the same step gives other bits the second time")
     _need(after["W"].dtype == "f4", f"float32 becomes {after['W'].dtype}")
     _need(states.keys() == state.keys(), f"the state's names become {', '.join(states)}")
-    moved = after["W"] - params["W"]
-    _need((moved * (params["W"] - 1)).sum() < 0, "the first step does not descend")
+    step = after["W"] - params["W"]
+    _need((step * (params["W"] - 1)).sum() < 0, "the first step does not descend")
     return "descends; the dtype and the arguments stay; the same bits again"
 
 
@@ -318,12 +318,12 @@ def _of_cell(name: str, options: dict[str, Any]) -> Checks:
 
 
 def _of_transition(name: str, options: dict[str, Any]) -> Checks:
-    made = transition(name, **options)
-    if made is None:
+    matrix = transition(name, **options)
+    if matrix is None:
         return {}
     return {
-        "exact transposition": partial(_transition_is_pulled_back, made),
-        "certified gradients": partial(certified, replace(NET, transition=made)),
+        "exact transposition": partial(_transition_is_pulled_back, matrix),
+        "certified gradients": partial(certified, replace(NET, transition=matrix)),
     }
 
 

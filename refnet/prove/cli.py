@@ -2,14 +2,15 @@
 
 import argparse
 from importlib.resources import files
-from typing import Any
+
+from refnet.arguments import Subparsers
 
 __all__ = ["KINDS", "add_commands", "example"]
 
 KINDS = ("task", "cell", "transition", "activation", "initializer", "optimizer")
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Subparsers) -> None:
     """Enter both commands in the command line's parser."""
     new = commands.add_parser(
         "new",

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 from refnet.batch import Array
 from refnet.runs.files import write_atomically
 from refnet.runs.read import Record
-from refnet.runs.rows import finite
+from refnet.runs.rows import Canvas, finite
 
 __all__ = ["banded", "curves", "of_seeds", "plot_curves", "save", "tidy", "words"]
 
@@ -36,7 +36,7 @@ def words(column: str) -> str:
     return WORDS.get(column, column.replace("_", " "))
 
 
-def banded(axes: Any, runs: list[tuple[Array, Array]], label: str, **style: Any) -> None:
+def banded(axes: Canvas, runs: list[tuple[Array, Array]], label: str, **style: Any) -> None:
     """The median over the seeds of one setting, of two seeds both, and a band from the smallest to
     the largest value.
 
@@ -58,7 +58,7 @@ def banded(axes: Any, runs: list[tuple[Array, Array]], label: str, **style: Any)
         )
 
 
-def tidy(axes: Any, beside: Any = None, **legend: Any) -> None:
+def tidy(axes: Canvas, beside: Canvas = None, **legend: Any) -> None:
     """A grid, a legend of small print, and ticks no closer than their numbers are wide.
     ``beside``: other axes, which the legend has to itself."""
     if axes.get_xscale() == "linear":

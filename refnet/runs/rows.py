@@ -7,7 +7,7 @@ import platform
 import zlib
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from refnet.runs.files import argument, naming, printable, write_named
 from refnet.runs.read import Record, contents, json_of, reading
 from refnet.version import __version__
 
-__all__ = ["Rows", "environment", "finite", "machine", "plain", "read_rows", "table"]
+__all__ = ["Canvas", "Rows", "environment", "finite", "machine", "plain", "read_rows", "table"]
 
+Canvas: TypeAlias = Any
+"""A figure or axes of Matplotlib's, which is an optional package."""
 KIND = (
     "NUMBA_CPU_NAME",
     "NUMBA_CPU_FEATURES",

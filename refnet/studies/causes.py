@@ -45,7 +45,7 @@ def _part(question: str, view: View) -> str:
     first, *others = _GRID.figures
     known = [figure for figure in others if any(figure[1](row) is not None for row in rows)]
     text = replace(part, figures=[first, *known]).table(view)
-    return f"\n### {question}\n\n{text}"
+    return f"\n#### {question}\n\n{text}"
 
 
 STARTS: dict[str, Record] = {
@@ -96,9 +96,9 @@ def _table(view: View) -> str:
     return (
         HEAD
         + "".join(_part(question, view) for question in questions)
-        + "\n### What these runs show\n\n" * bool(said)
+        + "\n#### What these runs show\n\n" * bool(said)
         + "".join(f"- {text}\n" for text in said)
-        + "\n### How much of the last step's gradient arrives at the first step, "
+        + "\n#### How much of the last step's gradient arrives at the first step, "
         "before training\n\n"
         + table(
             ["problem", "T", "start of SRNN+OINIT", "norm there over norm at the end"],

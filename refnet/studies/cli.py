@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from refnet.arguments import Subparsers
 from refnet.runs.files import described, named, printable, quoted, user_cache
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Subparsers) -> None:
     """Add ``study`` to the program's commands."""
     parser = commands.add_parser(
         "study",

@@ -145,11 +145,14 @@ def remembered(path: Path, everywhere: bool = False) -> dict[str, Cost]:
 
 def _measure(config: Config) -> tuple[float, float, float]:
     """Seconds of a step and of an evaluation, and the bytes of arrays at the peak."""
+    from refnet.compiled.layout import forget  # Numba is slow to import
+
     e = build(config)
     run = Run(params := e.start()[0], e.optimizer.init(params), params, {})
     taken = []
     for number in range(STEPS + 1):
         if number == STEPS:
+            forget()
             tracemalloc.start()  # the last step is slower for it, and not counted
         started = time.perf_counter()
         run = step(e, run, e.task.batch(number, config.batch, 0))[0]

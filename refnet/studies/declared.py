@@ -3,7 +3,8 @@
 A table of a file is a study. ``columns``: of each its name, a quantity of a run's row and a format.
 ``curve`` and ``panels``: as of ``Grid``. ``cells``: groups of cases, with the ``settings`` and
 ``quick`` settings that they share, and the text that their labels begin with, ``of``; a case has
-its other settings, and ``printed``, its numbers in the paper. ``findings``: sentences with the
+its other settings, and ``printed``, its numbers in the paper; ``cause`` and ``stands_for`` as of a
+``Cell``. ``findings``: sentences with the
 claims that the rows must bear out. A claim is a rule of ``refnet.studies.comparison``, a quantity
 if the rule takes one, labels of cells, with ``of`` before those that begin with ":", and numbers.
 
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from refnet.runs.read import Record
+from refnet.runs.rows import Canvas
 from refnet.studies.comparison import RULES, Claim, Finding, Quantity
 from refnet.studies.grid import Cell, Grid
 from refnet.studies.quantities import QUANTITIES
@@ -66,7 +68,7 @@ FINDINGS: dict[str, tuple[Finding, ...]] = {
 }
 
 
-def declared(name: str, draw: Callable[[dict[str, Record]], Any] | None = None) -> Grid:
+def declared(name: str, draw: Callable[[dict[str, Record]], Canvas] | None = None) -> Grid:
     """What is declared under that name. ``draw``: as of a ``Grid``."""
     study = _STUDIES[name]
     return Grid(
@@ -86,5 +88,6 @@ def declared(name: str, draw: Callable[[dict[str, Record]], Any] | None = None) 
 
 
 def _cell(label: str, settings: Record, group: Record) -> Cell:
+    other = {name: settings.pop(name, group.get(name, "")) for name in ("cause", "stands_for")}
     printed = tuple(settings.pop("printed", ()))
-    return Cell(label, settings, printed, settings.pop("quick", group.get("quick", {})))
+    return Cell(label, settings, printed, settings.pop("quick", group.get("quick", {})), **other)

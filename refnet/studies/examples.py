@@ -5,9 +5,8 @@ Checked by: tests/studies/test_pages.py.
 """
 
 from dataclasses import replace
-from typing import Any
 
-from refnet.runs.rows import finite
+from refnet.runs.rows import Canvas, finite
 from refnet.studies.declared import declared
 from refnet.studies.grid import drawn, label_of
 from refnet.studies.study import View
@@ -19,7 +18,7 @@ _TABLE = declared("examples")
 METHODS = dict(zip(("plain", "oinit", "open"), _METHODS))
 
 
-def _figure(view: View) -> Any:
+def _figure(view: View) -> Canvas:
     """Temporal order: accuracy, spectral radius and gradient norm of the methods."""
     from matplotlib.figure import Figure
 

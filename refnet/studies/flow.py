@@ -3,15 +3,13 @@
 Checked by: tests/studies/test_figures.py.
 """
 
-from typing import Any
-
 import numpy as np
 
 from refnet.analysis.flow import gradient_norms
 from refnet.batch import Array
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.read import Record
-from refnet.runs.rows import table
+from refnet.runs.rows import Canvas, table
 from refnet.studies.jobs import Job
 from refnet.studies.study import Study, View, spread
 from refnet.training.config import Config
@@ -116,7 +114,7 @@ def _table(view: View) -> str:
     )
 
 
-def _figure(view: View) -> Any:
+def _figure(view: View) -> Canvas:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5), layout="constrained")

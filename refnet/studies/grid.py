@@ -9,12 +9,12 @@ from textwrap import fill
 from typing import Any
 
 from refnet.runs.read import Record
-from refnet.runs.rows import finite, table
+from refnet.runs.rows import Canvas, finite, table
 from refnet.studies.comparison import Finding, Quantity, stated
-from refnet.studies.jobs import Job
+from refnet.studies.jobs import Job, training_run
+from refnet.studies.published import place_of
 from refnet.studies.quantities import solved_at
-from refnet.studies.study import Study, View, spread
-from refnet.training.protocols import configure
+from refnet.studies.study import Published, Study, View, spread
 
 __all__ = ["STYLES", "Cell", "Figure", "Grid", "drawn", "ended_of", "label_of"]
 
@@ -24,17 +24,21 @@ Figure = tuple[str, Quantity, str]
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: what it is called, its settings, and what is printed for each column."""
+    """One cell: what it is called, its settings, and what is printed for each column. ``cause``:
+    where the distance from that is explained; ``stands_for``: the cell of the paper, if it is
+    called otherwise here."""
 
     label: str
     settings: Record
     printed: tuple[str, ...] = ()
     quick: Record = field(default_factory=dict)
+    cause: str = ""
+    stands_for: str = ""
 
     def job(self, seed: int, quick: bool, curve: tuple[str, ...]) -> Job:
         """The run of one seed."""
         settings = {**self.settings, **(self.quick if quick else {}), "seed": seed}
-        return Job(f"{self.label}, seed {seed}", configure(settings), curve=curve)
+        return training_run(f"{self.label}, seed {seed}", settings, curve)
 
 
 def ended_of(rows: list[Record]) -> list[Record]:
@@ -67,6 +71,8 @@ STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 3, 1, 3, 1, 3)), (0, (1
 """Of the lines of a panel, so that one is seen that lies under another."""
 BENEATH: Record = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18)}
 """Where a legend covers no curve."""
+WITHIN = {"%": 1.0, "bits": 0.05}
+"""How near a number is reproduced (``published.RULE``)."""
 LOGARITHMIC = ("gradient_norm", "defect", "mse", "loss", "spectral_radius")
 RATIO = 6
 """The axis of iterations is logarithmic if the longest curve has more than this many times those of
@@ -112,7 +118,7 @@ def _places(
     return places
 
 
-def _curves(rows: dict[str, list[Record]], curve: tuple[str, ...], mark: str) -> Any:
+def _curves(rows: dict[str, list[Record]], curve: tuple[str, ...], mark: str) -> Canvas:
     """A panel for each column, or for each name of a panel; seeds are a line and a band."""
     from matplotlib.figure import Figure as Canvas
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -138,7 +144,7 @@ def _curves(rows: dict[str, list[Record]], curve: tuple[str, ...], mark: str) ->
     return canvas
 
 
-def _draw_panel(panel: Any, name: str, column: str, rows: dict[str, list[Record]]) -> None:
+def _draw_panel(panel: Canvas, name: str, column: str, rows: dict[str, list[Record]]) -> None:
     from refnet.runs.plots import banded, words
 
     ends: list[int] = []
@@ -182,7 +188,7 @@ class Grid:
     figures: list[Figure]
     curve: tuple[str, ...] = ()
     panels: str = ""
-    draw: Callable[[dict[str, Record]], Any] | None = None
+    draw: Callable[[dict[str, Record]], Canvas] | None = None
     notes: Sequence[Finding] = ()
 
     def chosen(self, quick: bool) -> list[Cell]:
@@ -218,7 +224,7 @@ class Grid:
         said = [] if view.quick else stated(self.notes, ended)
         return table([*header, "runs"], lines) + "".join(f"\n{text}\n" for text in said)
 
-    def figure(self, view: View) -> Any:
+    def figure(self, view: View) -> Canvas:
         from refnet.runs.plots import of_seeds
 
         all_rows = self.rows(view)
@@ -241,7 +247,40 @@ class Grid:
 
     def study(self) -> Study:
         figure = self.figure if self.curve else None
-        return Study(self.name, self.title, self.jobs, self.table, figure, switched=self.switched)
+        return Study(
+            self.name,
+            self.title,
+            self.jobs,
+            self.table,
+            figure,
+            published=self.published,
+            switched=self.switched,
+        )
+
+    def published(self, view: View) -> list[Published]:
+        """The printed numbers of its cells; a text such as "below it" is none."""
+        rows, numbers = self.rows(view), []
+        for cell in self.chosen(view.quick):
+            ended = ended_of(rows[cell.label])
+            for (column, quantity, form), printed in zip(self.figures, cell.printed):
+                if not printed.replace(".", "").isdecimal():
+                    continue
+                values = [value for row in ended if (value := quantity(row)) is not None]
+                bits = column.startswith("bits")
+                numbers.append(
+                    Published(
+                        place_of(self.title),
+                        f"{cell.stands_for or cell.label}, {column}",
+                        float(printed),
+                        tuple(values),
+                        self.name,
+                        WITHIN["bits" if bits else "%"],
+                        not bits,
+                        form,
+                        cell.cause,
+                    )
+                )
+        return numbers
 
     def switched(self, protocol: str) -> Study:
         """The cells that follow the first one's protocol under another one, and the others."""

@@ -1,20 +1,21 @@
 """One run of a study, and its key.
 
-Checked by: tests/studies/test_runs.py.
+Checked by: tests/studies/test_status.py.
 """
 
 import hashlib
 import json
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 
 import refnet
 from refnet.runs.read import Record
 from refnet.training.config import Config, applicable
+from refnet.training.protocols import configure
 
-__all__ = ["Job", "code_digest"]
+__all__ = ["Job", "code_digest", "training_run"]
 
 DECISIVE = (
     "batch.py",
@@ -30,6 +31,10 @@ DECISIVE = (
     "analysis",
 )
 """The parts of the package that can change a run's bits."""
+
+
+UNSET = {**vars(Config()), "backend": "compiled"}
+_RUNS: dict[str, "Job"] = {}
 
 
 @dataclass(frozen=True)
@@ -57,18 +62,25 @@ class Job:
             settings["backend"] = "compiled"
         return {name: value for name, value in settings.items() if name != "protocol"}
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The hash of the settings, the seed among them; those at their default are left out, so
         that a setting that is new and not used changes no key."""
-        defaults = {**vars(Config()), "backend": "compiled"}
         decisive = {
             name: value
             for name, value in self.settings.items()
-            if self.config is None or value != defaults[name]
+            if self.config is None or value != UNSET[name]
         }
         text = json.dumps(decisive, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def training_run(name: str, settings: Record, curve: tuple[str, ...] = ()) -> Job:
+    """A training run with these settings, which are configured once."""
+    key = repr((name, sorted(settings.items()), curve))
+    if key not in _RUNS:
+        _RUNS[key] = Job(name, configure(settings), curve=curve)
+    return _RUNS[key]
 
 
 @cache

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from refnet.runs.rows import table
 from refnet.studies.comparison import stated
 from refnet.studies.declared import FINDINGS
-from refnet.studies.jobs import Job
-from refnet.studies.study import RowOf, Study, View, spread
-from refnet.training.protocols import SYNTHETIC, TABLE_I, configure
+from refnet.studies.jobs import Job, training_run
+from refnet.studies.published import place_of
+from refnet.studies.study import Published, RowOf, Study, View, spread
+from refnet.training.protocols import SYNTHETIC, TABLE_I
 
 __all__ = ["NETS", "TABLES", "Ladder"]
 
@@ -31,6 +32,13 @@ PRINTED: dict[str, dict[str, int]] = {
     "random-permutation": {"plain": 90, "open": 140, "oinit": 240},
 }
 """The longest length solved, by problem and method."""
+TITLE = "Table I of Manchev & Spratling: the longest sequence solved, in steps of 10"
+CAUSES = {
+    "temporal-order": "the optimiser (`causes`)",
+    "adding": "the optimiser and the criterion (`causes`)",
+    "random-permutation": "the optimiser and the penalty (`causes`)",
+}
+"""Of lengths that are not reached, by problem."""
 NAMES = ("rate", "strength")
 GRID = (0.1, 0.01, 0.001, 0.0001, 0.00001), (1.0, 0.1, 0.01, 0.001, 0.0001)
 """Rates and lambdas: the printed ones are among them. The text names no grid for Table I."""
@@ -61,7 +69,7 @@ class Ladder(NamedTuple):
         if quick:
             settings |= {"task": f"{task}:samples=1000", "iterations": 1000}
         at = "".join(f", {value:g}" for value in chosen)
-        return Job(f"{task}, {method}{at}, T = {length}, seed {seed}", configure(settings))
+        return training_run(f"{task}, {method}{at}, T = {length}, seed {seed}", settings)
 
     def climb(self, row_of: RowOf) -> tuple[int, Job | None]:
         """The longest length solved with all shorter ones, and the next rung; None at the end."""
@@ -112,6 +120,32 @@ def _table(view: View, fixed: Mapping[str, str] = CODE, name: str = "table-i") -
         return text
     said = stated(FINDINGS.get(name, ()), longest)
     return text + "".join(f"\n{note}\n" for note in said) + _errors(view.row_of, view.seeds, fixed)
+
+
+def _numbers(view: View, fixed: Mapping[str, str] = CODE, name: str = "table-i") -> list[Published]:
+    """The printed lengths, and those of the ladders that have ended or are beyond them already."""
+    nets = {method: net for net, method in NETS.items()}
+    numbers = []
+    for task, method in _places(view.quick):
+        printed = PRINTED[task][method]
+        climbs = (
+            Ladder(task, method, seed, view.quick, fixed).climb(view.row_of)
+            for seed in range(view.seeds)
+        )
+        ended = tuple(float(reached) for reached, job in climbs if job is None or reached > printed)
+        numbers.append(
+            Published(
+                place_of(TITLE),
+                f"{task}, {nets[method]}",
+                printed,
+                ended,
+                name,
+                STEP,
+                form=".0f",
+                cause=CAUSES.get(task, ""),
+            )
+        )
+    return numbers
 
 
 CRITERIA = {"text": "errors_text", "code": "errors_code", "HS97": "errors_hs97"}
@@ -212,12 +246,14 @@ _TEXT = _ladder(
     "Table I of Manchev & Spratling under the protocol of their text: SGD",
     partial(_rungs, fixed=TEXT),
     partial(_table, fixed=TEXT, name="table-i-text"),
+    published=partial(_numbers, fixed=TEXT, name="table-i-text"),
 )
 _SGD = _ladder(
     "table-i-sgd",
     "Table I of Manchev & Spratling by their released code, with SGD as in the text",
     partial(_rungs, fixed=SGD),
     partial(_table, fixed=SGD, name="table-i-sgd"),
+    published=partial(_numbers, fixed=SGD, name="table-i-sgd"),
 )
 _SEARCH = _ladder(
     "table-i", "Table I of Manchev & Spratling: rates and lambdas searched again", _search, _winners
@@ -230,12 +266,7 @@ def _by_the_text(protocol: str) -> Study:
 
 TABLES = [
     _ladder(
-        "table-i",
-        "Table I of Manchev & Spratling: the longest sequence solved, in steps of 10",
-        _rungs,
-        _table,
-        switched=_by_the_text,
-        search=_SEARCH,
+        "table-i", TITLE, _rungs, _table, published=_numbers, switched=_by_the_text, search=_SEARCH
     ),
     _TEXT,
     _SGD,

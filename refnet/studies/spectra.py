@@ -3,16 +3,14 @@
 Checked by: tests/studies/test_figures.py.
 """
 
-from typing import Any
-
 from refnet.runs.read import Record
-from refnet.runs.rows import finite
+from refnet.runs.rows import Canvas, finite
 from refnet.studies.grid import STYLES, label_of
 
 __all__ = ["evolution"]
 
 
-def evolution(rows: dict[str, Record]) -> Any:
+def evolution(rows: dict[str, Record]) -> Canvas:
     """The loss of all runs in one panel, their names beside it, and for each with a spectrum a
     panel with the mean of the singular values, their standard deviation about it, the smallest and
     the largest."""

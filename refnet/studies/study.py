@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from statistics import fmean
+from typing import NamedTuple
 
 from refnet.runs.read import Record
+from refnet.runs.rows import Canvas
 from refnet.studies.jobs import Job
 from refnet.training.protocols import PROTOCOLS
 
-__all__ = ["RowOf", "Study", "only", "View", "protocols", "spread", "under", "unknown"]
+__all__ = ["Published", "RowOf", "Study", "only", "View", "protocols", "spread", "under", "unknown"]
 
 RowOf = Callable[[Job], Record | None]
 """The row of a job, or None while it is not done."""
@@ -32,6 +34,33 @@ class View:
         return [row for job in jobs if (row := self.row_of(job)) is not None]
 
 
+class Published(NamedTuple):
+    """A printed number and the runs of one study: ``place``, the paper's table; ``what`` stands
+    there; ``values``, of the seeds that have ended; ``within``, how near is reproduced; ``higher``,
+    whether that is better; ``form``, a format; ``cause``, where a distance is explained."""
+
+    place: str
+    what: str
+    printed: float
+    values: tuple[float, ...]
+    study: str
+    within: float
+    higher: bool = True
+    form: str = ".2f"
+    cause: str = ""
+
+    @property
+    def ahead(self) -> float:
+        """By how much our mean is better."""
+        distance = fmean(self.values) - self.printed
+        return distance if self.higher else -distance
+
+
+def no_numbers(view: View) -> list[Published]:
+    """Of a figure no numbers are printed."""
+    return []
+
+
 @dataclass(frozen=True)
 class Study:
     """A published table or figure, and the runs that make it again.
@@ -40,6 +69,7 @@ class Study:
     the next rung only when the last one is solved. ``table(view)``: Markdown, our numbers beside
     the printed ones. ``figure(view)``: a Matplotlib figure, if the study has one, or None while it
     has nothing to draw.
+    ``published(view)``: the paper's numbers with those of the study's runs.
     ``part``: text that the names of its runs contain. ``open_ended``: a run that solves its task
     makes a further one wanted.
     ``search``: the study that searches this one's printed parameters again, in the same folder.
@@ -52,7 +82,8 @@ class Study:
     title: str
     jobs: Callable[[View], list[Job]]
     table: Callable[[View], str]
-    figure: Callable[[View], Any] | None = None
+    figure: Callable[[View], Canvas] | None = None
+    published: Callable[[View], list[Published]] = no_numbers
     part: str = ""
     open_ended: bool = False
     search: "Study | None" = None

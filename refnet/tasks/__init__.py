@@ -18,7 +18,7 @@ from refnet.tasks.base import Task
 from refnet.tasks.mnist import Images, PermutedPixels, Pixels
 from refnet.tasks.ptb import Characters
 from refnet.tasks.synthetic import Adding, Copy, RandomPermutation, TemporalOrder, TemporalOrder3Bit
-from refnet.tasks.tables import READERS, DataFile, made
+from refnet.tasks.tables import READERS, DataFile, arrays_of
 
 __all__ = ["Arrays", "TASKS", "Task", "make_task", "options"]
 
@@ -98,6 +98,6 @@ def make_task(name: str, **chosen: Any) -> Task:
                 f"{type(defaults[option]).__name__}, such as {defaults[option]!r}"
             )
     if issubclass(TASKS[name], DataFile):
-        return made(TASKS[name](path=name, **chosen))
+        return arrays_of(TASKS[name](path=name, **chosen))
     task: Task = TASKS[name](**chosen)
     return task

@@ -33,6 +33,7 @@ PARTS = ("train", "validation", "test")
 FRACTIONS = (0.7, 0.15, 0.15)
 ORDERS = ("shuffled", "mixed")
 """How sequences come, every one once an epoch: those of like lengths together, or all mixed."""
+DATA = ("_x", "_y", "_parts", "_present", "_weights")
 NEAR = 16
 """Batches whose sequences, drawn at random, are sorted by length and cut anew."""
 
@@ -137,7 +138,7 @@ class Arrays(Task):
     weights: InitVar[Any] = None
     encoding: Encoding = cast(Encoding, None)
 
-    criterion = "none: it runs to its last iteration"
+    criterion = "none: it runs to its last iteration, or as patience says"
 
     def __post_init__(self, x: Any, y: Any, lengths: Any, weights: Any) -> None:
         whole(f"{self.name}: seed", self.seed, 0)
@@ -164,6 +165,26 @@ class Arrays(Task):
             mean, scale = self.encoding.target_mean, self.encoding.target_scale
             self._y = ((goal.values - np.array(mean)) / np.array(scale)).astype(self.dtype)
 
+    @classmethod
+    def recorded(cls, encoding: Encoding, name: str, reason: str) -> "Arrays":
+        """The task of a run whose data are not there, for ``reason``: its encoding without a batch.
+
+        >>> task = Arrays.recorded(Encoding(features=2, classes=[0, 1]), "a.csv", "no data")
+        >>> task.inputs, task.metric
+        (2, 'accuracy')
+
+        Checked by: tests/training/test_predict_from_folder.py.
+        """
+        task = cls.__new__(cls)
+        vars(task).update(encoding=encoding, name=name, readout=encoding.readout, reason=reason)
+        task.splits = PARTS[1:]
+        return task
+
+    def __getattr__(self, name: str) -> Any:
+        if name in DATA and "reason" in vars(self):
+            raise ValueError(vars(self)["reason"])
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
     def _goal(self, y: Any, given: Sequences, padded: int) -> Targets:
         kind, known = self.targets, self.encoding.classes if self.encoding else None
         if not isinstance(kind, str):
@@ -179,10 +200,11 @@ class Arrays(Task):
             bad &= ~np.isnan(given.steps)
         if bad.any():
             step, feature = np.argwhere(bad)[0]
+            value = given.steps[step, feature]
+            mend = ", or pass missing='mean' if a NaN is to stand for a feature that is missing"
             raise ValueError(
-                f"x: {given.place(int(step))} has {given.steps[step, feature]} as feature "
-                f"{feature}; need finite numbers, or pass missing='mean' if a NaN is to stand "
-                "for a feature that is missing"
+                f"x: {given.place(int(step))} has {value} as feature {feature}; need finite "
+                f"numbers{mend if np.isnan(value) else ''}"
             )
 
     def _fitted(self, given: Sequences, goal: Targets) -> Encoding:
@@ -208,6 +230,15 @@ class Arrays(Task):
     def size(self) -> int:
         """How many sequences the training part has."""
         return len(self._parts["train"])
+
+    @property
+    def counts(self) -> Array:
+        """How often the training part has each class, (C,); at a read-out of every step, of all."""
+        train = np.isin(np.arange(len(self._x.lengths)), self._parts["train"])
+        if self.readout == "every":
+            train = np.repeat(train, self._x.lengths)
+            train &= True if self._present is None else self._present
+        return np.bincount(self._y[train], minlength=self.outputs)
 
     @property
     def inputs(self) -> int:

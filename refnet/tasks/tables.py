@@ -18,7 +18,7 @@ from refnet.batch import Array, Batch
 from refnet.tasks.arrays import FRACTIONS, PARTS, Arrays
 from refnet.tasks.base import Scores, Totals, check_batch
 
-__all__ = ["READERS", "DataFile", "Npz", "Table", "Text", "made"]
+__all__ = ["READERS", "DataFile", "Npz", "Table", "Text", "arrays_of"]
 
 EVALUATED = 10
 """The parallel streams of an evaluation, as in PyTorch's word_language_model: few zero states."""
@@ -106,9 +106,9 @@ class Table(DataFile):
 
     The columns: ``id`` says to which sequence a row belongs, ``time`` in which order its rows come
     (without such a column: as in the file), ``target`` has the target of the sequence, the same in
-    all its rows, or else one for every step (that of a row may be missing). ``split``: if given,
-    the column with the part, train, validation or test. All others are features, numbers; a
-    single one of words is symbols.
+    all its rows that have one, or else one for every step (that of a row may be missing).
+    ``split``: if given, the column with the part, train, validation or test. All others are
+    features, numbers; a single one of words is symbols.
     """
 
     id: str = "id"
@@ -137,11 +137,14 @@ class Table(DataFile):
         if not features:
             raise ValueError(f"{self.path} has no column beside {', '.join(names)}; need a feature")
         x = self._features({name: columns[name] for name in features})[order]
-        y = _values(columns[self.target])[order]
+        column = columns[self.target][order]
+        y, there = _values(column), ~np.isin(column, MISSING)
+        rows = [*map(np.flatnonzero, np.split(there, starts))]
         parts: Any = np.split(y, starts)
-        constant = all(len(set(part.tolist())) == 1 for part in parts)
-        if self.readout == "last" or self.readout == "auto" and constant:
-            given: dict[str, Any] = {"y": y[[*(starts - 1), -1]], "readout": "last"}
+        single = all(len(set(part[at].tolist())) <= 1 for part, at in zip(parts, rows))
+        if self.readout == "last" or self.readout == "auto" and single:
+            ends = np.array([at[-1] if len(at) else 0 for at in rows]) + [0, *starts]
+            given: dict[str, Any] = {"y": _values(column[ends]), "readout": "last"}
         else:
             given = {"y": parts, "readout": "every"}
         given["x"] = np.split(x, starts)
@@ -154,7 +157,7 @@ class Table(DataFile):
         ids = columns[self.id]
         _, first, number = np.unique(ids, return_index=True, return_inverse=True)
         rank = first[number]
-        times = _values(columns[self.time]) if self.time in columns else np.arange(len(ids))
+        times = self._times(columns[self.time]) if self.time in columns else np.arange(len(ids))
         order = np.lexsort((times, rank))
         sequence, times = rank[order], times[order]
         same = sequence[1:] == sequence[:-1]
@@ -165,6 +168,26 @@ class Table(DataFile):
                 f"{ids[at]}; need one row for each step"
             )
         return order, np.flatnonzero(~same) + 1
+
+    def _times(self, column: Array) -> Array:
+        """Numbers or dates, as numbers."""
+        times = _values(column)
+        if times.dtype.kind == "U":
+            for line, entry in enumerate(column, 2):
+                try:
+                    np.datetime64(entry)
+                except ValueError:
+                    raise ValueError(
+                        f"{self.path}: line {line} has {short(str(entry))} as {self.time}; need "
+                        "numbers, or dates such as 2024-01-31 or 2024-01-31T23:59"
+                    ) from None
+            times = column.astype("datetime64[us]").astype(np.int64)
+        if times.dtype.kind == "f" and np.isnan(times).any():
+            raise ValueError(
+                f"{self.path}: line {int(np.isnan(times).argmax()) + 2} lacks {self.time}; fill it "
+                "in, or leave the column out if the rows stand in order"
+            )
+        return times
 
     def _features(self, columns: dict[str, Array]) -> Array:
         numbers = {name: _values(column) for name, column in columns.items()}
@@ -194,10 +217,12 @@ def _rows(path: str) -> tuple[list[str], list[list[str]]]:
             first = file.readline()
             file.seek(0)
             separator = max((",", ";", "\t"), key=first.count)
-            names, *lines = csv.reader(file, delimiter=separator)
-    except (UnicodeDecodeError, csv.Error, ValueError) as error:
+            header, *lines = [*csv.reader(file, delimiter=separator)] or [[]]
+    except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path}: {error}; need a table in UTF-8 with a header") from None
-    names = [name.strip() for name in names]
+    while lines and not lines[-1]:
+        lines.pop()
+    names = [name.strip() for name in header]
     if len(set(names)) != len(names) or not lines:
         raise ValueError(f"{path}: need a header of different names, and rows beneath it")
     for number, line in enumerate(lines):
@@ -226,7 +251,6 @@ def _values(texts: Array) -> Array:
 class Stream(Arrays):
     """A text in pieces, of which every character is predicted from those before it."""
 
-    criterion = "none: it runs to its last iteration"
     metric = "bpc"
     lower_is_better = True
 
@@ -289,8 +313,9 @@ class Text(DataFile):
         held = [max(round(pieces * part), part > 0) for part in (self.validation, self.test)]
         if pieces - sum(held) < 1:
             raise ValueError(
-                f"{self.path} has {len(text)} characters, {pieces} pieces of length {self.length}; "
-                "need at least one for each part"
+                f"{self.path} has {len(text)} characters, {pieces} piece{'s' * (pieces != 1)} of "
+                f"length {self.length}; need at least one for each part: give a smaller length "
+                "(--length), or test=0"
             )
         characters = np.array(list(text[: pieces * self.length + 1]))
         x = characters[:-1].reshape(pieces, self.length)
@@ -301,13 +326,13 @@ class Text(DataFile):
         return Carried if self.carry else Stream
 
 
-def made(file: DataFile) -> Arrays:
+def arrays_of(file: DataFile) -> Arrays:
     """The task of a file, which is read again only if it has changed.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.txt").write_text("abcab" * 100)
-    ...     made(Text(f"{folder}/a.txt", length=10)).inputs
+    ...     arrays_of(Text(f"{folder}/a.txt", length=10)).inputs
     3
     """
     place = Path(file.path)

@@ -320,7 +320,9 @@ class Config:
         0, "steps in which the learning rates rise in proportion, before the schedule", least=0
     )
     class_weights: str = _setting(
-        "", "factors of the training loss by class, such as 1,2.5,1 (empty: all alike)"
+        "",
+        "factors of the training loss by class, such as 1,2.5,1, or balanced, for your own data: "
+        "the rarer a class, the larger (empty: all alike)",
     )
     smoothing: float = _setting(
         0.0, "label smoothing of the training loss, for classes", least=0, below=1

@@ -30,7 +30,7 @@ from refnet.training.optimizers import (
 from refnet.training.schedules import SCHEDULES, Schedule, factor
 from refnet.training.specs import read_spec
 
-__all__ = ["Experiment", "build"]
+__all__ = ["Experiment", "build", "task_options"]
 
 INITIALIZED = ("weights", "recurrent", "input_weights", "gate_recurrent")
 """The settings that name an initialiser."""
@@ -42,7 +42,7 @@ class Experiment:
 
     ``hidden``: the recurrent or hidden layers' matrices, which rows report on. ``pretrained`` and
     ``penalised``: those that OINIT and OPEN act on, or the parts of them that a transition names
-    for it. ``matrices``: all.
+    for it. ``matrices``: all. ``class_weights``: factors of the loss by class, (C,).
     """
 
     config: Config
@@ -54,6 +54,7 @@ class Experiment:
     pretrained: tuple[str, ...]
     penalised: tuple[str, ...]
     matrices: tuple[str, ...]
+    class_weights: Array | None = None
 
     def counted(self, batch: Batch) -> Batch:
         """The batch without the predictions of the label that is ignored."""
@@ -67,12 +68,12 @@ class Experiment:
     def weighted(self, batch: Batch) -> Batch:
         """``counted``, with the weights of the classes."""
         batch = self.counted(batch)
-        if not self.config.class_weights:
+        if self.class_weights is None:
             return batch
         y = batch.y
         if batch.mask is not None and y.ndim == 2:  # where it does not count, y may be anything
             y = np.where(batch.mask, y, 0)
-        weights = _class_weights(self.config).astype(self.config.dtype)[y]
+        weights = self.class_weights[y]
         return batch._replace(weights=weights if batch.weights is None else weights * batch.weights)
 
     @property
@@ -233,11 +234,28 @@ class Experiment:
         }
 
 
-def _class_weights(config: Config) -> Array:
-    try:
-        return np.array([float(word) for word in config.class_weights.split(",")])
-    except ValueError:
-        return np.zeros(0)
+def _class_weights(config: Config, task: Task) -> Array | None:
+    """The factors of the classes, or None if there are none. "balanced": in inverse proportion to
+    how often a class is in the training part, with the mean 1 over it."""
+    if not config.class_weights:
+        return None
+    counts = getattr(task, "counts", None)
+    if config.class_weights == "balanced" and counts is not None:
+        if config.ignore and 0 <= int(config.ignore) < len(counts):
+            counts[int(config.ignore)] = 0
+        weights = counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
+    else:
+        try:
+            weights = np.array([float(word) for word in config.class_weights.split(",")])
+        except ValueError:
+            weights = np.zeros(0)
+    if len(weights) != task.outputs or not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError(
+            f"class_weights is {config.class_weights!r}; need {task.outputs} numbers with "
+            f"commas between them, one for each class of task {task.name}, none below 0, or "
+            "'balanced' for a task from your own data"
+        )
+    return np.asarray(weights.astype(config.dtype))
 
 
 def _check_labels(config: Config, task: Task) -> None:
@@ -247,13 +265,6 @@ def _check_labels(config: Config, task: Task) -> None:
             raise ValueError(
                 f"{name} {getattr(config, name)} would have no effect: it is for classes, and task "
                 f"{task.name} has the loss {task.loss}; leave it out"
-            )
-    if config.class_weights:
-        weights = _class_weights(config)
-        if len(weights) != task.outputs or not (np.isfinite(weights) & (weights >= 0)).all():
-            raise ValueError(
-                f"class_weights is {config.class_weights!r}; need {task.outputs} numbers with "
-                f"commas between them, one for each class of task {task.name}, none below 0"
             )
     if config.ignore and not config.ignore.lstrip("-").isdecimal():
         raise ValueError(f"ignore is {config.ignore!r}; need a whole number, such as -100")
@@ -368,6 +379,22 @@ def _net(config: Config, task: Task) -> Net:
     )
 
 
+def task_options(config: Config) -> tuple[str, dict[str, Any]]:
+    """The name of a configuration's task, or the path of its file, and the options given.
+
+    >>> task_options(Config("copy:encoding=scalar", length=50, dtype="float64"))
+    ('copy', {'encoding': 'scalar', 'length': 50, 'dtype': 'float64'})
+    """
+    name, options = read_spec("task", config.task)
+    if config.length:
+        options["length"] = config.length
+    if "order" in tasks.options(name):
+        options["order"] = config.order
+    if config.carry:
+        options["carry"] = True
+    return name, {**options, "dtype": config.dtype}
+
+
 def build(config: Config, task: Task | None = None) -> Experiment:
     """The experiment of a configuration; ``task``: an object that takes the place of the one that
     ``config.task`` names.
@@ -385,14 +412,8 @@ def build(config: Config, task: Task | None = None) -> Experiment:
         if draw is not None:
             draw((2, 2), np.random.default_rng(0))  # checks the options' ranges
     if task is None:
-        name, options = read_spec("task", config.task)
-        if config.length:
-            options["length"] = config.length
-        if "order" in tasks.options(name):
-            options["order"] = config.order
-        if config.carry:
-            options["carry"] = True
-        task = tasks.make_task(name, **options, dtype=config.dtype)
+        name, options = task_options(config)
+        task = tasks.make_task(name, **options)
     _check_labels(config, task)
     if hasattr(task, "continues"):
         _check_carried(config, task)
@@ -433,4 +454,5 @@ def build(config: Config, task: Task | None = None) -> Experiment:
         inner if config.orthogonal == "hidden" else inner + ends,
         inner + ends if config.orthogonal == "all" else inner,
         hidden + ends,
+        _class_weights(config, task),
     )

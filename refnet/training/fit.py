@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refnet.batch import Params
+from refnet.maths.losses import softmax
+from refnet.names import short
 from refnet.nets.gradients import Net
 from refnet.tasks.base import Task
+from refnet.tasks.sequences import Encoding
 from refnet.training.config import Config
 from refnet.training.experiment import Experiment
 from refnet.training.steps import Run, batch_of, best_row, evaluate, step
@@ -180,16 +183,49 @@ class Loaded:
     def __repr__(self) -> str:
         best = {name: value for name, value in self.best.items() if type(value) in (int, float)}
         return (
-            f"<run of {self.config.task}, {self.iteration} iterations, {len(self.rows)} rows: "
-            f"net, params, best_params, rows; best {best.get(self.task.metric)} "
+            f"<run of {short(self.config.task)}, {self.iteration} iterations, {len(self.rows)} "
+            f"rows: net, params, best_params, rows; best {best.get(self.task.metric)} "
             f"{self.task.metric} at {best.get('iteration')}>"
         )
+
+    def predict(self, x: Any, lengths: Any = None, probabilities: bool = False) -> Any:
+        """What the best parameters answer for new sequences, given as those of the data were: batch
+        first, (N, T, D) with ``lengths`` (N,) or without, or a list of arrays (T, D); or symbols.
+
+        Labels (N,) or real targets (N, C) in the data's units; of targets at every step a list of N
+        arrays, (T,) or (T, C). ``probabilities``: those of the classes, whose labels are
+        ``task.encoding.classes``, instead, (N, C). Raises ValueError for sequences that are not as
+        in training, and for a run that is not of your own data.
+
+        >>> from refnet import train
+        >>> from refnet.tasks import Arrays
+        >>> x = [np.full((length, 1), length % 2.0) for length in (3, 4, 5, 6) * 4]
+        >>> task = Arrays(x, ["odd", "even"] * 8)
+        >>> train(task, hidden=8, iterations=60, backend="reference").predict(x[:2]).tolist()
+        ['odd', 'even']
+
+        Checked by: tests/training/test_predict_from_folder.py.
+        """
+        encoding = getattr(self.task, "encoding", None)
+        if not isinstance(encoding, Encoding):
+            raise ValueError(
+                f"predict: the run is of {self.task.name}, not of your own data; need "
+                "run.net.predict(run.best_params, x), with x time-major, (T, B, D)"
+            )
+        net, params = self.experiment.assembled(self.best_params)
+        if not probabilities:
+            return encoding.predict(net, params, x, lengths)
+        if not encoding.classes:
+            raise ValueError("predict: probabilities are wanted of real targets; need classes")
+        outputs = encoding.apply(net, params, x, lengths)
+        return [*map(softmax, outputs)] if isinstance(outputs, list) else softmax(outputs)
 
     def plot(self) -> "Figure":
         """The curves of its rows, as a Matplotlib figure (extra ``cli``)."""
         from refnet.runs.plots import curves
 
-        title = f"{self.config.task}, {self.config.method}, transition {self.config.transition}"
+        name, config = short(self.config.task), self.config
+        title = f"{name}, {config.method}, transition {config.transition}"
         return curves(self.rows, self.task.metric, title)
 
     def _repr_png_(self) -> bytes | None:

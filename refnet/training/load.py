@@ -4,12 +4,15 @@ from pathlib import Path
 
 from refnet.arguments import FLAG, PATH, takes
 from refnet.runs import checkpoint
+from refnet.runs.read import contents, json_of, reading
 from refnet.runs.rows import Rows
+from refnet.tasks import TASKS, Task, make_task
+from refnet.tasks.sequences import Encoding
 from refnet.training.code import admit
-from refnet.training.config import of_run
-from refnet.training.experiment import build
+from refnet.training.config import Config, of_run
+from refnet.training.experiment import build, task_options
 from refnet.training.fit import Loaded
-from refnet.training.loop import counted_rows, identity
+from refnet.training.loop import DATA, check_data, counted_rows, identity
 from refnet.training.saved import SavedNet, load_net
 from refnet.training.steps import Run
 
@@ -22,8 +25,10 @@ def load(folder: Path | str, trust: bool = False) -> Loaded | SavedNet:
     net and the parameters in a file that ``refnet.save`` wrote.
 
     Nothing in the folder is changed, and a run that goes on in another process is not disturbed.
-    ``trust``: run the code that the folder names (``FILE.py:NAME``) even if it has changed since
-    the run began, or if you have never used that file (``refnet.training.code``).
+    A run on a file of data needs that file for its batches alone: without it, or if it has changed,
+    ``predict`` goes by what the folder keeps. ``trust``: run the code that the folder names
+    (``FILE.py:NAME``) even if it has changed since the run began, or if you have never used that
+    file (``refnet.training.code``).
     Raises FileError or CheckpointError, which name the file, for what cannot be read, ValueError
     for code that may not run.
 
@@ -53,7 +58,7 @@ def load_run(folder: Path, trust: bool = False) -> Loaded:
     """
     config = of_run(folder)
     admit(vars(config), folder / "config.toml", trust)
-    experiment = build(config)
+    experiment = build(config, _task(folder, config))
     path = folder / "checkpoint.npz"
     saved = checkpoint.load(path, identity(config))
     run = Run.from_checkpoint(saved, experiment.optimizer, path)
@@ -61,3 +66,24 @@ def load_run(folder: Path, trust: bool = False) -> Loaded:
     return Loaded(
         folder, config, experiment, run.iteration, run.params, run.best_params, run.best, rows
     )
+
+
+def _task(folder: Path, config: Config) -> Task | None:
+    """The task of a run on data that are no longer there, or have changed; None of any other."""
+    path = folder / DATA
+    if not path.is_file():
+        return None
+    name, options = task_options(config)
+    try:
+        task = make_task(name, **options)
+        check_data(folder, task)
+        return task
+    except (OSError, ValueError) as error:
+        reason = f"{error} (if it lies elsewhere now, write its path into {folder / 'config.toml'})"
+    with reading(path, "need the file as the run wrote it"):
+        facts = json_of(contents(path, 2**28))
+        facts.pop("sha256")
+        encoding = Encoding(**facts)
+    kind = TASKS[name](path=name, **options).kind()
+    recorded: Task = kind.recorded(encoding, Path(name).name, reason)
+    return recorded

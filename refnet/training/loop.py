@@ -27,7 +27,7 @@ from refnet.training.protocols import configure, configure_task
 from refnet.training.steps import STEPS, NotFiniteError, Run, batch_of, rounding, step
 from refnet.training.summary import Summary, draw_curves, write_reports
 
-__all__ = ["NotFiniteError", "counted_rows", "identity", "resume", "train"]
+__all__ = ["DATA", "NotFiniteError", "check_data", "counted_rows", "identity", "resume", "train"]
 
 NEEDS = sorted(name for name in vars(Task) if name[0] != "_")
 CONFIG = instance(Config, "a refnet.Config")
@@ -132,8 +132,12 @@ def _data_of(task: Task) -> dict[str, Any] | None:
     return record() if record else None
 
 
-def _check_data(folder: Path, task: Task) -> None:
-    """Raise ValueError if the data are not those that the run in the folder began with."""
+def check_data(folder: Path, task: Task) -> None:
+    """Raise ValueError if the data are not those that the run in the folder began with.
+
+    >>> from refnet.tasks import make_task
+    >>> check_data(Path("nowhere"), make_task("copy"))
+    """
     path = folder / DATA
     if (facts := _data_of(task)) is None or not path.is_file():
         return
@@ -218,7 +222,7 @@ def resume(
         raise CheckpointError(f"{path}: there is no checkpoint here; start the run again")
     admit(vars(config), folder / "config.toml", trust)
     experiment = build(config)
-    _check_data(folder, experiment.task)
+    check_data(folder, experiment.task)
     with hold(folder) as held:
         saved = checkpoint.load(path, identity(config))
         run = Run.from_checkpoint(saved, experiment.optimizer, path)

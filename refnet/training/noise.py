@@ -86,7 +86,7 @@ def perturbed(net: Net, batch: Batch, config: Config, index: int) -> tuple[Net, 
         if config.dropout_state:
             parts["products"] = {name: factors("dropout_state", (B, P), n) for n, name in cells}
         if config.zoneout:
-            parts["kept"] = {
+            parts["zoneout"] = {
                 name: (uniform("zoneout", (T, *lead, B, net.hidden), n) < config.zoneout).astype(
                     dtype
                 )

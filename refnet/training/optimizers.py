@@ -462,8 +462,8 @@ def weight_decay(weights: Params, strength: Number) -> tuple[Array, Params]:
     (2.5, [[1.0, 2.0]])
     """
     weights = {name: inexact(W) for name, W in weights.items()}
-    value = sum(times(strength, np.asarray((W * W).sum(), W.dtype)) for W in weights.values())
-    return np.asarray(value), {name: times(2 * strength, W) for name, W in weights.items()}
+    value = sum(times(strength, np.asanyarray((W * W).sum(), W.dtype)) for W in weights.values())
+    return np.asanyarray(value), {name: times(2 * strength, W) for name, W in weights.items()}
 
 
 class Clipped(NamedTuple):

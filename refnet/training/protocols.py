@@ -252,7 +252,13 @@ _ORHAN = [
 ]
 
 
+def _of_a_file(settings: Mapping[str, Any]) -> bool:
+    return Path(parse_spec(settings["task"])[0]).suffix.lower() in READERS
+
+
 def _net_for(settings: Mapping[str, Any]) -> str:
+    if _of_a_file(settings):
+        return "recurrent"
     name, options = read_spec("task", settings["task"])
     return "feedforward" if make_task(name, **options).readout == "none" else "recurrent"
 
@@ -262,7 +268,7 @@ PATIENCE = 20
 
 def _patience_for(settings: Mapping[str, Any]) -> int:
     """A task from a file of one's own is never solved: it ends if nothing gets better."""
-    return PATIENCE if Path(parse_spec(settings["task"])[0]).suffix.lower() in READERS else 0
+    return PATIENCE if _of_a_file(settings) else 0
 
 
 _DEFAULT = [
@@ -382,6 +388,9 @@ DEFAULTS = {
 """The protocol of a task where none is named; of others it is refnet/default."""
 
 
+UNSET = vars(Config())
+
+
 def _facts(settings: Mapping[str, Any]) -> dict[str, str]:
     """What rules ask for: settings' names without their options, and the options of the task and
     of the transition."""
@@ -427,7 +436,7 @@ def settings_of(
             f"{', '.join(tasks)}; for {task} choose {' or '.join(fitting)}"
         )
     printed: dict[str, Any] = {}
-    settings = vars(Config()) | dict(saved) | dict(given)
+    settings = UNSET | dict(saved) | dict(given)
     facts = _facts(settings)
     for rule in rules:
         if not _holds(rule, facts):
@@ -437,7 +446,7 @@ def settings_of(
                 value = parse_spec(printed.get("task", task))[1] | value
                 value = f"{task}:" + ",".join(f"{k}={v}" for k, v in value.items())
             printed[name] = value(settings) if callable(value) else value
-        settings = vars(Config()) | printed | dict(saved) | _merged(printed | dict(saved), given)
+        settings = UNSET | printed | dict(saved) | _merged(printed | dict(saved), given)
         facts = _facts(settings)
     return settings
 

@@ -12,8 +12,8 @@ from hypothesis import given
 
 from refnet.cells import CELLS
 from refnet.maths.activations import ACTIVATIONS, Activation
+from refnet.prove.checks import RATIONAL_GATE, SOFTSIGN, generic
 from support.oracles import dot, gap, planted
-from support.rational import RATIONAL_GATE, SOFTSIGN, generic
 from support.strategies import arrays
 
 SIGMOID = ACTIVATIONS["sigmoid"]

@@ -1,4 +1,4 @@
-"""Folders of golden vectors, each written once for a module's tests."""
+"""Folders of golden vectors, each written once."""
 
 import pytest
 
@@ -12,11 +12,11 @@ def written(tmp_path_factory, name, cases=None):
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     return written(tmp_path_factory, "vectors")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def few(tmp_path_factory):
     return written(tmp_path_factory, "few", small("rnn-last", "lstm-last", "rnn-every"))

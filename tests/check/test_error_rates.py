@@ -27,10 +27,10 @@ OTHERS = ["PyTorch", "JAX", "autograd", "onnxruntime", "ONNX reference"]
 @pytest.mark.parametrize(
     "seed, nets, longest, names",
     [
-        pytest.param(1, 40, 20, IN_NUMPY, id="NumPy"),
-        pytest.param(3, 10, 20, IN_C, id="C"),
+        pytest.param(1, 24, 20, IN_NUMPY, id="NumPy"),
+        pytest.param(3, 8, 20, IN_C, id="C"),
         pytest.param(
-            *(2, 12, 10, OTHERS),
+            *(2, 8, 10, OTHERS),
             marks=pytest.mark.needs("torch", "jax", "autograd", "onnx", "onnxruntime"),
             id="others",
         ),
@@ -51,11 +51,20 @@ def test_no_false_alarm_on_correct_results(seed, nets, longest, names):
         assert len({row["transition"] for row in rows}) > 1
 
 
-@pytest.mark.parametrize("what", ["rnn h0", "rnn clipped", "gru every mask", "feedforward"])
-def test_no_bug_passes_that_rounding_could_not_hide(what):
+@pytest.mark.parametrize(
+    "what, dtype",
+    [
+        ("rnn h0", np.float32),
+        ("rnn clipped", np.float64),
+        ("gru every mask", np.float32),
+        ("feedforward", np.float64),
+    ],
+)
+def test_no_bug_passes_that_rounding_could_not_hide(what, dtype, monkeypatch):
+    monkeypatch.setattr(rates, "DTYPES", (dtype,))
     number = [case.name for case in rates.CASES].index(what)
     counts = rates.summary(list(rates.bug_rows(cases=[number])))
-    assert counts["correct"] == 2 and counts["bugs"] > (100 if what == "feedforward" else 200)
+    assert counts["correct"] == 1 and counts["bugs"] > (50 if what == "feedforward" else 100)
     assert counts["missed"] == 0 and counts["false_alarms"] == 0
     assert counts["found"] + counts["hidden_in_rounding"] == counts["bugs"]
     assert counts["found"] >= 0.98 * counts["bugs"]
@@ -124,10 +133,12 @@ def test_checkers_side_by_side(tmp_path, monkeypatch):
     few = ("tanh' is off by 1e-6", "every gradient is 0.09% too large", "dWhh is transposed")
     monkeypatch.setattr("sys.argv", ["checkers", "--json", str(file)])
     monkeypatch.setattr(checkers, "checker_rows", partial(checkers.checker_rows, few=few))
+    cases = [case for case in checkers.CASES if case.name in ("rnn", "gru", "feedforward")]
+    monkeypatch.setattr(checkers, "CASES", cases)
     checkers.main()
     rows = json.loads(file.read_text())["rows"]
     correct = [row for row in rows if row["bug"] == "none"]
-    assert [row["case"] for row in correct] == [case.name for case in checkers.CASES]
+    assert [row["case"] for row in correct] == [case.name for case in cases]
     assert all(row[name] for row in correct for name in checkers.CHECKERS[:4])
     short = {row["bug"]: row for row in rows if row["case"] == "rnn"}
     assert not short["none"]["assert_allclose"]  # its default rejects correct float32 gradients

@@ -13,7 +13,6 @@ from refnet.check.adapters import jax_nets
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, compare
 from refnet.exact import certify
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet
 from support.drawn import drawn
 
 pytestmark = pytest.mark.needs("jax", "flint")
@@ -62,32 +61,6 @@ def test_a_users_function():
 
     verdict = compare(jax_nets.gradients(without_bias, params, batch), certified)
     assert verdict.verdict == NOT_ROUNDING
-
-
-@pytest.mark.parametrize("cell, readout", [("gru", "every"), ("rnn", "last")])
-def test_refnet_inside_jax(cell, readout):
-    net = RecurrentNet(2, 4, 3, cell=cell, readout=readout)
-    params, batch = drawn(net)
-    function = jax_nets.as_function(net)
-
-    def loss(p, x, y):
-        logs = jax.nn.log_softmax(function(p, x))
-        return -jax.numpy.take_along_axis(logs, y[..., None], axis=-1).mean()
-
-    for jit in (False, True):
-        theirs = jax_nets.gradients(loss, params, batch, jit)
-        assert compare(theirs, certify(net, params, batch)).passed
-
-
-def test_a_stack_without_a_read_out_inside_jax():
-    options = {"readout": "none", "loss": "none", "reduction": "sum"}
-    net = StackedNet(2, 3, 6, cell="rnn", layers=2, bidirectional=True, **options)
-    params, batch = drawn(net)
-
-    def loss(p, x, y):
-        return (jax_nets.as_function(net)(p, x) * y).sum()
-
-    assert compare(jax_nets.gradients(loss, params, batch), certify(net, params, batch)).passed
 
 
 @pytest.mark.parametrize("table", needs(FLAX, EQUINOX, KERAS))

@@ -220,7 +220,7 @@ def test_every_order_of_summation_is_rounding(sizes):
     orders = range(5 if "rnn" not in cell or T * H > 10**5 else 10)
     case = case_of(*sizes)
     names = ("dWhh", "dbh", "dx", "dh0")[: 4 if cell != "rnn" else 3 if large else 0]
-    worst = family(members(orders, range(1 if large else 3)), case, 20 if large else RUNS, names)
+    worst = family(members(orders, range(1 if large else 2)), case, 20 if large else RUNS, names)
     print(f"{sizes}: the largest z is {worst[0]:.2f}, of {worst[1]}")
 
 
@@ -285,22 +285,21 @@ def functions(ulps, towards):
 def test_elementary_functions_of_usual_accuracy_are_rounding(cell, T, B):
     """One unit, of which the same is added up over all steps and sequences; in several orders."""
     net = RecurrentNet(1, 1, 3, cell=cell, readout="every")
-    for seed in range(2):
-        rng = np.random.default_rng([seed, T, B])
-        params = random_params(net, rng, np.float32)
-        batch = random_batch(net, rng, np.float32, T, B)
-        verdict_of = judged(net, params, batch)
-        backwards = Batch(batch.x[:, ::-1], batch.y[:, ::-1])
-        weights = [f"d{name}" for name in params]
-        for ulps, towards in [(0, "up"), *product((1, 2), ("any", "up", "away"))]:
-            changed = functions(ulps, towards)
-            for fused in (False, True):
-                verdict = verdict_of(run(net, params, batch, changed, fused=fused))
-                assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
-            theirs = run(net, params, backwards, changed)
-            verdict = verdict_of({name: theirs[name] for name in weights})
+    rng = np.random.default_rng([0, T, B])
+    params = random_params(net, rng, np.float32)
+    batch = random_batch(net, rng, np.float32, T, B)
+    verdict_of = judged(net, params, batch)
+    backwards = Batch(batch.x[:, ::-1], batch.y[:, ::-1])
+    weights = [f"d{name}" for name in params]
+    for ulps, towards in [(0, "up"), *product((1, 2), ("any", "up", "away"))]:
+        changed = functions(ulps, towards)
+        for fused in (False, True):
+            verdict = verdict_of(run(net, params, batch, changed, fused=fused))
             assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
-        assert verdict_of({"dWhh": theirs["dWhh"] * np.float32(1.01)}).verdict == NOT_ROUNDING
+        theirs = run(net, params, backwards, changed)
+        verdict = verdict_of({name: theirs[name] for name in weights})
+        assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
+    assert verdict_of({"dWhh": theirs["dWhh"] * np.float32(1.01)}).verdict == NOT_ROUNDING
 
 
 def test_a_sum_of_sums_is_a_sum_of_all_terms():

@@ -6,10 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
-from refnet.check import layers, operators, survey
-from refnet.check.adapters import onnx_nets, reorder
+from refnet.check import layers, models, operators, survey
+from refnet.check.adapters import onnx_nets
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, compare
 from refnet.exact import certify
+from refnet.interop import onnx_graph, onnx_models, onnx_nodes, reorder
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.read import FileError
 from support.drawn import drawn
@@ -28,17 +29,17 @@ def test_cells_are_judged():
     assert all(row["note"] for row in rows if row["verdict"] == "refused")
 
 
-@pytest.mark.parametrize("cell", onnx_nets.ORDER)
+@pytest.mark.parametrize("cell", onnx_nodes.ORDER)
 def test_weights_go_in_and_out(cell):
     net = RecurrentNet(2, 3, 1, cell=cell)
     params, batch = drawn(net)
-    back = onnx_nets.from_onnx(net, onnx_nets.to_onnx(net, params))
+    back = onnx_nodes.from_onnx(net, onnx_nodes.to_onnx(net, params))
     assert all((back[name] == params[name]).all() for name in back)
-    loaded, read = onnx_nets.load(onnx_nets.model(net, params))
+    loaded, read = onnx_models.net_of(onnx_nodes.model(net, params))
     assert (loaded.cell, loaded.hidden, loaded.inputs) == (cell, 3, 2)
-    assert all((read[name] == params[name]).all() for name in back)
-    certified = certify(loaded, read, batch)
-    theirs = onnx_nets.results(onnx_nets.model(net, params), batch.x, "onnxruntime")
+    assert all((read[f"{name}_l0"] == params[name]).all() for name in back)
+    certified = certify(net, params, batch)
+    theirs = onnx_nets.results(onnx_nodes.model(net, params), batch.x, "onnxruntime")
     assert compare(theirs, certified, required=("h",)).passed
 
 
@@ -46,32 +47,25 @@ def test_gate_order_matters():
     """The layout is ONNX's: weights left in torch's order give another net."""
     net = RecurrentNet(2, 3, 1, cell="lstm")
     params, batch = drawn(net)
-    turned = {
-        name: reorder(params[name], onnx_nets._back(onnx_nets.ORDER["lstm"]))
-        for name in ("Whh", "Wxh", "bh")
-    }
-    theirs = onnx_nets.results(onnx_nets.model(net, {**params, **turned}), batch.x, "onnxruntime")
+    turned = {name: reorder(params[name], (0, 2, 3, 1)) for name in ("Whh", "Wxh", "bh")}
+    theirs = onnx_nets.results(onnx_nodes.model(net, {**params, **turned}), batch.x, "onnxruntime")
     verdict = compare(theirs, certify(net, params, batch), required=("h",))
     assert verdict.verdict == NOT_ROUNDING
     assert "gates are read in the order" in verdict.convention
-
-
-@pytest.mark.parametrize("attribute, value", [("direction", "bidirectional"), ("clip", 1.0)])
-def test_models_outside_the_nets_are_refused(attribute, value):
-    net = RecurrentNet(2, 3, 1)
-    proto = onnx_nets.model(net, drawn(net)[0])
-    proto.graph.node[0].attribute.append(onnx.helper.make_attribute(attribute, value))
-    with pytest.raises(ValueError, match="only a forward, unclipped"):
-        onnx_nets.load(proto)
 
 
 def other_activation(proto, folder):
     proto.graph.node[0].attribute[0].strings[1] = b"Relu"  # of the candidate alone
 
 
-def kept_beside(proto, folder):
+def kept_elsewhere(proto, folder):
     onnx.save(proto, folder / "model.onnx", save_as_external_data=True, size_threshold=0)
     proto.CopyFrom(onnx.load(folder / "model.onnx", load_external_data=False))
+    proto.graph.initializer[0].external_data[0].value = "../weights"
+
+
+def unknown_operator(proto, folder):
+    proto.graph.node.append(onnx.helper.make_node("Conv", ["X", "W"], ["conv"]))
 
 
 def of_integers(proto, folder):
@@ -94,39 +88,36 @@ def another_size(proto, folder):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (
-            other_activation,
-            "the activations Sigmoid, Relu, Tanh cannot be judged; need Sigmoid, f, f",
-        ),
-        (kept_beside, "W is kept in a file beside the model"),
-        (of_integers, "W is not a tensor of float32"),
+        (other_activation, "the activations Sigmoid, Relu, Tanh cannot be judged; need g, f, f"),
+        (kept_elsewhere, "keeps W in the file '../weights'; need one beside the model"),
+        (unknown_operator, "has the operator Conv; need Add, "),
+        (of_integers, "W is of type int32; need float32"),
         (not_finite, "R has entries that are not finite"),
         (flat, "W has shape"),
         (another_size, "with H = 7"),
     ],
 )
 def test_files_are_refused_in_one_line(tmp_path, change, message):
-    proto = onnx_nets.model(net := RecurrentNet(2, 3, 1, cell="lstm"), drawn(net)[0])
+    proto = onnx_nodes.model(net := RecurrentNet(2, 3, 1, cell="lstm"), drawn(net)[0])
     change(proto, tmp_path)
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
     with pytest.raises(FileError, match=f"model.onnx: .*{message}.*; export the model again"):
-        onnx_nets.read(tmp_path / "model.onnx")
+        onnx_graph.load(tmp_path / "model.onnx")
     (tmp_path / "model.onnx").write_bytes(b"garbage")
     with pytest.raises(FileError, match="not a valid ONNX model") as error:
-        list(survey.model_rows(tmp_path / "model.onnx", 2, 2))
+        list(models.rows(tmp_path / "model.onnx", 2, 2))
     assert "\n" not in str(error.value)
 
 
-def test_only_the_recurrent_layer_of_a_model_runs(tmp_path):
-    """What else the graph has, such as a tensor of 10^15 entries, is never computed."""
-    proto = onnx_nets.model(net := RecurrentNet(2, 3, 1), drawn(net)[0])
+def test_a_tensor_of_any_size_is_not_made(tmp_path):
+    proto = onnx_nodes.model(net := RecurrentNet(2, 3, 1), drawn(net)[0])
     shape = onnx.numpy_helper.from_array(np.array([10**15]), "shape")
     proto.graph.initializer.append(shape)
     proto.graph.node.append(onnx.helper.make_node("ConstantOfShape", ["shape"], ["huge"]))
     proto.graph.output.append(onnx.helper.make_tensor_value_info("huge", 1, ["n"]))
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
-    rows = list(survey.model_rows(tmp_path / "model.onnx", 3, 2))
-    assert [row["verdict"] for row in rows] == [EXPLAINED] * 2
+    with pytest.raises(FileError, match="need at most 67,108,864 entries"):
+        list(models.rows(tmp_path / "model.onnx", 3, 2))
 
 
 def sigmoid(a):
@@ -136,9 +127,9 @@ def sigmoid(a):
 def lstm(case, tanh):
     """Y, Y_h and Y_c of a forward LSTM with ScaledTanh, in the dtype of its weights."""
     W, R, B = (
-        onnx_nets.to_onnx(case.net, case.params, case.batch)[name][0] for name in ("W", "R", "B")
+        onnx_nodes.to_onnx(case.net, case.params, case.batch)[name][0] for name in ("W", "R", "B")
     )
-    alpha, beta = np.array(onnx_nets.CONSTANTS["ScaledTanh"], W.dtype)
+    alpha, beta = np.array(onnx_nodes.CONSTANTS["ScaledTanh"], W.dtype)
     h = c = np.zeros((case.batch.x.shape[1], case.net.hidden), W.dtype)
     states = []
     for x in case.batch.x:
@@ -162,7 +153,7 @@ def test_every_input_and_attribute_is_used():
     seen = {
         name
         for case in CASES.values()
-        for name in onnx_nets.to_onnx(case.net, case.params, case.batch)
+        for name in onnx_nodes.to_onnx(case.net, case.params, case.batch)
     }
     assert seen == {"W", "R", "B", "initial_h", "initial_c", "P", "sequence_lens"}
     attributes = {

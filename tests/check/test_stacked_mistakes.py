@@ -116,11 +116,11 @@ def wrong_torch(mistake, net, params, batch):
     """PyTorch's layer, used in a way that programs do."""
     import torch
 
-    from refnet.check.adapters import torch_nets
+    from refnet.interop import torch_weights
 
     p = {name: torch.from_numpy(value.copy()).requires_grad_() for name, value in params.items()}
     layer = torch.nn.LSTM(3, H, net.layers, bidirectional=True)
-    state = torch_nets.layer_state_dict(net, params)
+    state = torch_weights.layer_state_dict(net, params)
     if mistake == "gates":
         state = {
             name: torch.cat([value.chunk(4)[n] for n in (0, 2, 3, 1)])
@@ -147,7 +147,7 @@ def wrong_torch(mistake, net, params, batch):
     results = {"loss": loss, "outputs": outputs, "dx": x.grad}
     results |= {f"d{name}": p[name].grad for name in given}
     for suffix in net.every_cell:
-        for ours, theirs in {**torch_nets.LAYER_NAMES, "bhh": "bias_hh"}.items():
+        for ours, theirs in {**torch_weights.LAYER_NAMES, "bhh": "bias_hh"}.items():
             if ours == "Whr":
                 continue
             grad = getattr(layer, f"{theirs}{suffix}").grad

@@ -16,6 +16,7 @@ from refnet.matrices.slots import penalty
 from refnet.matrices.transitions import TRANSITIONS, transition
 from refnet.nets.gradients import jvp, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.prove.checks import complex_step_error, push_minus_pull
 from support.arguments import refused
 from support.oracles import dot, gap, planted
 from support.strategies import arrays
@@ -29,27 +30,6 @@ MADE = dict.fromkeys(TRANSITIONS, {}) | {
     "svd at margin 0": {"margin": 0},
 }
 """Every transition with its default options, and some with others."""
-
-
-def pulled(matrix, at, cotangent, pull_back=None):
-    grads = (pull_back or type(matrix).pull_back)(matrix, at, matrix.matrix(at)[1], cotangent)
-    assert set(grads) == set(at)
-    return grads
-
-
-def push_minus_pull(matrix, at, direction, cotangent, pull_back=None):
-    grads = pulled(matrix, at, cotangent, pull_back)
-    return gap(lambda lifted: matrix.matrix(lifted)[0], at, direction, cotangent, grads)
-
-
-def complex_step_error(matrix, at, direction, cotangent, pull_back=None):
-    """|push - pull| in units of eps times the size of what is added up."""
-    step = 2.0**-300
-    shifted = {part: value + 1j * step * direction[part] for part, value in at.items()}
-    push = matrix.matrix(shifted)[0].imag / step * cotangent
-    grads = pulled(matrix, at, cotangent, pull_back)
-    size = 1 + abs(push).sum() + sum(abs(grads[part] * direction[part]).sum() for part in at)
-    return abs(push.sum() - dot(grads, direction)) / (EPS * size)
 
 
 def tangents(at, rng):

@@ -50,10 +50,10 @@ def test_auto_has_the_bits_of_the_backend_it_names(net, dtype):
     assert net.backend == "auto"
     assert net.backend_for(dtype) == ("compiled" if compiled else "reference")
     params, batch = case(net, dtype)
-    found = loss_and_gradients(net, params, batch)
+    result = loss_and_gradients(net, params, batch)
     named = loss_and_gradients(replace(net, backend=net.backend_for(dtype)), params, batch)
     assert same_bits(
-        {"loss": found.loss, **found.gradients}, {"loss": named.loss, **named.gradients}
+        {"loss": result.loss, **result.gradients}, {"loss": named.loss, **named.gradients}
     )
 
 
@@ -62,9 +62,9 @@ def test_what_has_no_kernel_takes_the_reference(net):
     assert net.backend_for(np.float32) == "reference"
     if not isinstance(net, FeedforwardNet):
         params, batch = case(net, np.float32)
-        found = net.forward(params, batch.x)[0]
+        result = net.forward(params, batch.x)[0]
         named = replace(net, backend="reference").forward(params, batch.x)[0]
-        assert same_bits({"": found}, {"": named})
+        assert same_bits({"": result}, {"": named})
 
 
 def test_exact_numbers_take_the_reference():
@@ -72,8 +72,8 @@ def test_exact_numbers_take_the_reference():
     params, batch = case(net, np.float64)
     x = np.full((4, 5, 2), Fraction(1, 3), object)
     y = np.full((4, 5, 2), Fraction(1), object)
-    found = loss_and_gradients(net, lift_all(params, "fraction"), Batch(x, y))
-    assert isinstance(found.loss[()], Fraction)
+    result = loss_and_gradients(net, lift_all(params, "fraction"), Batch(x, y))
+    assert isinstance(result.loss[()], Fraction)
     assert net.backend_for(object) == "reference"
 
 

@@ -13,13 +13,14 @@ from refnet.exact.enclose import certify
 from refnet.nets.gradients import loss_and_gradients, per_example_gradients
 from refnet.nets.noise import Noise, Zoned
 from refnet.nets.states import state_gradients
+from refnet.prove.checks import RATIONAL_GATE, generic
 from support.oracles import loss_push_minus_pull, planted, push_minus_pull
-from support.rational import RATIONAL_GATE, generic, generic_case
+from support.rational import generic_case
 
 CELLS = ("rnn", "lstm", "gru", "gru_before", "cifg")
 SIZE = {"rnn": 3, "lstm": 2, "gru": 2, "gru_before": 2}
 """Units; and as many steps, for the digits of gated cells' rationals grow with both."""
-PARTS = ("outputs", "products", "kept", "added")
+PARTS = ("outputs", "products", "zoneout", "added")
 
 
 def rational(cell="rnn", **options):
@@ -43,7 +44,7 @@ def noise_of(net, parts=PARTS, T=3, B=2, seed=5):
     every = {
         "outputs": {n: generic(rng, (B, net.width)) for n in range(len(net.cells))},
         "products": {name: generic(rng, (B, P)) for name in net.every_cell},
-        "kept": {
+        "zoneout": {
             name: generic(rng, (T, *(2,) * two, B, net.hidden), 401) for name in net.every_cell
         },
         "added": {name: generic(rng, (T, B, P)) for name in net.every_cell},
@@ -125,7 +126,7 @@ def test_feedforward_push_equals_pull():
     [
         ("rnn", rnn, "carry = dropped(carry, drop)", "pass"),
         ("rnn", rnn, "h = dropped(h, drop)", "pass"),
-        ("lstm", lstm, "e = dropped(e, drop)", "pass"),
+        ("lstm", lstm, "e = dropped(", "e = (lambda e, _: e)("),
         ("gru", gru, "h = dropped(h, drop)", "pass"),
         (
             "gru_before",
@@ -147,11 +148,11 @@ def test_a_planted_bug_in_a_cell_is_rejected(cell, module, old, new, monkeypatch
     [
         ("((1 - k) * e, k * e)", "(e, k * e)"),
         ("direct + grads.pop", "grads.pop"),
-        ("own[:, :width] + dh[t - first]", "own[:, :width]"),
+        ("e_h[:, :width] + dh[t - first]", "e_h[:, :width]"),
     ],
 )
 def test_a_planted_bug_between_steps_is_rejected(old, new, monkeypatch):
-    case = noisy_case(rational("lstm", readout="every"), ("kept", "added"))
+    case = noisy_case(rational("lstm", readout="every"), ("zoneout", "added"))
     monkeypatch.setattr(Zoned, "backward", planted(Zoned.backward, old, new))
     assert push_minus_pull(case) != 0
 
@@ -161,11 +162,11 @@ def test_the_simple_cell_by_hand():
     net = rational("rnn", readout="every")
     case = noisy_case(net)
     noise, p, x = case.net.noise, case.params, case.batch.x
-    noise.kept[""][0] = np.array([[0, 1, 0], [1, 1, 0]], object) * F(1)
+    noise.zoneout[""][0] = np.array([[0, 1, 0], [1, 1, 0]], object) * F(1)
     h, rows = p["h0"], []
     for t in range(3):
         a = x[t] @ p["Wxh"].T + (noise.products[""] * h) @ p["Whh"].T + p["bh"]
-        k = noise.kept[""][t]
+        k = noise.zoneout[""][t]
         h = k * h + (1 - k) * (a / (1 + abs(a))) + noise.added[""][t]
         rows.append((noise.outputs[0] * h) @ p["Why"].T + p["by"])
     outputs, _ = case.net.forward(p, x)
@@ -186,11 +187,11 @@ def test_a_gated_state_is_dropped_in_its_products_alone():
 def test_zoneout_of_a_net_is_the_mean_of_masks(cell):
     net = RecurrentNet(2, 3, 2, cell, readout="every", zoneout=0.25)
     lead = (2,) if cell in ("lstm", "cifg") else ()
-    kept = Noise(kept={"": np.full((5, *lead, 4, 3), 0.25)})
+    shares = Noise(zoneout={"": np.full((5, *lead, 4, 3), 0.25)})
     params = net.init(np.random.default_rng(0), np.float64)
     x = np.random.default_rng(1).standard_normal((5, 4, 2))
     outputs, _ = net.forward(params, x)
-    masked, _ = replace(net, zoneout=0, noise=kept).forward(params, x)
+    masked, _ = replace(net, zoneout=0, noise=shares).forward(params, x)
     plain, _ = replace(net, zoneout=0).forward(params, x)
     assert (outputs == masked).all() and (outputs != plain).all()
 
@@ -205,7 +206,7 @@ def test_compiled_cells_go_step_by_step(cell, dtype):
     lead = (2,) if cell in ("lstm", "cifg") else ()
     noise = Noise(
         outputs={0: rng.integers(0, 2, (5, 8)) * 2.0},
-        kept={"": rng.integers(0, 2, (6, *lead, 5, 8))},
+        zoneout={"": rng.integers(0, 2, (6, *lead, 5, 8))},
         added={"": 0.1 * rng.standard_normal((6, 5, 8))},
     )
     params = net.init(rng, dtype)
@@ -228,7 +229,7 @@ def test_certified(cell):
     noise = Noise(
         outputs={n: rng.integers(0, 2, (3, 4)) / 0.7 for n in range(2)},
         products={name: rng.integers(0, 2, (3, 4)) / 0.9 for name in net.every_cell},
-        kept={name: rng.integers(0, 2, (5, *two, 3, 4)) for name in net.every_cell},
+        zoneout={name: rng.integers(0, 2, (5, *two, 3, 4)) for name in net.every_cell},
         added={name: 0.1 * rng.standard_normal((5, 3, 4)) for name in net.every_cell},
     )
     net = replace(net, noise=noise)
@@ -269,8 +270,33 @@ def test_what_does_not_fit_is_refused():
         FeedforwardNet((2, 3, 2), noise=Noise(), backend="compiled")
     with pytest.raises(TypeError, match="noise is 5"):
         replace(net, noise=5)
-    with pytest.raises(ValueError, match="state_gradients: the net has zoneout or noise"):
-        state_gradients(replace(net, zoneout=0.1), params, Batch(x, np.zeros(2, int)))
+    with pytest.raises(ValueError, match="state_gradients: the net has noise"):
+        state_gradients(replace(net, noise=dropped), params, Batch(x, np.zeros(2, int)))
     outputs, tape = replace(net, noise=dropped).forward(params, x)
     with pytest.raises(ValueError, match="the tape is of a net with noise"):
         net.backward(params, tape, np.ones_like(outputs))
+
+
+def flows_to_states(net, start=0):
+    """On rationals: the gradient at every state minus that of a net that starts there."""
+    case = generic_case(net, 3, T=SIZE[net.cell])
+    x, y = case.batch.x, case.batch.y
+    tape = net.forward(case.params, x)[1].cell
+    two = getattr(tape, "c", None) is not None
+    states = np.stack([tape.h, tape.c], axis=1) if two else tape.h
+    flow = state_gradients(net, case.params, case.batch)
+    for t in range(len(x)):
+        params = case.params | {"h0": states[t + start]}
+        yield flow[t] - loss_and_gradients(net, params, Batch(x[t:], y)).gradients["h0"]
+
+
+@pytest.mark.parametrize("cell", SIZE)
+def test_gradients_at_the_states_of_a_net_with_zoneout(cell):
+    net = rational(cell, zoneout=F(1, 3))
+    assert all((difference == 0).all() for difference in flows_to_states(net))
+
+
+def test_a_flow_from_another_state_is_rejected():
+    assert any(
+        (difference != 0).any() for difference in flows_to_states(rational(zoneout=F(1, 3)), 1)
+    )

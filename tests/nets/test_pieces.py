@@ -10,6 +10,7 @@ from refnet.batch import Batch
 from refnet.cells import CELLS, common
 from refnet.nets import base
 from refnet.nets.gradients import loss_and_gradients
+from refnet.nets.layer import Layer
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from support.oracles import loss_push_minus_pull, planted
@@ -87,6 +88,55 @@ def test_a_planted_bug_is_rejected(bug, monkeypatch):
     net, case = rational("lstm" if bug.startswith("c ") else "rnn")
     outputs, _ = whole(net, case.params, case.batch)
     assert (pieces(net, case.params, case.batch)[1].outputs != outputs[CUT:]).any()
+
+
+def gradients_by_pieces(net, params, x, doutputs):
+    """Those of the whole, from the pullbacks of two pieces: the second's first."""
+    outputs, tape = net.forward(params, x[:CUT])
+    final = tape.final
+    started = {**params, **final}
+    after = net.backward(started, net.forward(started, x[CUT:])[1], doutputs[CUT:])
+    before = net.backward(
+        params, tape, doutputs[:CUT], final={name: after.pop(name) for name in final}
+    )
+    assert final.keys() <= before.keys()
+    joined = {"x": np.concatenate([before["x"], after.pop("x")])}
+    return before | {name: before[name] + value for name, value in after.items()} | joined
+
+
+def differences(net, params, x, doutputs):
+    whole = net.backward(params, net.forward(params, x)[1], doutputs)
+    pieces = gradients_by_pieces(net, params, x, doutputs)
+    return sum(np.abs(pieces[name] - value).sum() for name, value in whole.items())
+
+
+def cotangent(net, x):
+    rng = np.random.default_rng(5)
+    return rng.integers(-3, 4, (*x.shape[:2], net.outputs)).astype(object) + Fraction(0)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_gradient_across_the_cut(name):
+    """With the cotangents of the final states, on rationals: all of the whole's."""
+    net = rational_net(readout="every", both=False, **NETS[name])
+    case = generic_case(net, seed=4, T=3, B=2)
+    net = replace(net, loss="none", reduction="sum")
+    assert differences(net, case.params, case.batch.x, cotangent(net, case.batch.x)) == 0
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        ("else carry[0][:, : dh.shape[2]]", "else 0"),
+        ('{"dc": carry[1]}', "{}"),
+        ("dh[-1:] +=", "dh[:1] +="),
+    ],
+)
+def test_a_planted_bug_of_the_gradient_across_the_cut(bug, monkeypatch):
+    net, case = rational("lstm")
+    net = replace(net, loss="none", reduction="sum")
+    monkeypatch.setattr(Layer, "backward", planted(Layer.backward, *bug))
+    assert differences(net, case.params, case.batch.x, cotangent(net, case.batch.x)) != 0
 
 
 @pytest.mark.parametrize("cell", CELLS)

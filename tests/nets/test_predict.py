@@ -30,9 +30,9 @@ def test_predictions_are_those_of_the_outputs(net):
     params, x, lengths = case(net)
     mask = None if lengths is None else np.array([[t < n for n in lengths] for t in range(T)])
     outputs = net.forward(params, x, mask)[0]
-    found = net.predict(params, x, lengths=lengths)
-    assert (found == outputs.argmax(-1)).all() and found.dtype.kind == "i"
-    assert (found == net.predict(params, x, mask)).all()
+    classes = net.predict(params, x, lengths=lengths)
+    assert (classes == outputs.argmax(-1)).all() and classes.dtype.kind == "i"
+    assert (classes == net.predict(params, x, mask)).all()
     shares = net.predict(params, x, mask, probabilities=True)
     logs = np.log(shares) - outputs
     assert abs(logs - logs[..., :1]).max() <= 8 * np.finfo(float).eps * abs(outputs).max() * C

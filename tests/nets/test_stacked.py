@@ -71,7 +71,7 @@ BUGS = {
     ),
     "one direction alone reaches the layer below": ("sum(below[1:], below[0])", "below[0]"),
     "what follows a sequence has a gradient": (
-        "d = kept(d.reshape(T, B, self.width), steps if tape.lengths is None else T)",
+        "d = masked(d.reshape(T, B, self.width), steps if tape.lengths is None else T)",
         "d = d.reshape(T, B, self.width)",
     ),
     "the read-out stays in place below": ("last = None\n", "pass\n"),

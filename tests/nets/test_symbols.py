@@ -11,9 +11,10 @@ from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_grad
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients, state_jacobians
+from refnet.prove.checks import generic
 from support.drawn import padded
 from support.oracles import dot, planted
-from support.rational import generic, generic_case
+from support.rational import generic_case
 from support.stacked import rational_net
 
 SYMBOLS = np.array([[3, 1], [0, 3], [3, 3]])
@@ -69,8 +70,8 @@ def test_second_derivatives_shares_and_jacobians():
     second, wanted = (hvp(net, params, each, direction) for each in (batch, hot(batch, 4)))
     assert all((second[name] == wanted[name]).all() for name in params)
     shares = per_example_gradients(net, params, batch)
-    whole, own = loss_and_gradients(net, params, batch).gradients, params.keys() - {"h0"}
-    assert all((sum(s.gradients[name] for s in shares) == whole[name]).all() for name in own)
+    whole, names = loss_and_gradients(net, params, batch).gradients, params.keys() - {"h0"}
+    assert all((sum(s.gradients[name] for s in shares) == whole[name]).all() for name in names)
     jacobians = state_jacobians(net, params, batch.x)
     assert (jacobians == state_jacobians(net, params, np.eye(4, dtype=int)[batch.x])).all()
 

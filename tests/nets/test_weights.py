@@ -12,6 +12,7 @@ from refnet.exact.enclose import certify
 from refnet.maths import losses
 from refnet.maths.losses import Scored, smoothed
 from refnet.nets.gradients import loss_and_gradients, per_example_gradients, scored
+from refnet.tasks import Arrays
 from refnet.training.config import Config
 from refnet.training.experiment import build
 from refnet.training.steps import Run, batch_of, evaluate
@@ -118,16 +119,16 @@ def test_smoothing_adds_what_it_says_exactly(s):
         gradient[np.arange(3), labels] -= 1
         return Scored((logits * gradient).sum(axis=1), gradient)
 
-    added, moved = smoothed(zero, s)(v, y), smoothed(zero, s)(v + d, y)
-    assert ((added.gradient * d).sum(axis=1) == moved.loss - added.loss).all()
+    added, shifted = smoothed(zero, s)(v, y), smoothed(zero, s)(v + d, y)
+    assert ((added.gradient * d).sum(axis=1) == shifted.loss - added.loss).all()
     labels = [linear(v, np.full(3, c)) for c in range(4)]
     mixed = [
-        (1 - s) * own + s * sum(parts) / 4
-        for own, *parts in zip(linear(v, y)[0], *(each.loss for each in labels))
+        (1 - s) * base + s * sum(parts) / 4
+        for base, *parts in zip(linear(v, y)[0], *(each.loss for each in labels))
     ]
     assert smoothed(linear, s)(v, y).loss.tolist() == mixed
     wrong = planted(smoothed, "gradient - divided(s, C)[:, None]", "gradient")(zero, s)(v, y)
-    assert ((wrong.gradient * d).sum(axis=1) != moved.loss - added.loss).any()
+    assert ((wrong.gradient * d).sum(axis=1) != shifted.loss - added.loss).any()
 
 
 def float_case(readout, smoothing=0.0, dtype=np.float64, weights=True):
@@ -240,6 +241,7 @@ def test_settings_of_labels():
         ({"class_weights": "1,2"}, "class_weights is '1,2'; need 4 numbers"),
         ({"class_weights": "1,2,x,1"}, "need 4 numbers with commas"),
         ({"class_weights": "1,2,-1,1"}, "none below 0"),
+        ({"class_weights": "balanced"}, "or 'balanced' for a task from your own data"),
         ({"smoothing": 1.0}, "smoothing is 1.0"),
         ({"ignore": "none"}, "ignore is 'none'; need a whole number"),
         ({"task": "adding", "smoothing": 0.1}, "smoothing 0.1 would have no effect"),
@@ -248,3 +250,22 @@ def test_settings_of_labels():
 def test_settings_that_do_not_fit_are_refused(settings, says):
     with pytest.raises(ValueError, match=says):
         build(replace(TASK, **settings))
+
+
+@pytest.mark.parametrize("readout", ["last", "every"])
+def test_balanced_weights_are_those_of_scikit_learn(readout):
+    """Of the training part alone, of the targets that there are."""
+    weight = pytest.importorskip("sklearn.utils.class_weight").compute_class_weight
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(2, 6, 40)
+    y = [rng.choice(["a", "a", "b", "c", ""], length) for length in lengths]
+    y = y if readout == "every" else [part[0] or "a" for part in y]
+    splits = ["train"] * 30 + ["test"] * 10
+    task = Arrays([np.ones((n, 1)) for n in lengths], y, splits=splits, readout=readout)
+    e = build(replace(TASK, class_weights="balanced"), task)
+    seen = np.concatenate(y[:30]) if readout == "every" else np.array(y[:30])
+    want = weight("balanced", classes=np.array(["a", "b", "c"]), y=seen[seen != ""])
+    assert np.allclose(e.class_weights, want, rtol=1e-6)
+    ignored = build(replace(TASK, class_weights="balanced", ignore="0"), task).class_weights
+    left = seen[(seen != "") & (seen != "a")]
+    assert np.allclose(ignored[1:], weight("balanced", classes=np.array(["b", "c"]), y=left))

@@ -141,6 +141,7 @@ NEEDS = {
     "explain": ("matplotlib",),
     "analyse": ("matplotlib",),
     "errata": ("flint",),
+    "export": ("onnx",),
 }
 MINE = """
 import torch
@@ -194,10 +195,10 @@ def workplace(tmp_path_factory):
 def write_model(folder):
     import onnx
 
-    from refnet.check.adapters import onnx_nets
+    from refnet.interop import onnx_nodes
 
     net = refnet.RecurrentNet(3, 4, 2, cell="gru")
-    model = onnx_nets.model(net, net.init(np.random.default_rng(0)), np.float32)
+    model = onnx_nodes.model(net, net.init(np.random.default_rng(0)), np.float32)
     onnx.save(model, folder / "model.onnx")
 
 

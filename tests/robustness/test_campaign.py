@@ -8,9 +8,9 @@ import pytest
 from benchmarks import campaign, fuzz, stopped
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs Linux")
-SLOW = ("signals", "together", "memory", "cold starts")
+SLOW = ("signals", "together", "memory", "cold starts", "damaged caches")
 FEW = {
-    "kills": 6,
+    "kills": 4,
     "signals": 6,
     "full disks": 2,
     "small file systems": 2,
@@ -19,9 +19,9 @@ FEW = {
     "moved": 1,
     "cold starts": 1,
     "together": 1,
-    "damaged caches": 6,
+    "damaged caches": 3,
     "memory": 400,
-    "files": 600,
+    "files": 300,
 }
 
 

@@ -4,12 +4,14 @@ import os
 import pty
 import re
 import sys
+import warnings
 from importlib.util import find_spec
 
 import pytest
 
-from refnet import terminal
-from refnet.terminal import fitted
+from refnet import cli, terminal
+from refnet.__main__ import main
+from refnet.terminal import wrapped
 from support.oracles import planted
 
 WIDTH = 80
@@ -33,9 +35,15 @@ def at_terminal(words, folder):
     """What the command prints on a terminal of that width."""
     child, terminal = pty.fork()
     if not child:  # pragma: no cover
-        os.chdir(folder)
-        os.environ |= {"COLUMNS": str(WIDTH), "TERM": "dumb"}
-        os.execv(sys.executable, [sys.executable, "-m", "refnet", *words.split()])
+        try:
+            os.chdir(folder)
+            os.environ |= {"COLUMNS": str(WIDTH), "TERM": "dumb"}
+            warnings.simplefilter("ignore")
+            sys.argv = ["refnet", *words.split()]
+            sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
+            main()
+        finally:
+            os._exit(0)
     data = b""
     try:
         while part := os.read(terminal, 2**16):
@@ -50,13 +58,12 @@ def at_terminal(words, folder):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     from refnet.check.userfunction import example
-    from refnet.cli import main
 
     path = tmp_path_factory.mktemp("terminal")
     (path / "mine.py").write_text(example("numpy"))
     for name in ("a", "b", NAMED):
         words = f"train temporal-order {SMALL} --quiet --seed {len(name)} --out {path}/runs/{name}"
-        assert main(words.split()) == 0
+        assert cli.main(words.split()) == 0
     return path
 
 
@@ -91,7 +98,7 @@ CODE = "refnet train --resume " + "x" * 90 + "\n" + '{"json": ' + "1 " * 50 + "}
 @pytest.mark.parametrize("text", [TABLE, PROSE, CODE, "x" * 99, "", "| no table " + "y " * 50])
 @pytest.mark.parametrize("width", [20, 80, 200])
 def test_all_words_stay_in_their_order(text, width):
-    out = fitted(text, width)
+    out = wrapped(text, width)
     assert squeezed(out).split() and squeezed(out) == squeezed(text) or text in (TABLE, "")
     if text in (PROSE, TABLE):
         assert max(map(len, out.split("\n"))) <= width
@@ -102,7 +109,7 @@ def test_all_words_stay_in_their_order(text, width):
 
 def test_a_table_too_wide_for_its_words_becomes_blocks():
     text = "| one | two |\n|-----|-----|\n| " + "x" * 12 + " | " + "y" * 12 + " |\n"
-    assert fitted(text, 20) == f"  one: {'x' * 12}\n  two: {'y' * 12}\n\n"
+    assert wrapped(text, 20) == f"  one: {'x' * 12}\n  two: {'y' * 12}\n\n"
 
 
 def test_a_planted_bug_is_rejected(monkeypatch):
@@ -111,4 +118,4 @@ def test_a_planted_bug_is_rejected(monkeypatch):
     with pytest.raises(AssertionError):
         test_a_table_too_wide_for_its_words_becomes_blocks()
         text = "prose " * 20 + "x" * 99
-        assert sorted(re.findall(r"\w+", fitted(text, 30))) == sorted(re.findall(r"\w+", text))
+        assert sorted(re.findall(r"\w+", wrapped(text, 30))) == sorted(re.findall(r"\w+", text))

@@ -81,7 +81,7 @@ for cell in ("rnn", "lstm", "gru", "gru_before"):
     for name, act in ACTIVATIONS.items():
         if not act.rational: continue
         wide = 6 if cell == "rnn" else 2
-        for T, B, D, H in ((3, 2, 1, 2), (3, 5, 1, 2), (1, 3, 2, wide), (0, 2, 1, 2)):
+        for T, B, D, H in ((3, 5, 1, 2), (1, 3, 2, wide), (0, 2, 1, 2)):
             shapes = {k: v.shape for k, v in plain.init(H).items()}
             if cell == "lstm" and B == 3: shapes |= {k: (H,) for k in plain.PEEPHOLES}
             p = {"Whh": draw(G * H, H), "Wxh": draw(G * H, D),
@@ -98,7 +98,7 @@ for cell in ("rnn", "lstm", "gru", "gru_before"):
             lengths = np.arange(T, T - B, -1).clip(0)
             kept = np.arange(T + 1)[:, None, None] <= lengths[:, None]
             d = fast.forward(p, x, h0, act, lengths=lengths, **extra)
-            assert (np.where(kept, a.h, Fraction(0)) == d.h).all(), name
+            assert np.where(kept, a.h == d.h, d.h == None).all(), name  # nothing is written there
             K, ends = len(dh), np.zeros((T, B, H), object) + Fraction(0)
             for row, n in enumerate(lengths):
                 if K == 1 and n: ends[n - 1, row] = dh[0, row]

@@ -1,28 +1,12 @@
-"""Cells and nets on rational numbers: activations, shapes, cases, and planted bugs."""
+"""Cases of rational numbers, and planted bugs."""
 
-from fractions import Fraction
 from functools import partial
 
 import numpy as np
 
-from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.nets.recurrent import RecurrentNet
+from refnet.prove.checks import generic
 from support.strategies import case_of
-
-SOFTSIGN = ACTIVATIONS["softsign"]
-RATIONAL_GATE = Activation(  # (1 + softsign(a)) / 2: rational, in (0, 1), generic slope
-    "rational_gate",
-    lambda a, p, alpha: (1 + SOFTSIGN.forward(a, p)) / 2,
-    lambda a, h, dh, p, alpha: (SOFTSIGN.backward(a, 2 * h - 1, dh, p)[0] / 2, {}),
-    rational=True,
-)
-
-
-def generic(rng, shape, under=97):
-    """Fractions without zeros, ties or repeated entries, so that every planted bug shows."""
-    values = rng.choice(np.arange(1, 400), size=shape, replace=False)
-    signs = rng.choice([-1, 1], size=shape)
-    return np.vectorize(lambda v: Fraction(int(v), under), otypes=[object])(values * signs)
 
 
 def generic_case(net, seed, T=3, B=2, mask=False, h0=1):

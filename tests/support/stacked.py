@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from refnet.nets.stacked import StackedNet
+from refnet.prove.checks import RATIONAL_GATE
 from support.drawn import padded
-from support.rational import RATIONAL_GATE
 
 GATE = replace(RATIONAL_GATE, name="sigmoid")
 """A gate of rationals for which 1 - s(a) = s(-a), as for the sigmoid."""

@@ -31,9 +31,9 @@ def examples(batches):
     """What batches hold, sequence by sequence, without what is masked."""
     for batch in batches:
         for b in range(batch.x.shape[1]):
-            own = slice(None) if batch.mask is None else batch.mask[:, b]
+            counted = slice(None) if batch.mask is None else batch.mask[:, b]
             every = batch.y.shape[:2] == batch.x.shape[:2]
-            yield batch.x[own, b], batch.y[own, b] if every else batch.y[b]
+            yield batch.x[counted, b], batch.y[counted, b] if every else batch.y[b]
 
 
 def epoch(task, size=3, seed=0):
@@ -44,8 +44,8 @@ def test_lists_and_padded_arrays_are_the_same_task():
     first = Arrays(LIST, LABELS, splits=PARTS_OF)
     second = Arrays(padded(LIST), LABELS, lengths=np.array(LENGTHS), splits=PARTS_OF)
     assert first.record() == second.record()
-    for one, two in zip(epoch(first), epoch(second)):
-        assert one.x.tobytes() == two.x.tobytes() and one.y.tobytes() == two.y.tobytes()
+    for batch, other in zip(epoch(first), epoch(second)):
+        assert batch.x.tobytes() == other.x.tobytes() and batch.y.tobytes() == other.y.tobytes()
 
 
 def test_an_epoch_has_every_training_sequence_once_standardized():
@@ -167,11 +167,11 @@ def test_scores_are_in_the_users_units():
     task = Arrays(LIST, y, splits=PARTS_OF, dtype="float64")
     (batch,) = task.evaluation(0, 0, "test")
     outputs = RNG.standard_normal(batch.y.shape)
-    found = task.metrics(task.score(outputs, batch))
+    scores = task.metrics(task.score(outputs, batch))
     answers, truth = task.encoding.answers(outputs), task.encoding.answers(batch.y)
     assert {tuple(row.round(9)) for row in truth} == {tuple(row.round(9)) for row in y[10:]}
     # two dozen operations, of numbers of the size of 100
-    assert abs(found["mse"] - ((answers - truth) ** 2).mean()) < 1e-10 * found["mse"]
+    assert abs(scores["mse"] - ((answers - truth) ** 2).mean()) < 1e-10 * scores["mse"]
     assert task.metrics(task.score(batch.y, batch))["r2"] == 1
     assert task.metrics(task.score(np.zeros_like(batch.y), batch))["r2"] == 0
 
@@ -199,12 +199,12 @@ def test_predictions_are_those_of_each_sequence_by_itself(every):
     task = Arrays(LIST, y, dtype="float64")
     net = RecurrentNet(2, 4, task.outputs, readout=task.readout)
     params = net.init(np.random.default_rng(1), np.float64)
-    found = task.encoding.predict(net, params, padded(LIST, 0.0), LENGTHS)
+    scores = task.encoding.predict(net, params, padded(LIST, 0.0), LENGTHS)
     for n, x in enumerate(LIST):
         ((_, batch),) = task.encoding.batches([x])
         outputs = net.forward(params, batch.x)[0]
         alone = task.encoding.answers(outputs[:, 0] if every else outputs[0])
-        assert np.array_equal(found[n], alone)
+        assert np.array_equal(scores[n], alone)
 
 
 def test_other_data_have_another_digest():

@@ -28,6 +28,11 @@ def rows(header=("id", "time", "a", "b", "target"), label=lambda n, t: "xy"[n % 
     ]
 
 
+def only_at(place):
+    """The number of the class, in one row of each sequence."""
+    return lambda n, t: n % 2 if t == range(LENGTHS[n])[place] else "NA"
+
+
 def write(path, table, delimiter=","):
     with open(path, "w", newline="") as file:
         csv.writer(file, delimiter=delimiter).writerows(table)
@@ -53,9 +58,9 @@ def test_a_table_is_its_sequences(tmp_path):
     ):
         names |= {"target": "L"} if names else {}
         task = make_task(write(tmp_path / path, table, delimiter), **names, dtype="float64")
-        found = sorted(sequences_of(task), key=lambda x: x.ravel().tolist())
+        sequences = sorted(sequences_of(task), key=lambda x: x.ravel().tolist())
         wanted = sorted(X, key=lambda x: x.ravel().tolist())
-        assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(found, wanted))
+        assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(sequences, wanted))
 
 
 def test_targets_and_parts_of_a_table(tmp_path):
@@ -63,9 +68,16 @@ def test_targets_and_parts_of_a_table(tmp_path):
     task = make_task(path)
     assert (task.readout, task.loss) == ("every", "squared_error")
     assert make_task(path, readout="last").readout == "last"
-    path = write(tmp_path / "b.csv", rows(label=lambda n, t: "xy"[n % 2] if t % 2 else ""))
+    path = write(
+        tmp_path / "b.csv", rows(label=lambda n, t: "xy"[(n + t // 2) % 2] if t % 2 else "")
+    )
     task = make_task(path, validation=0.0, test=0.0)
     assert (task.readout, task.splits, task.encoding.classes) == ("every", ("train",), ["x", "y"])
+    for place in (0, -1):  # the sequence's one target, in one of its rows
+        path = write(tmp_path / "d.csv", rows(label=only_at(place)))
+        task = make_task(path)
+        assert (task.readout, task.encoding.classes) == ("last", [0, 1])
+        assert make_task(path, readout="every").readout == "every"
     table = [(*row, part) for row, part in zip(rows(), ["part", *["train"] * 14, *["test"] * 10])]
     task = make_task(write(tmp_path / "c.csv", table), split="part")
     assert task.splits == ("test",) and task.size == 5
@@ -90,6 +102,13 @@ BAD = {
     "line 2 lacks a; fill it in, or let missing=mean": [CELL, ("s", 0, "NA", 1, 2)],
     "line 3 repeats the time 0 of sequence s": [CELL, ("s", 0, 1, 1, 2), ("s", 0, 1, 1, 2)],
     "no column beside id, target": [("id", "target"), (1, 2)],
+    "line 3 has '1/2/2024' as time; need numbers, or dates such as 2024-01-31": [
+        CELL,
+        ("s", "2024-01-31", 1, 1, 2),
+        ("s", "1/2/2024", 1, 1, 2),
+    ],
+    "line 3 lacks time; fill it in": [CELL, ("s", 0, 1, 1, 2), ("s", "", 1, 1, 2)],
+    "need a header of different names, and rows beneath it": [()],
 }
 
 
@@ -99,6 +118,13 @@ def test_a_table_that_is_refused(tmp_path, message):
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
         make_task(path)
     assert path in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_dates_order_the_rows_and_blank_lines_end_them(tmp_path):
+    days = ("2024-02-01T00:30", "2024-01-31", "2024-02-01T00:05")
+    table = [CELL, *((n, day, k, n, n % 2) for n in range(6) for k, day in enumerate(days))]
+    path = write(tmp_path / "a.csv", [*table, (), ()])
+    assert sequences_of(make_task(path))[0][:, 0].round().tolist() == [1, 2, 0]
 
 
 def test_missing_features_may_be_the_mean(tmp_path):
@@ -152,6 +178,15 @@ def test_a_text_by_characters(tmp_path):
         make_task(str(path))
 
 
+def test_a_short_text_in_short_pieces(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("to be or not to be. " * 7)
+    run = train(str(path), length=10, hidden=4, iterations=2, backend="reference")
+    assert run.task.batch(0, 4, 0).x.shape == (10, 4)
+    with pytest.raises(ValueError, match="140 characters, 1 piece of length 100"):
+        train(str(path), hidden=4, iterations=2)
+
+
 def test_every_reader_is_known_as_a_file():
     assert set(READERS) == set(DATA)
 
@@ -173,8 +208,8 @@ def test_the_command_trains_and_resumes_and_the_run_keeps_the_scaling(
     monkeypatch.chdir(tmp_path)
     assert main(["train", "a.csv", *flags, "--out", str(folder), "--quiet"]) == 0
     run = load(folder)
-    kept = json.loads((folder / "task.json").read_text())
-    assert kept == run.task.record() and len(kept["mean"]) == 2
+    record = json.loads((folder / "task.json").read_text())
+    assert record == run.task.record() and len(record["mean"]) == 2
     assert run.config.task == f"{path}:id=ID,time=T,target=L" and Path(path).is_absolute()
     assert (run.config.patience, run.config.optimizer) == (20, "adam")
     config = Config(**{**vars(run.config), "iterations": 40})

@@ -8,12 +8,13 @@ import pytest
 from refnet.batch import Batch
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.prove.checks import RATIONAL_GATE
 from refnet.training import steps
 from refnet.training.experiment import build
 from refnet.training.fit import Fit
 from refnet.training.steps import Run
 from support.oracles import planted
-from support.rational import RATIONAL_GATE, generic_case
+from support.rational import generic_case
 from support.runs import TINY, resume, same, train, train_for
 
 

@@ -47,11 +47,11 @@ def bits(model):
 
 
 def test_a_typical_problem_is_learned_with_the_defaults():
-    """2,000 sequences of lengths 30 to 120, six features, four classes; and the same problem fails
+    """800 sequences of lengths 30 to 120, six features, four classes; and the same problem fails
     with labels at random."""
-    X, y = waves(2000, seed=0)
+    X, y = waves(800, seed=0)
     model = SequenceClassifier(random_state=0).fit(X, y)
-    assert model.score(*waves(1000, seed=1)) > 0.95
+    assert model.score(*waves(500, seed=1)) > 0.95
     assert model.n_iter_ < 100 and len(model.validation_scores_) == model.n_iter_
     assert model.loss_curve_[-1] < 0.2 * model.loss_curve_[0]
     lost = SequenceClassifier(random_state=0, max_epochs=3)
@@ -208,3 +208,16 @@ def test_pipelines_and_searches():
 
 def scaled(X):
     return [x / 2 for x in X]
+
+
+def test_epochs_of_accumulated_batches():
+    """An epoch is a pass over the sequences, whatever a step takes."""
+    X, y = waves(96, seed=0)
+    model = few(SequenceClassifier, batch=8, settings={"accumulate": 4}, max_epochs=5).fit(X, y)
+    assert model.n_iter_ == len(model.loss_curve_) == 5
+    assert model._settings.iterations == 5 * 96 // (8 * 4)
+
+
+def test_a_setting_that_there_is_not():
+    with pytest.raises(ValueError, match="setting 'zoneuot' is unknown; the settings are task"):
+        few(SequenceClassifier, settings={"zoneuot": 0.1}).fit(*waves(20, seed=0))

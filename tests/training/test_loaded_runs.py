@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from refnet.batch import Batch
+from refnet.cli import main
 from refnet.explain.base import label_of
 from refnet.explain.runs import analyse, compare
 from refnet.nets.gradients import loss_and_gradients
@@ -19,7 +20,6 @@ from refnet.training.loop import resume, train
 from refnet.training.protocols import preset
 from refnet.training.watch import SEQUENCES, observed
 from support.arguments import refused
-from support.subprocesses import run_refnet
 
 KINDS = {
     "plain": {"task": "temporal-order", "length": 10},
@@ -153,8 +153,7 @@ def test_commands(runs, tmp_path):
         ["analyse", runs / "lstm"],
     ):
         figure = tmp_path / "figure.png"
-        result = run_refnet(*arguments, "--figure", figure)
-        assert result.returncode == 0, result.stderr
+        assert main([*map(str, arguments), "--figure", str(figure)]) == 0
         assert figure.read_bytes().startswith(b"\x89PNG")
         figure.unlink()
     rows = (runs / "plain" / "rows.jsonl").read_text().splitlines()

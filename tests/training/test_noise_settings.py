@@ -35,12 +35,12 @@ def test_each_setting_acts_in_training_alone(name):
     run, _ = Run.start(e)
     batch = batch_of(e, run)
     net, seen = perturbed(e.net, batch, config, 3)
-    moved = loss_and_gradients(net, run.params, seen).loss
-    assert moved != loss_and_gradients(e.net, run.params, batch).loss
+    noisy = loss_and_gradients(net, run.params, seen).loss
+    assert noisy != loss_and_gradients(e.net, run.params, batch).loss
     again = loss_and_gradients(*(perturbed(e.net, batch, config, 3)[0], run.params, seen)).loss
-    assert again == moved
+    assert again == noisy
     other, elsewhere = perturbed(e.net, batch, config, 4)
-    assert loss_and_gradients(other, run.params, elsewhere).loss != moved
+    assert loss_and_gradients(other, run.params, elsewhere).loss != noisy
     whole, with_all = perturbed(e.net, batch, replace(ALL, **{name: 0.25}), 3)
     if name == "dropout_layers":
         assert (whole.noise.outputs[0] == net.noise.outputs[0]).all()
@@ -61,7 +61,7 @@ def test_masks_have_their_rate():
         (noise.outputs[0], 0.2),
         (noise.outputs[1], 0.2),
         (noise.products["_l1"], 0.3),
-        (1.0 - noise.kept["_l0"], 0.1),
+        (1.0 - noise.zoneout["_l0"], 0.1),
     ):
         share = (values == 0).mean()
         assert abs(share - p) <= 6 * np.sqrt(p * (1 - p) / values.size)

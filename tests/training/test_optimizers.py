@@ -158,9 +158,9 @@ def test_adadelta_and_adamw_recurrences():
     value, state = {"W": array(0.7)}, rule.init({"W": array(0.7)})
     for g in GRADIENTS:
         grads = {"W": array(g)}
-        moved, _ = Adam(0.02).step({"W": value["W"] - 0.02 * 0.3 * value["W"]}, grads, state)
+        stepped, _ = Adam(0.02).step({"W": value["W"] - 0.02 * 0.3 * value["W"]}, grads, state)
         value, state = rule.step(value, grads, state)
-        assert value["W"][0] == moved["W"][0]
+        assert value["W"][0] == stepped["W"][0]
     assert adam.accumulators == rule.accumulators
 
 
@@ -324,8 +324,8 @@ def test_wrong_kernels_are_noticed_from_the_threshold_on(
 
 def test_a_rule_that_overrides_a_move_is_obeyed_at_every_size():
     class Signed(RMSprop):
-        def move(self, g, kept, steps):
-            return np.sign(g), kept
+        def move(self, g, state, steps):
+            return np.sign(g), state
 
     for size in (1, RMSprop.large):
         params, grads = {"W": np.ones(size)}, {"W": np.full(size, -3.0)}

@@ -137,9 +137,9 @@ def test_python_takes_the_same_names():
     net = refnet.RecurrentNet(1, 4, 2, cell="mine.py:Simple", transition="mine.py:Scaled:factor=2")
     params = net.init(np.random.default_rng(0), np.float32, weights="mine.py:ones")
     assert (params["Why"] == 1).all() and net.transition.factor == 2
-    own = replace(net, activation="mine.py:soft")
-    refnet.save("net.npz", own, params)
-    assert refnet.load("net.npz").net == own
+    mine = replace(net, activation="mine.py:soft")
+    refnet.save("net.npz", mine, params)
+    assert refnet.load("net.npz").net == mine
     Path("cache/refnet/trusted").unlink()
     with pytest.raises(ValueError, match="cell names the code .*mine.py, which you have not used"):
         refnet.load("net.npz")
@@ -194,7 +194,7 @@ def test_changed_code_is_refused_unless_it_is_trusted(tmp_path, caplog):
         return subprocess.run(command, capture_output=True, text=True)
 
     resume = ["train", "--resume", "run", "--iterations", "30", "--quiet"]
-    for arguments in (resume, ["analyse", "run"], ["compare", "run"], ["runs", "."]):
+    for arguments in (resume, ["analyse", "run"], ["runs", "."]):
         said = refnet_says(*arguments)
         assert "mine.py, which has changed since" in said.stderr + said.stdout
         assert "RAN" not in said.stdout

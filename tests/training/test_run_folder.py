@@ -376,8 +376,8 @@ def test_a_later_version_may_have_more_settings(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows moves no folder that is in use")
-@pytest.mark.parametrize("moved", [True, False])
-def test_a_run_whose_folder_was_replaced_writes_nothing_into_the_new_one(tmp_path, moved):
+@pytest.mark.parametrize("renamed", [True, False])
+def test_a_run_whose_folder_was_replaced_writes_nothing_into_the_new_one(tmp_path, renamed):
     """The folder is moved, or removed, while a run goes on, and another run is made in its place:
     the first one ends with a word, and the second one can be resumed."""
     folder, other = tmp_path / "run", tmp_path / "moved"
@@ -386,7 +386,7 @@ def test_a_run_whose_folder_was_replaced_writes_nothing_into_the_new_one(tmp_pat
     def replaced(kind, facts):
         if kind == "step" and facts["iteration"] == 15:
             os.rename(folder, other)
-            if not moved:
+            if not renamed:
                 shutil.rmtree(other)
             train(second, folder)
 
@@ -396,7 +396,7 @@ def test_a_run_whose_folder_was_replaced_writes_nothing_into_the_new_one(tmp_pat
         json.loads(line)["iteration"] for line in (folder / "rows.jsonl").read_text().splitlines()
     ] == [10, 20]
     assert resume(replace(second, iterations=30), folder).iteration == 30
-    if moved:
+    if renamed:
         assert resume(TINY, other).iteration == 30
 
 
@@ -410,11 +410,11 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path):
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
-        for rate in ("1e-3", "1e-4", "1e-5")
+        for rate in ("1e-3", "1e-4")
     ]
     errors = [process.communicate()[1] for process in processes]
-    assert [process.returncode for process in processes] == [0] * 3 and errors == [b""] * 3
-    assert len(list((tmp_path / "runs").iterdir())) == 3
+    assert [process.returncode for process in processes] == [0] * 2 and errors == [b""] * 2
+    assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
 def test_a_new_run_does_not_replace_the_working_directory(tmp_path, monkeypatch):

@@ -21,12 +21,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.check.adapters import asked, initial_states, package, summed_over_sequences
-from refnet.nets.gradients import Net
+from refnet.check.adapters import asked, summed_over_sequences
+from refnet.interop import initial_states, package
+from refnet.interop.keras_weights import layer_weights
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 
-__all__ = ["LAYERS", "as_function", "gradients", "layer_results", "results", "step", "use_device"]
+__all__ = ["LAYERS", "gradients", "layer_results", "results", "step", "use_device"]
 
 Jax: TypeAlias = Any
 """An array of JAX's, a tree of them, or a module of Flax, Equinox or Keras: optional packages."""
@@ -151,38 +152,6 @@ def results(net: RecurrentNet, params: Params, batch: Batch) -> Params:
     return gradients(scan_loss(net), params, batch)
 
 
-def as_function(net: Net) -> Callable[[Jax, Jax], Jax]:
-    """refnet's net as a JAX function: ``f(params, x) -> outputs``, with its own backward.
-
-    Works under jit and grad (reverse mode, once), by callbacks to the CPU.
-    """
-    jax = _jax()
-
-    def run(params: Jax, x: Jax) -> Jax:
-        return net.forward({k: np.asarray(v) for k, v in params.items()}, np.asarray(x))[0]
-
-    def pull(params: Jax, x: Jax, doutputs: Jax) -> Jax:
-        p = {name: np.asarray(value) for name, value in params.items()}
-        _, tape = net.forward(p, np.asarray(x))
-        grads = net.backward(p, tape, np.asarray(doutputs))
-        return {name: grads[name] for name in p}, grads["x"]
-
-    def call(params: Jax, x: Jax) -> Jax:
-        C = net.outputs if isinstance(net, RecurrentNet) else net.widths[-1]
-        every = isinstance(net, RecurrentNet) and net.readout != "last"
-        lead = x.shape[:2] if every else x.shape[-2:-1]
-        shape = jax.ShapeDtypeStruct((*lead, C), x.dtype)
-        return jax.pure_callback(run, shape, params, x)
-
-    def backward(residuals: Jax, doutputs: Jax) -> Jax:
-        like = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), residuals)
-        return jax.pure_callback(pull, like, *residuals, doutputs)
-
-    function = jax.custom_vjp(call)
-    function.defvjp(lambda params, x: (call(params, x), (params, x)), backward)
-    return function  # type: ignore[no-any-return]
-
-
 CellParams = dict[str, dict[str, Jax]]
 """The parameters of a layer's cells, by the names of a net of one layer, with h0 always."""
 Run = Callable[[RecurrentNet, CellParams, Jax, Array | None, str], tuple[Jax, list[Jax]]]
@@ -301,30 +270,17 @@ def _keras(
             )
         )
         layer.build(given.shape)
-    weights = [value for p in cells.values() for value in _keras_weights(net, p, variant)]
+    weights = [
+        value
+        for p in cells.values()
+        for value in layer_weights(net, p, variant != "no bias", _jax().numpy)
+    ]
     starts = [h for p in cells.values() for h in (p["h0"] if net.cell == "lstm" else [p["h0"]])]
     mask = None if lengths is None else np.arange(len(x)) < lengths[:, None]
     rest = [variable.value for variable in layer.non_trainable_variables]  # dropout's seed
     with asked():
         (h, *ends), _ = layer.stateless_call(weights, rest, given, initial_state=starts, mask=mask)
     return h.swapaxes(0, 1), ends[::2] if net.cell == "lstm" else ends
-
-
-def _keras_weights(net: RecurrentNet, p: dict[str, Jax], variant: str) -> list[Jax]:
-    """kernel, recurrent_kernel and bias; of a GRU that resets after the product two biases."""
-    jnp, H = _jax().numpy, net.hidden
-    if net.cell in ("gru", "gru_before"):
-        p = {
-            **p,
-            **{
-                name: jnp.concatenate([p[name][H : 2 * H], p[name][:H], p[name][2 * H :]])
-                for name in ("Wxh", "Whh", "bh")
-            },
-        }
-        if net.cell == "gru":
-            r, z = jnp.split(p.get("bhh", jnp.zeros(2 * H, p["bh"].dtype)), 2)
-            p["bh"] = jnp.stack([p["bh"], jnp.concatenate([z, r, p["bhn"]])])
-    return [p["Wxh"].T, p["Whh"].T, *([] if variant == "no bias" else [p["bh"]])]
 
 
 LAYERS: dict[str, Run] = {"Flax": _flax, "Equinox": _equinox, "Keras": _keras}

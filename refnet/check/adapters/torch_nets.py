@@ -1,5 +1,5 @@
 """PyTorch (extra ``torch``): its layers judged (stacked, in both directions, batch-first, without
-biases or with two, on packed sequences), its state dicts in and out, refnet inside it.
+biases or with two, on packed sequences), refnet inside it.
 
 A module of your own is judged with a loss written on refnet's names::
 
@@ -14,71 +14,38 @@ Checked by: tests/check/test_torch.py.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.check.adapters import (
-    as_stack,
-    asked,
-    exact_sum,
-    initial_states,
-    package,
-    summed_over_sequences,
-    two_biases,
-)
+from refnet.check.adapters import asked, summed_over_sequences
 from refnet.check.arithmetic import arithmetic
+from refnet.interop import as_stack, initial_states
+from refnet.interop.torch_weights import (
+    ACTIVATIONS,
+    LAYER_NAMES,
+    Torch,
+    array,
+    layer_state_dict,
+    refuse,
+    state_dict,
+    tensor,
+    torch_package,
+)
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import HEAD, StackedNet, plain
 
-__all__ = [
-    "as_function",
-    "from_state_dict",
-    "gradients",
-    "orthogonal_results",
-    "results",
-    "state_dict",
-    "use_device",
-]
-
-Torch: TypeAlias = Any
-"""A tensor, module or dtype of PyTorch's, which is an optional package."""
-
-ACTIVATIONS = {
-    "tanh": "Tanh",
-    "relu": "ReLU",
-    "sigmoid": "Sigmoid",
-    "softsign": "Softsign",
-    "elu": "ELU",
-    "leaky_relu": "LeakyReLU",
-    "identity": "Identity",
-}
-LAYER_NAMES = {"Wxh": "weight_ih", "Whh": "weight_hh", "Whr": "weight_hr", "bh": "bias_ih"}
-
-
-_torch = partial(package, "torch", called="PyTorch")
-
-
-def _tensor(array: Array) -> Torch:
-    """A copy on torch's default device (``torch.set_default_device``)."""
-    return _torch().tensor(np.array(array, order="C"))
-
-
-def _array(tensor: Torch) -> Array:
-    """On the CPU; bfloat16, which NumPy lacks, as float32."""
-    torch, values = _torch(), tensor.detach().cpu()
-    return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())
+__all__ = ["gradients", "orthogonal_results", "results", "use_device"]
 
 
 def use_device(name: str) -> str:
     """Make ``name``, such as cuda, torch's default device, on which all of this then runs, and
     say what it is. Raises ValueError if torch cannot use it."""
-    torch = _torch()
+    torch = torch_package()
     try:
         torch.zeros(1, device=name).exp()
     except (RuntimeError, AssertionError) as error:
@@ -93,93 +60,12 @@ def kind_of(dtype: Torch) -> Torch:
     """torch's type for an arithmetic of ``refnet.check.arithmetic``; torch sums bfloat16 and
     float16 in float32, and tf32 is a setting of its own for products of float32."""
     name = arithmetic(dtype).name
-    return getattr(_torch(), "float32" if name == "tf32" else name.removesuffix("-float32"))
-
-
-def layer_state_dict(net: StackedNet, params: Params, bias: bool = True) -> dict[str, Torch]:
-    """The tensors of torch.nn.RNN, LSTM or GRU; bias_hh is zero unless there is a bhh, and of the
-    GRU's n it is bhn."""
-    arrays: Params = {}
-    for suffix in net.every_cell:
-        p = net.of(params, suffix)
-        arrays |= {f"weight_ih{suffix}": p["Wxh"], f"weight_hh{suffix}": p["Whh"]}
-        if "Whr" in p:
-            arrays[f"weight_hr{suffix}"] = p["Whr"]
-        if bias:
-            arrays |= dict(zip((f"bias_ih{suffix}", f"bias_hh{suffix}"), two_biases(net, p)))
-    return {name: _tensor(value) for name, value in arrays.items()}
-
-
-def state_dict(
-    net: RecurrentNet, params: Params, prefix: str = "rnn.", head: str = "head."
-) -> dict[str, Torch]:
-    """torch.nn.RNN, LSTM or GRU's tensors, and a Linear read-out's under ``head``.
-
-    The gates are stacked as in torch. All of bh goes to bias_ih; bias_hh is zero but for the
-    GRU's bhn. Raises ValueError for a net torch has no layer for.
-    """
-    _refuse(net)
-    layer = layer_state_dict(*as_stack(net, params))
-    return {f"{prefix}{name}": value for name, value in layer.items()} | {
-        f"{head}weight": _tensor(params["Why"]),
-        f"{head}bias": _tensor(params["by"]),
-    }
-
-
-def from_state_dict(
-    net: RecurrentNet, state: dict[str, Torch], prefix: str = "rnn.", head: str = "head."
-) -> Params:
-    """The parameters in a state dict; the two biases are added without rounding.
-
-    Raises ValueError naming what is missing, ambiguous (more layers, both directions) or of
-    another shape.
-    """
-    _refuse(net)
-    H, G = net.hidden, len(net.gates)
-    more = [name for name in state if name.startswith(prefix) and not name.endswith("_l0")]
-    if more:
-        raise ValueError(
-            f"from_state_dict: {more[0]} belongs to a second layer or direction; "
-            "refnet's nets have one: pass each layer's weights by themselves"
-        )
-    need = {
-        f"{prefix}weight_ih_l0": (G * H, net.inputs),
-        f"{prefix}weight_hh_l0": (G * H, H),
-        f"{prefix}bias_ih_l0": (G * H,),
-        f"{prefix}bias_hh_l0": (G * H,),
-        f"{head}weight": (net.outputs, H),
-        f"{head}bias": (net.outputs,),
-    }
-    for name, shape in need.items():
-        if name not in state:
-            raise ValueError(f"from_state_dict: {name} is missing; there are {', '.join(state)}")
-        if tuple(state[name].shape) != shape:
-            raise ValueError(
-                f"from_state_dict: {name} has shape {tuple(state[name].shape)}; need "
-                f"{shape}, because the net has H = {H}, D = {net.inputs}, "
-                f"C = {net.outputs} and the cell {net.cell}"
-            )
-    Wxh, Whh, first, second, Why, by = (_array(state[name]) for name in need)
-    params = {"Wxh": Wxh, "Whh": Whh, "Why": Why, "by": by}
-    if net.cell == "gru":
-        params["bhn"] = second[2 * H :]
-        second = np.where(np.arange(G * H) < 2 * H, second, 0)
-    return {**params, "bh": exact_sum(first, second)}
-
-
-def _refuse(net: RecurrentNet) -> None:
-    if net.cell not in ("rnn", "lstm", "gru") or net.transition is not None or net.gain != 1:
-        raise ValueError(
-            f"torch has no layer for the cell {net.cell} with this transition and "
-            "gain; it has rnn, lstm and gru (reset after the product)"
-        )
-    if net.activation.name not in (("tanh", "relu") if net.cell == "rnn" else ("tanh",)):
-        raise ValueError(f"torch's {net.cell} has no activation {net.activation.name}")
+    return getattr(torch_package(), "float32" if name == "tf32" else name.removesuffix("-float32"))
 
 
 def module(net: Net, dtype: Torch) -> Torch:
     """torch's net: ``rnn`` and ``head``, or a Sequential of Linear layers."""
-    nn, kind = _torch().nn, kind_of(dtype)
+    nn, kind = torch_package().nn, kind_of(dtype)
     if isinstance(net, FeedforwardNet):
         layers: list[Torch] = []
         for before, after in zip(net.widths[:-2], net.widths[1:-1]):
@@ -191,20 +77,20 @@ def module(net: Net, dtype: Torch) -> Torch:
 
 def _layer(net: StackedNet, **options: Any) -> Torch:
     """torch.nn.RNN, LSTM or GRU of a net's sizes."""
-    _refuse(net)
+    refuse(net)
     plain_net: RecurrentNet = net  # mypy takes the fields of a subclass for what may be assigned
     if net.cell == "rnn":
         options["nonlinearity"] = plain_net.activation.name
     if net.projection:
         options["proj_size"] = net.projection
-    return getattr(_torch().nn, net.cell.upper())(
+    return getattr(torch_package().nn, net.cell.upper())(
         net.inputs, net.hidden, net.layers, bidirectional=net.bidirectional, **options
     )
 
 
 def _scored(net: Net, outputs: Torch, y: Torch) -> Torch:
     """The loss, differentiated."""
-    functional, how = _torch().nn.functional, net.reduction
+    functional, how = torch_package().nn.functional, net.reduction
     if how == "batch_mean" and net.loss != "none":
         raise ValueError("torch's losses reduce by sum or mean; batch_mean is neither")
     flat = outputs.reshape(-1, outputs.shape[-1])
@@ -229,7 +115,7 @@ def results(net: Net, params: Params, batch: Batch, dtype: Torch = None, **how: 
     which makes layers without biases; bh and bhn have to be zero then, and have no gradients.
     """
     dtype = batch.x.dtype if dtype is None else dtype
-    x = _tensor(batch.x).to(kind_of(dtype)).requires_grad_()
+    x = tensor(batch.x).to(kind_of(dtype)).requires_grad_()
     if isinstance(net, RecurrentNet):
         stack, stack_params = as_stack(net, params)
         arrays = _layer_results(stack, stack_params, batch, x, **how)
@@ -240,15 +126,15 @@ def results(net: Net, params: Params, batch: Batch, dtype: Torch = None, **how: 
         for layer in range(1, net.depth + 2)
         for kind, name in (("weight", "W"), ("bias", "b"))
     }
-    layers.load_state_dict({theirs: _tensor(params[name]) for theirs, name in names.items()})
+    layers.load_state_dict({theirs: tensor(params[name]) for theirs, name in names.items()})
     with asked():
         outputs = layers(x)
-    loss = _scored(net, outputs, _tensor(batch.y))
+    loss = _scored(net, outputs, tensor(batch.y))
     return {
-        "loss": _array(loss),
-        "outputs": _array(outputs),
-        "dx": _array(x.grad),
-        **{f"d{names[name]}": _array(value.grad) for name, value in layers.named_parameters()},
+        "loss": array(loss),
+        "outputs": array(outputs),
+        "dx": array(x.grad),
+        **{f"d{names[name]}": array(value.grad) for name, value in layers.named_parameters()},
     }
 
 
@@ -257,10 +143,10 @@ def _starts(
 ) -> tuple[dict[str, Torch], Torch]:
     """The initial states by refnet's names, and as torch takes them."""
     tensors = {
-        name: _tensor(value).to(kind).requires_grad_()
+        name: tensor(value).to(kind).requires_grad_()
         for name, value in initial_states(net, params, x).items()
     }
-    stacked = _torch().stack(list(tensors.values()))
+    stacked = torch_package().stack(list(tensors.values()))
     if stacked.ndim == 3:
         return tensors, stacked
     h, c = stacked.unbind(1)
@@ -275,7 +161,7 @@ def _layer_results(
     batch_first: bool = False,
     bias: bool = True,
 ) -> Params:
-    torch, mask = _torch(), batch.mask
+    torch, mask = torch_package(), batch.mask
     rnn = torch.nn.utils.rnn
     layer = _layer(net, batch_first=batch_first, bias=bias).to(x.dtype)
     layer.load_state_dict(layer_state_dict(net, params, bias))
@@ -292,20 +178,20 @@ def _layer_results(
     start, end = (pair[0] if isinstance(pair, tuple) else pair for pair in (start, end))
     rows = torch.cat([*end[-1 - net.bidirectional :]], dim=1) if net.readout == "last" else h
     head = {
-        name: _tensor(params[name]).to(x.dtype).requires_grad_()
+        name: tensor(params[name]).to(x.dtype).requires_grad_()
         for name in HEAD
         if net.readout != "none"
     }
     with asked():
         outputs = torch.nn.functional.linear(rows, *head.values()) if head else rows
-    counted, y = outputs, _tensor(batch.y)
+    counted, y = outputs, tensor(batch.y)
     if mask is not None and net.readout != "last":
-        counted, y = outputs[_tensor(mask)], y[_tensor(mask)]
+        counted, y = outputs[tensor(mask)], y[tensor(mask)]
     loss = _scored(net, counted, y)
-    arrays = {"loss": _array(loss), "outputs": _array(outputs), "dx": _array(x.grad)}
+    arrays = {"loss": array(loss), "outputs": array(outputs), "dx": array(x.grad)}
     if mask is None and len(tensors) == 1:
-        arrays["h_l0"] = np.concatenate([_array(start), _array(h)])
-    grads = {name: _array(value.grad) for name, value in layer.named_parameters()}
+        arrays["h_l0"] = np.concatenate([array(start), array(h)])
+    grads = {name: array(value.grad) for name, value in layer.named_parameters()}
     for suffix in net.every_cell:
         for name, theirs in LAYER_NAMES.items():
             if theirs + suffix in grads:
@@ -316,7 +202,7 @@ def _layer_results(
                 arrays[f"dbhn{suffix}"], second = second[H2:], second[:H2]
             if f"bhh{suffix}" in params:
                 arrays[f"dbhh{suffix}"] = second
-    arrays |= {f"d{name}": _array(value.grad) for name, value in {**head, **tensors}.items()}
+    arrays |= {f"d{name}": array(value.grad) for name, value in {**head, **tensors}.items()}
     return summed_over_sequences(arrays, params)
 
 
@@ -331,14 +217,14 @@ def orthogonal_results(
     refnet's A), so that the gradient in X itself is judged. For householder, whose vectors
     torch scales in its own way, the net is judged at the matrix that torch made.
     """
-    torch = _torch()
+    torch = torch_package()
     modules = module(net, params["Whh"].dtype)
     modules.load_state_dict(state_dict(net, params))
     layer = modules["rnn"]
     source = torch.nn.Linear(net.hidden, net.hidden, bias=False).to(layer.weight_hh_l0.dtype)
     householder = map_name == "householder"
     with torch.no_grad():
-        X = _tensor(params["Whh"])
+        X = tensor(params["Whh"])
         source.weight.copy_(torch.linalg.qr(X)[0] if householder else X)
     values = {name: value.detach() for name, value in layer.named_parameters()}
     with asked():
@@ -348,16 +234,16 @@ def orthogonal_results(
         W = source.weight
         W.retain_grad()
         values["weight_hh_l0"] = W
-        h, _ = torch.func.functional_call(layer, values, (_tensor(batch.x),))
+        h, _ = torch.func.functional_call(layer, values, (tensor(batch.x),))
         outputs = modules["head"](h if net.readout == "every" else h[-1])
-    loss = _scored(net, outputs, _tensor(batch.y))
+    loss = _scored(net, outputs, tensor(batch.y))
     rest = {name: value for name, value in params.items() if name != "Whh"}
     if householder:
-        return net, {**rest, "Whh": _array(W)}, {"loss": _array(loss), "dWhh": _array(W.grad)}
+        return net, {**rest, "Whh": array(W)}, {"loss": array(loss), "dWhh": array(W.grad)}
     raw = source.parametrizations.weight.original
     name, factor = ("expm", 1) if map_name == "matrix_exp" else ("cayley", -2)
-    parts = {"Whh.A": _array(raw) / factor, "Whh.base": np.eye(net.hidden, dtype=_array(W).dtype)}
-    theirs = {"loss": _array(loss), "dWhh.A": _array(raw.grad) * factor}
+    parts = {"Whh.A": array(raw) / factor, "Whh.base": np.eye(net.hidden, dtype=array(W).dtype)}
+    theirs = {"loss": array(loss), "dWhh.A": array(raw.grad) * factor}
     return replace(net, transition=transition(name)), {**rest, **parts}, theirs
 
 
@@ -370,41 +256,12 @@ def gradients(
     p has the parameters by refnet's names. The gradient in one that the loss does not depend on,
     such as a constant part of a transition, is 0, as JAX has it.
     """
-    p = {name: _tensor(value).requires_grad_() for name, value in params.items()}
-    x = _tensor(batch.x).requires_grad_()
-    value = loss(p, x, *(_tensor(part) for part in batch[1:] if part is not None))
+    p = {name: tensor(value).requires_grad_() for name, value in params.items()}
+    x = tensor(batch.x).requires_grad_()
+    value = loss(p, x, *(tensor(part) for part in batch[1:] if part is not None))
     value.backward()
     arrays = {
-        f"d{name}": np.zeros_like(params[name]) if tensor.grad is None else _array(tensor.grad)
+        f"d{name}": np.zeros_like(params[name]) if tensor.grad is None else array(tensor.grad)
         for name, tensor in p.items()
     }
-    return {"loss": _array(value), **arrays, **({} if x.grad is None else {"dx": _array(x.grad)})}
-
-
-def as_function(net: Net) -> Callable[..., Torch]:
-    """refnet's net as a torch function: ``f(x, **params) -> outputs``, with its own backward.
-
-    Any torch loss and optimiser may follow; torch differentiates through it once. Tensors are
-    on the CPU, of one dtype, float32 or float64.
-    """
-    torch = _torch()
-
-    class Function(torch.autograd.Function):  # type: ignore[misc, name-defined]
-        @staticmethod
-        def forward(ctx: Torch, names: tuple[str, ...], x: Torch, *values: Torch) -> Torch:
-            params = {name: _array(value) for name, value in zip(names, values)}
-            outputs, tape = net.forward(params, _array(x))
-            ctx.saved = names, params, tape
-            return _tensor(outputs)
-
-        @staticmethod
-        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-        def backward(ctx: Torch, doutputs: Torch) -> Torch:
-            names, params, tape = ctx.saved
-            grads = net.backward(params, tape, _array(doutputs))
-            return None, _tensor(grads["x"]), *(_tensor(grads[name]) for name in names)
-
-    def function(x: Torch, **params: Torch) -> Torch:
-        return Function.apply(tuple(params), x, *params.values())
-
-    return function
+    return {"loss": array(value), **arrays, **({} if x.grad is None else {"dx": array(x.grad)})}

@@ -11,7 +11,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.naive.base import Pass
-from refnet.nets.stacked import StackedNet, kept, named, turned
+from refnet.nets.stacked import StackedNet, masked, named, turned
 
 __all__ = ["Stack"]
 
@@ -26,7 +26,7 @@ class Stack(Pass):
         params: Params = self.at("p", self.params)
         self.p, tapes = net.matrices(params)
         self.into, self.out = self.at("into", turned), self.at("out", turned)
-        self.pad = partial(self.at("padding", kept), steps=self.lengths)
+        self.pad = partial(self.at("padding", masked), steps=self.lengths)
         self.order: slice = self.at("order", slice(None))
         self.tapes: dict[str, Any] = {}
         self.read: Params = {}

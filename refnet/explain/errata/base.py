@@ -8,9 +8,11 @@ holds in all.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+
+from refnet.batch import Scalar
 
 __all__ = [
     "CHECKS",
@@ -27,16 +29,16 @@ __all__ = [
 class AtMost(NamedTuple):
     """A form that gives an upper bound."""
 
-    bound: Any
+    bound: Scalar
 
 
 class AtLeast(NamedTuple):
     """A form that gives a lower bound."""
 
-    bound: Any
+    bound: Scalar
 
 
-def _holds(measured: Any, said: Any, tolerance: float) -> bool:
+def _holds(measured: Scalar, said: Scalar, tolerance: float) -> bool:
     if isinstance(said, AtMost):
         return bool(measured <= said.bound + tolerance)
     if isinstance(said, AtLeast):
@@ -55,9 +57,9 @@ class Comparison(NamedTuple):
     """
 
     what: str
-    measured: Any
-    printed: Any
-    correct: Any
+    measured: Scalar
+    printed: Scalar
+    correct: Scalar
     tolerance: float = 0
 
     @property
@@ -115,7 +117,7 @@ def check(number: int) -> Callable[[Check], Check]:
     return register
 
 
-def as_text(value: Any) -> str:
+def as_text(value: Scalar) -> str:
     """A quantity of a comparison in a few characters; matrices by rows."""
     if value is None:
         return "-"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from refnet.arguments import SEED, choice, kind, number, whole
-from refnet.batch import Array, Params
+from refnet.batch import Array, Params, Scalar
 from refnet.maths.numeric import Number
 from refnet.maths.threads import LARGE, in_threads
 from refnet.matrices import stiefel
@@ -71,7 +71,7 @@ class Plain:
         """OINIT and OPEN act on no part of its own."""
         return None
 
-    def penalty(self, parts: Params) -> tuple[Any, Params]:
+    def penalty(self, parts: Params) -> tuple[Scalar, Params]:
         """Nothing is added to the loss."""
         return 0, {}
 

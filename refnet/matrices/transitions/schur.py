@@ -4,12 +4,12 @@ Source: Kerg et al. (2019), nnRNN.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from refnet.arguments import number
-from refnet.batch import Array, Params
+from refnet.batch import Array, Params, Scalar
 from refnet.maths.numeric import Number, cos, matmul, sin, times
 from refnet.matrices.transitions.manifold import Manifold
 
@@ -131,12 +131,12 @@ class Schur(Manifold):
             "a": np.asanyarray(g * (across * tape.cos - along * tape.sin)),
         }
 
-    def penalty(self, parts: Params) -> tuple[Any, Params]:
+    def penalty(self, parts: Params) -> tuple[Scalar, Params]:
         """``modulus_penalty sum (g - 1)^2`` and its gradient."""
         if not self.modulus_penalty:
             return 0, {}
         off = parts["g"] - 1
         return (
-            times(self.modulus_penalty, (off * off).sum(keepdims=True))[0],
+            times(self.modulus_penalty, np.asanyarray((off * off).sum(), off.dtype))[()],
             {"g": times(2 * self.modulus_penalty, off)},
         )

@@ -6,12 +6,11 @@ Source: Vorontsov et al., eqs. 8, 10, 11 (errata 24, 27, 28), 3.2.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from refnet.arguments import choice, number
-from refnet.batch import Array, Params
+from refnet.batch import Array, Params, Scalar
 from refnet.maths.numeric import Number, matmul, nonpositive, sigmoid, times
 from refnet.matrices.orthogonality import open_penalty
 from refnet.matrices.transitions.manifold import Manifold
@@ -185,15 +184,15 @@ class SVD(Manifold):
         # sigmoid' = s(p) s(-p): with 1 - s(p) it would be 0 from p = 37 on, but not below -37
         return {"p": times(self._width, ds * sigmoid(p) * sigmoid(-p))}
 
-    def penalty(self, parts: Params) -> tuple[Any, Params]:
+    def penalty(self, parts: Params) -> tuple[Scalar, Params]:
         """The Gaussian prior on s and the soft penalty on the bases, where there are any. With
         ``negative="relu"`` the prior is on s before it is cut, as in the released code: it draws
         a negative one back to 1."""
-        value: Any = 0
+        value: Scalar = 0
         grads: Params = {}
         if self.prior:
             off = self._uncut(parts) - 1
-            value = times(self.prior, (off * off).sum(keepdims=True))[0]
+            value = times(self.prior, np.asanyarray((off * off).sum(), off.dtype))[()]
             grads |= self._pull_spectrum(parts, times(2 * self.prior, off))
         if self.soft:
             soft, slopes = open_penalty({name: parts[name] for name in self.bases}, self.soft)

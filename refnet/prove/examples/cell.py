@@ -56,21 +56,21 @@ def step_back(at, stage):
         slope(at, at.gate, 0, f, df)
 
 
-CELL = Cell((Product(0), Product(1, second=True)), own=2, reads=((0, 0),), direct=True)
-WALK = Walk(CELL, step, step_back)
+CELL = Cell((Product(0), Product(1, second=True)), extra=2, reads=((0, 0),), direct=True)
+WALK = Walk("MGU", CELL, step, step_back)
 
 
 class Kernel:
     """``MGU`` compiled, for float32 and float64."""
 
     def forward(p, x, h0, act, gate=SIGMOID, keeps="tape", lengths=None):
-        x, h, _, a, v, _ = WALK.forward("MGU.forward", p, x, h0, act, gate, keeps, lengths)
+        x, h, _, a, v, _ = WALK.forward(p, x, h0, (act, gate), keeps, lengths)
         return Tape(x, h, a, v)
 
     def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, **options):
         x, h, a, v = tape
-        seen = walk.Tape(x, h, None, a, v, None)
-        return WALK.backward("MGU.backward", p, seen, dh, act, gate, inputs, **options)
+        whole = walk.Tape(x, h, None, a, v, None)
+        return WALK.backward(p, whole, (dh,), (act, gate), inputs, **options)
 
 
 class MGU:

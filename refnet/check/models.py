@@ -1,0 +1,185 @@
+"""Whole ONNX models judged: what a runtime computes of a graph by the definition of its operators,
+or by that of the net that its author meant.
+
+Checked by: tests/check/test_onnx_models.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from refnet.arguments import choice
+from refnet.batch import Array, Params
+from refnet.check.adapters import onnx_nets
+from refnet.check.noise import spread
+from refnet.check.survey import Rows, by_runtimes
+from refnet.check.verdict import compare_values
+from refnet.exact.convert import lift
+from refnet.exact.enclose import Enclosures, Lift, Limits, Progress, search
+from refnet.interop import resolved, unprojected
+from refnet.interop.files import read
+from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, fitting, load
+from refnet.interop.onnx_models import affine
+from refnet.interop.onnx_nodes import OPERATORS, Proto, onnx_package, packed, to_onnx
+from refnet.nets.stacked import StackedNet
+from refnet.runs.read import reading
+
+__all__ = ["CertifiedModel", "certify_model", "meant", "rows"]
+
+LIMITS: Limits = {"bits": 128, "max_bits": 8192, "max_seconds": 600}
+"""Of the certificate of a model's outputs."""
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedModel:
+    """The outputs of a graph with proved enclosures, and the graph on numbers of any kind."""
+
+    run: Callable[[Lift], Params]
+    outputs: Enclosures
+
+    def named(self) -> Enclosures:
+        """The outputs by name."""
+        return self.outputs
+
+
+def certify_model(proto: Proto, inputs: Params, progress: Progress | None = None) -> CertifiedModel:
+    """What the operators of a model's graph give by their definition, certified.
+
+    Raises ValueError for a graph without outputs of float32 or float64.
+
+    Checked by: tests/check/test_onnx_models.py.
+    """
+    floats = onnx_package().TensorProto
+    names = [
+        entry.name
+        for entry in proto.graph.output
+        if entry.type.tensor_type.elem_type in (floats.FLOAT, floats.DOUBLE)
+    ]
+    if not names:
+        raise ValueError("the model has no output of float32 or float64")
+    plain = {
+        name for node in proto.graph.node if node.op_type in RECURRENT for name in node.input[1:3]
+    }
+
+    def run(lifted: Lift) -> Params:
+        def of_kind(array: Array, name: str) -> Array:
+            value = lifted(array, name)  # of runs, weights that enter products need no copies
+            return np.asarray(array, float) if value.dtype.kind == "V" and name in plain else value
+
+        return evaluate(proto, inputs, names, of_kind)
+
+    def on_balls() -> Params:
+        results = run(lambda array, name: lift(array, "ball", name))
+        return {name: value.astype(object, copy=False) for name, value in results.items()}
+
+    outputs, _ = search(on_balls, "check onnx", LIMITS, 4, progress)
+    return CertifiedModel(run, outputs)
+
+
+def meant(proto: Proto, intended: str) -> Proto:
+    """The model with the recurrent layers that were meant: ``intended`` is a cell, or the file of
+    a net (``refnet.interop.files.read``) whose weights the layers and the read-out then have.
+
+    Raises ValueError for a model with other operators or another number of layers.
+    """
+    net, params = None, Params()
+    cell = intended
+    if intended not in OPERATORS:
+        if not Path(intended).suffix:
+            choice("--as", intended, (*OPERATORS, "FILE"))
+        flat, params, vectors = resolved(*read(intended))
+        if not isinstance(flat, StackedNet):
+            raise ValueError(f"{intended} is a feedforward net; need recurrent layers")
+        net, params = unprojected(flat, params)
+        cell = net.cell
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    nodes = [node for node in copy.graph.node if node.op_type in RECURRENT]
+    kinds = {node.op_type for node in nodes}
+    if kinds != {OPERATORS[cell]}:
+        raise ValueError(
+            f"the model has {', '.join(kinds) or 'no recurrent layer'}; need {OPERATORS[cell]} "
+            f"for {cell}"
+        )
+    for node in nodes:
+        _reset(node, cell)
+    if net is None:
+        return copy
+    layers = packed(net, params)
+    if len(layers) != len(nodes):
+        raise ValueError(f"the model has {len(nodes)} recurrent layers, {intended} {len(layers)}")
+    for node, (layer, p) in zip(nodes, layers):
+        while len(node.input) < 4:
+            node.input.append("")
+        for place, name in enumerate("WRB", 1):
+            node.input[place] = _constant(copy, to_onnx(layer, p)[name])
+    if vectors is not None:
+        for node in copy.graph.node:
+            if node.op_type == "Gather" and node.input[1] in {x.name for x in copy.graph.input}:
+                node.input[0] = _constant(copy, vectors)
+    heads = affine([*copy.graph.node], constants(proto))[-1:] if "Why" in params else []
+    for head in heads:
+        head.product.input[1] = _constant(copy, params["Why"] if head.rows else params["Why"].T)
+        if head.added is not None:
+            head.added.input[head.place] = _constant(copy, params["by"])
+    return copy
+
+
+def _reset(node: Proto, cell: str) -> None:
+    """Give a node the attributes of a cell: direction, size, layout and, of an RNN, the
+    activation are the model's."""
+    names = ["direction", "hidden_size", "layout", *["activations"] * (cell == "rnn")]
+    rest = [entry for entry in node.attribute if entry.name in names]
+    del node.attribute[:]
+    node.attribute.extend(rest)
+    make = onnx_package().helper.make_attribute
+    if cell == "cifg":
+        node.attribute.append(make("input_forget", 1))
+    if cell == "gru":
+        node.attribute.append(make("linear_before_reset", 1))
+
+
+def _constant(proto: Proto, value: Array) -> str:
+    name = f"meant {len(proto.graph.initializer)}"
+    tensor = onnx_package().numpy_helper.from_array(np.ascontiguousarray(value), name)
+    proto.graph.initializer.append(tensor)
+    return name
+
+
+def rows(
+    path: Path,
+    T: int,
+    B: int,
+    seed: int = 0,
+    progress: Progress | None = None,
+    intended: str | None = None,
+) -> Rows:
+    """A model file's outputs by both runtimes, on inputs from N(0, 1), symbols or lengths; judged
+    by its operators' definition, or by the net that was ``intended``."""
+    proto = load(path)
+    definition = proto if intended is None else meant(proto, intended)
+    with reading(path, "need other --steps or --batch, or another model"):
+        inputs = fitting(proto, T, B, np.random.default_rng(seed))
+    certified = certify_model(definition, inputs, progress)
+    true = {name: enclosure.value for name, enclosure in certified.named().items()}
+    kinds = {value.dtype for value in constants(proto).values() if value.dtype.kind == "f"}
+    dtype = min(kinds, default=np.dtype(np.float32))
+    sigma = spread(certified, dtype)
+    cells = {node.op_type for node in proto.graph.node if node.op_type in RECURRENT}
+
+    def results(runtime: str) -> Params:
+        values = onnx_nets.session_run(proto, [*true], inputs, runtime)
+        return dict(zip(true, values))
+
+    yield from by_runtimes(
+        results,
+        partial(compare_values, true=true, sigma=sigma, dtype=dtype, required=tuple(true)),
+        what=f"{path.name}: {intended or ', '.join(sorted(cells)) or 'no recurrent layer'}",
+        dtype=dtype,
+        T=T,
+        H=max((v.shape[-1] for v in true.values()), default=0),
+        B=B,
+    )

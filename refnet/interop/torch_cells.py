@@ -1,0 +1,289 @@
+"""refnet's cells and nets as functions of PyTorch (extra ``torch``), differentiated once.
+
+Tensors and arrays share memory where the order in memory allows it: a time-major x, the weights,
+and the outputs, which are the tape's states.
+
+Checked by: tests/interop/test_torch_modules.py.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.cells import CELLS
+from refnet.compiled.kernels import kernel_of
+from refnet.compiled.layout import deal
+from refnet.interop import package
+from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.threads import get_threads, set_threads
+from refnet.nets.gradients import Net
+from refnet.nets.layer import Layer
+
+__all__ = ["Steps", "Tensor", "admit", "function", "packed_steps", "run_cell"]
+
+torch = package("torch", called="PyTorch")
+Tensor: TypeAlias = Any
+"""A tensor of PyTorch's, which is an optional package."""
+
+
+class Steps(NamedTuple):
+    """How rows of a tensor are a cell's steps: (T, B, D) as they stand or, if ``reverse``, from
+    the last; with ``rows``, those of a packed sequence (N, D), whose row n is row ``rows[n]`` of
+    the (T B, D) of the cell. ``order`` (B,): which sequence is where in the cell's batch, and
+    ``lengths`` (B,) its steps."""
+
+    reverse: bool = False
+    rows: Array | None = None
+    lengths: Array | None = None
+    order: Array | None = None
+
+    def enter(self, values: Array) -> Array:
+        """What the cell sees of x or of its outputs' gradient."""
+        if self.rows is None or self.lengths is None:
+            return values[::-1].copy() if self.reverse else values
+        T, B = self.lengths.max(), len(self.lengths)
+        padded = np.zeros((T * B, values.shape[1]), values.dtype)
+        padded[self.rows] = values
+        return padded.reshape(T, B, -1)
+
+    def leave(self, values: Array) -> Array:
+        """The inverse of ``enter``."""
+        if self.rows is None:
+            return values[::-1].copy() if self.reverse else values
+        return values.reshape(-1, values.shape[2]).take(self.rows, axis=0)
+
+    def begin(self, states: Array) -> Array:
+        """States (S, B, H) in the order of the cell's batch."""
+        return states if self.order is None else states.take(self.order, axis=1)
+
+    def end(self, states: Array) -> Array:
+        """The inverse of ``begin``."""
+        return states if self.order is None else states.take(np.argsort(self.order), axis=1)
+
+
+AS_THEY_STAND = Steps()
+
+
+def packed_steps(sizes: Array, dtype: Any, cell: str, H: int) -> dict[str, Steps]:
+    """Those of a PackedSequence with ``sizes`` (T,) in both directions, for cells of H units."""
+    T, B = len(sizes), int(sizes[0])
+    lengths = (sizes > np.arange(B)[:, None]).sum(axis=1)
+    order = deal(lengths, dtype, len(CELLS[cell].GATES) * H, H)
+    place = np.argsort(order)
+    t = np.repeat(np.arange(T), sizes)
+    b = np.arange(len(t)) - np.repeat(sizes.cumsum() - sizes, sizes)
+    return {
+        way: Steps(bool(way), step * B + place[b], lengths[order], order)
+        for way, step in (("", t), ("_reverse", lengths[b] - 1 - t))
+    }
+
+
+@contextmanager
+def _as_many_threads_as_torch() -> Iterator[None]:
+    before = get_threads()
+    set_threads(torch.get_num_threads())
+    try:
+        yield
+    finally:
+        set_threads(before)
+
+
+def _array(tensor: Tensor) -> Array:
+    array: Array = tensor.numpy(force=True)
+    return array
+
+
+class Job(NamedTuple):
+    """A cell to run: its kernels, the names of its parameters, and its steps."""
+
+    layer: Layer
+    names: tuple[str, ...]
+    steps: Steps
+
+    def run(self, p: Params, x: Array, start: Array) -> Any:
+        """The cell's tape."""
+        h0 = start if len(start) > 1 else start[0]
+        with _as_many_threads_as_torch():
+            return self.layer.run(p, x, h0, lengths=self.steps.lengths)
+
+
+@cache
+def _layer(cell: str, activation: str, keeps: bool) -> Layer:
+    gate = None if len(CELLS[cell].GATES) == 1 else ACTIVATIONS["sigmoid"]
+    return Layer(kernel_of(cell), ACTIVATIONS[activation], gate=gate, keeps=keeps)
+
+
+def _with_last(doutputs: Tensor | None, last: Array, steps: Steps, wanted: bool) -> Array:
+    """The gradient at a cell's states: of all of them, or (1, B, H) of each sequence's last."""
+    if doutputs is None:
+        return last[None]
+    dh = steps.enter(_array(doutputs))
+    if wanted:
+        ends = -1 if steps.lengths is None else steps.lengths - 1
+        dh = dh.copy()
+        dh[ends, np.arange(len(last))] += last
+    return dh
+
+
+class _Run(torch.autograd.Function):  # type: ignore[misc, name-defined]
+    """``(job, x, h0, *parameters) -> outputs, end`` with h0 and end (S, B, H) for the S states."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, job: Job, x: Tensor, h0: Tensor, *values: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        layer, names, steps = job
+        p = dict(zip(names, map(_array, values)))
+        start = steps.begin(_array(h0))
+        tape = job.run(p, steps.enter(_array(x)), start)
+        states = [tape.h] if len(start) == 1 else [tape.h, tape.c]
+        if steps.lengths is None:
+            end = np.stack([state[-1] for state in states])
+        else:
+            last = steps.lengths, np.arange(len(steps.lengths))
+            end = np.stack([state[last if len(state) > 2 else -1] for state in states])
+        outputs = torch.from_numpy(steps.leave(tape.h[1:]))
+        if layer.keeps:
+            ctx.job, ctx.kind, ctx.count = job, type(tape), len(values)
+            ctx.outputs, ctx.version = outputs.detach(), outputs._version
+            ctx.set_materialize_grads(False)
+            arrays = [part if part is None else torch.from_numpy(part) for part in tape]
+            ctx.save_for_backward(x, h0, *values, *arrays)
+        return outputs, torch.from_numpy(steps.end(end))
+
+    @staticmethod
+    def backward(ctx: Any, doutputs: Tensor | None, dend: Tensor | None) -> Any:
+        x, h0, *rest = ctx.saved_tensors
+        (layer, names, steps), values = ctx.job, rest[: ctx.count]
+        p = dict(zip(names, map(_array, values)))
+        tape = ctx.kind(*(part if part is None else _array(part) for part in rest[ctx.count :]))
+        if ctx.outputs._version != ctx.version:  # changed in place, and the tape's states with them
+            tape = ctx.job.run(p, tape.x, steps.begin(_array(h0)))
+        last = np.zeros(h0.shape, tape.h.dtype) if dend is None else steps.begin(_array(dend))
+        dh = _with_last(doutputs, last[0], steps, dend is not None)
+        options = {"lengths": steps.lengths} | ({} if len(last) == 1 else {"dc": last[1]})
+        with _as_many_threads_as_torch():
+            grads = layer.pull(p, tape, dh, ctx.needs_input_grad[1], **options)
+        dx = steps.leave(grads["x"]) if "x" in grads else None
+        dh0 = steps.end(grads["h0"].reshape(h0.shape))
+        arrays = [dx, dh0, *(grads[name] for name in names)]
+        tensors = [part if part is None else torch.from_numpy(part) for part in arrays]
+        if torch.is_grad_enabled():
+            tensors = _Once.apply(len(tensors), *tensors, x, h0, *values, doutputs, dend)
+        return None, *tensors
+
+
+class _Once(torch.autograd.Function):  # type: ignore[misc, name-defined]
+    """The first tensors, gradients that depend on all; to differentiate them again raises."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+        return tuple(part if part is None else part.view_as(part) for part in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        raise RuntimeError(
+            "refnet.torch differentiates once, and this is a second derivative; for layers, "
+            "PyTorch's own have it: refnet.torch.restore(model)"
+        )
+
+
+def run_cell(
+    cell: str,
+    activation: str,
+    x: Tensor,
+    h0: Tensor,
+    params: dict[str, Tensor],
+    steps: Steps = AS_THEY_STAND,
+) -> tuple[Tensor, Tensor]:
+    """A cell of refnet's over a sequence: the outputs and the states at the end, differentiable.
+
+    Shapes: x (T, B, D), or (N, D) for ``steps`` of a packed sequence; h0 and the end (S, B, H),
+    S the number of the cell's states; ``params`` by refnet's names. Tensors on the CPU, all
+    float32 or all float64, which the caller has checked.
+
+    >>> x, h0 = torch.ones(5, 2, 3), torch.zeros(1, 2, 4)
+    >>> params = {"Wxh": torch.ones(4, 3), "Whh": torch.eye(4), "bh": torch.zeros(4)}
+    >>> outputs, end = run_cell("rnn", "tanh", x, h0, params)
+    >>> outputs.shape, bool((outputs[-1] == end[0]).all())
+    (torch.Size([5, 2, 4]), True)
+    """
+    every = (x, h0, *params.values())
+    keeps = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in every)
+    outputs, end = _Run.apply(Job(_layer(cell, activation, keeps), tuple(params), steps), *every)
+    return outputs, end
+
+
+def admit(where: str, tensors: Iterable[Tensor]) -> None:
+    """Raise RuntimeError unless the kernels take all tensors."""
+    dtypes = {tensor.dtype for tensor in tensors}
+    for tensor in tensors:
+        if tensor.device.type != "cpu":
+            raise RuntimeError(
+                f"refnet.torch.{where}: a tensor is on {tensor.device}; need all on the CPU: "
+                "model.cpu(), or refnet.torch.restore(model) for PyTorch's own layers"
+            )
+    if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
+        raise RuntimeError(
+            f"refnet.torch.{where}: input, states and weights are "
+            f"{', '.join(sorted(map(str, dtypes)))}; need torch.float32 or torch.float64 for all: "
+            "model.float() and x.float(), or refnet.torch.restore(model) for PyTorch's own layers"
+        )
+
+
+class _Net(torch.autograd.Function):  # type: ignore[misc, name-defined]
+    @staticmethod
+    def forward(
+        ctx: Any, net: Net, names: tuple[str, ...], mask: Array | None, x: Tensor, *values: Tensor
+    ) -> Tensor:
+        params = dict(zip(names, map(_array, values)))
+        with _as_many_threads_as_torch():
+            outputs, ctx.tape = net.forward(params, _array(x), mask, copy=False)
+        ctx.net, ctx.names = net, names
+        ctx.save_for_backward(x, *values)
+        return torch.from_numpy(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, doutputs: Tensor) -> Any:
+        saved, tape = ctx.saved_tensors, ctx.tape
+        with _as_many_threads_as_torch():
+            gradients = ctx.net.backward(
+                tape.given, tape, _array(doutputs), ctx.needs_input_grad[3]
+            )
+        arrays = [gradients.get(name) for name in ("x", *ctx.names)]
+        tensors = [part if part is None else torch.tensor(part) for part in arrays]
+        if torch.is_grad_enabled():
+            tensors = _Once.apply(len(tensors), *tensors, *saved, doutputs)
+        return None, None, None, *tensors
+
+
+def function(net: Net) -> Callable[..., Tensor]:
+    """The net as a function of PyTorch, ``f(params, x, mask=None) -> outputs``.
+
+    ``params``: a dict of tensors by refnet's names; ``x``, ``mask`` as for the net's ``forward``.
+    Tensors on the CPU, all float32 or all float64, but for x of symbols and a mask; any loss and
+    optimizer of PyTorch's may follow. It is differentiated once, in reverse. Raises RuntimeError,
+    ValueError or TypeError on tensors that do not fit.
+
+    >>> from refnet import RecurrentNet
+    >>> net = RecurrentNet(inputs=2, hidden=4, outputs=3, transition="cayley")
+    >>> params = net.init(np.random.default_rng(0))
+    >>> p = {name: torch.from_numpy(value).requires_grad_() for name, value in params.items()}
+    >>> function(net)(p, torch.ones(5, 8, 2)).sum().backward()
+    >>> p["Whh.A"].grad.shape
+    torch.Size([4, 4])
+
+    Checked by: tests/check/test_torch.py::test_refnet_inside_torch.
+    """
+
+    def call(params: dict[str, Tensor], x: Tensor, mask: Tensor | None = None) -> Tensor:
+        floats = [x] if x.is_floating_point() else []
+        admit("function", [*floats, *params.values()])
+        steps = None if mask is None else _array(mask)
+        return _Net.apply(net, tuple(params), steps, x, *params.values())
+
+    return call
