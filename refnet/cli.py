@@ -33,7 +33,7 @@ __all__ = ["main"]
 TRAIN_EXAMPLES = """examples:
   refnet train temporal-order --length 60 --method oinit
       a recurrent net, made orthogonal before training, solves temporal order at T = 60
-  refnet train mnist --net feedforward --depth 10 --method open --weights gaussian:sd=0.001
+  refnet train mnist --net feedforward --method open --weights gaussian:sd=0.001
       ten hidden tanh layers that learn only because a penalty makes them orthogonal
   refnet train sequential-mnist --iterations 5000
       MNIST, one pixel a step

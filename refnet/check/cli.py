@@ -47,7 +47,9 @@ OWN = """
 
 ONNX = """
   refnet check onnx model.onnx
-      judge the forward pass of a model's RNN, LSTM or GRU by both ONNX runtimes
+      judge a whole model, run by both ONNX runtimes, by its operators' definition
+  refnet check onnx model.onnx --as gru
+      judge it by what was meant: a converter's wrong linear_before_reset is caught
 """
 
 SIGMAS = """

@@ -8,6 +8,7 @@ starts at a multiple of the padded ``width``.
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import count
 from math import prod
 from typing import NamedTuple
 
@@ -227,22 +228,29 @@ def give_back(*arrays: Array) -> None:
 
 
 _POOL: dict[int, Array] = {}
-"""Memory of tapes that no array uses now, the oldest first."""
+"""Memory of tapes that no array uses now, the oldest first, each under a new number."""
+_NUMBERS = count()
 
 
 class _Lent:
     """Memory that goes back to the pool when the last array in it is gone."""
 
     def __init__(self, memory: Array, shape: tuple[int, ...]) -> None:
-        self.memory, self.__array_interface__ = (
-            memory,
-            {**memory.__array_interface__, "shape": shape},
-        )
+        self.memory = memory
+        self.__array_interface__ = {**memory.__array_interface__, "shape": shape}
 
     def __del__(self) -> None:
-        _POOL[id(self.memory)] = self.memory
-        while sum([spare.nbytes for spare in list(_POOL.values())]) > POOLED:
-            _POOL.pop(next(iter(_POOL)), None)
+        _POOL[next(_NUMBERS)] = self.memory
+        spare = _pooled()
+        total = sum([memory.nbytes for memory in spare.values()])
+        for key, memory in spare.items():
+            if total > POOLED and _POOL.pop(key, None) is not None:
+                total -= memory.nbytes
+
+
+def _pooled() -> dict[int, Array]:
+    """What is in the pool, which another thread or the garbage collector may change meanwhile."""
+    return {key: memory for key in [*_POOL] if (memory := _POOL.get(key)) is not None}
 
 
 def lend(shape: tuple[int, ...], dtype: Arg) -> Array:
@@ -258,15 +266,11 @@ def lend(shape: tuple[int, ...], dtype: Arg) -> Array:
     numbers = prod(shape)
     if numbers * dtype.itemsize < LENT or dtype.kind != "f":
         return np.empty(shape, dtype)
-    for key, memory in sorted(_POOL.items(), key=_size):
-        fits = memory.dtype == dtype and numbers <= memory.size <= 2 * numbers
-        if fits and _POOL.pop(key, None) is not None:  # no other thread has taken it
+    sizes = {key: memory.size for key, memory in _pooled().items() if memory.dtype == dtype}
+    for key in sorted(sizes, key=sizes.__getitem__):
+        if numbers <= sizes[key] <= 2 * numbers and (memory := _POOL.pop(key, None)) is not None:
             return np.asarray(_Lent(memory, shape))
     return np.asarray(_Lent(aligned((numbers,), dtype, clear=False), shape))
-
-
-def _size(entry: tuple[int, Array]) -> int:
-    return entry[1].size
 
 
 def forget() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.interop import Resolved, embedded, resolved, unprojected
-from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, feeds, weights_of
+from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, fitting, weights_of
 from refnet.interop.onnx_nodes import (
     ACTIVATIONS,
     INPUTS,
@@ -183,16 +183,10 @@ def net_of(proto: Proto) -> tuple[Net, Params]:
     last = ("Softmax", "LogSoftmax", "Identity")
     while output in producers and producers[output].op_type in last:
         output = producers[output].input[0]
-    for inputs in feeds(proto, 5, 3, np.random.default_rng(0)):
-        for name in [*inputs][1:]:  # initial states
-            inputs[name] = inputs[name] * (inputs[name].dtype.kind != "f")
-        try:
-            theirs = evaluate(proto, inputs, [output], _double)[output]
-        except (ValueError, IndexError):  # these sizes do not fit
-            continue
-        break
-    else:
-        raise ValueError("the model takes no inputs of 5 steps and 3 sequences")
+    inputs = fitting(proto, 5, 3, np.random.default_rng(0))
+    for name in [*inputs][1:]:  # initial states
+        inputs[name] = inputs[name] * (inputs[name].dtype.kind != "f")
+    theirs = evaluate(proto, inputs, [output], _double)[output]
     if theirs.ndim == 4:  # Y itself
         theirs = np.concatenate([*theirs.swapaxes(0, 1)], axis=-1)
     x = inputs[proto.graph.input[0].name]
@@ -258,7 +252,9 @@ def _candidates(proto: Proto, values: Params, inputs: Params, outputs: int) -> I
     net, params = _stack(nodes, proto, values, inputs)
     if not linear:
         yield Resolved(net, params, vectors)
-    elif len(linear) == 1:
+        dtype = next(iter(params.values())).dtype
+        linear = [(np.eye(net.width, dtype=dtype), np.zeros(net.width, dtype))]
+    if len(linear) == 1:
         W, b = linear[0]
         for readout in ("last", "every"):
             with_head = replace(net, readout=readout, outputs=len(W), **HEADED)

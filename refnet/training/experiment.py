@@ -382,8 +382,8 @@ def _net(config: Config, task: Task) -> Net:
 def task_options(config: Config) -> tuple[str, dict[str, Any]]:
     """The name of a configuration's task, or the path of its file, and the options given.
 
-    >>> task_options(Config("copy:symbols=4", length=50, dtype="float64"))
-    ('copy', {'symbols': 4, 'length': 50, 'dtype': 'float64'})
+    >>> task_options(Config("copy:encoding=scalar", length=50, dtype="float64"))
+    ('copy', {'encoding': 'scalar', 'length': 50, 'dtype': 'float64'})
     """
     name, options = read_spec("task", config.task)
     if config.length:

@@ -40,7 +40,7 @@ def test_a_planted_early_return_is_rejected(monkeypatch):
     class Early(layout._Lent):
         def __init__(self, memory, shape):
             super().__init__(memory, shape)
-            layout._POOL[id(memory)] = memory
+            layout._POOL[next(layout._NUMBERS)] = memory
 
     monkeypatch.setattr(layout, "_Lent", Early)
     with pytest.raises(AssertionError):
