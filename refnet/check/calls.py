@@ -74,7 +74,7 @@ def judge(
     ``cotangent`` if it does not give one number (``refnet.exact.certify_function``).
     ``theirs``: arrays by name, or a function of copies of the same inputs that returns them: for
     a net loss, outputs, dWhh, dx, ..., for a function value and d + each argument's name. Of a net
-    it may also take x, y and the mask one by one, as for ``refnet check function``. It may
+    it may also take x, y and the mask one by one, as for the command ``check function``. It may
     reuse its arrays. The judge calls a function whose result is right once more and, for a net of
     usual size, with half of its parameters and inputs and with other targets and lengths: this
     shows state that it keeps between calls, and a mistake at those inputs alone.

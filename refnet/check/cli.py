@@ -47,7 +47,9 @@ OWN = """
 
 ONNX = """
   refnet check onnx model.onnx
-      judge the forward pass of a model's RNN, LSTM or GRU by both ONNX runtimes
+      judge a whole model, run by both ONNX runtimes, by its operators' definition
+  refnet check onnx model.onnx --as gru
+      judge it by what was meant: a converter's wrong linear_before_reset is caught
 """
 
 SIGMAS = """
@@ -178,7 +180,7 @@ def _add_function(judges: Subparsers) -> None:
     parser.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function to judge")
     parser.add_argument(
         "--example",
-        choices=("c", "jax", "numpy", "torch"),
+        choices=("autograd", "c", "equinox", "flax", "jax", "numpy", "torch"),
         help="print a file with a correct function named gradients, to start from",
     )
     parser.add_argument(
@@ -337,7 +339,7 @@ def _describing(parser: argparse.ArgumentParser, default: str) -> None:
 
     net = parser.add_argument_group("the net that a function computes")
     for entry in fields(Described):
-        flag, text = f"--{entry.name}", entry.metadata["help"]
+        flag, text = f"--{entry.name.replace('_', '-')}", entry.metadata["help"]
         if entry.type is bool:
             net.add_argument(flag, action="store_true", help=text)
             continue
@@ -346,13 +348,14 @@ def _describing(parser: argparse.ArgumentParser, default: str) -> None:
             text += f": {', '.join(choices)}"
         if entry.default:
             text += f" (default: {entry.default})"
-        number = entry.type is int
+        kinds: dict[Any, Callable[[str], Any]] = {int: size, float: float}
+        kind = kinds.get(entry.type, str)
         net.add_argument(
             flag,
-            type=size if number else str,
+            type=kind,
             default=entry.default,
             choices=choices or None,
-            metavar="N" if number else "NAME",
+            metavar="NAME" if kind is str else "N",
             help=text,
         )
     net.add_argument(

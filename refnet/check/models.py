@@ -21,10 +21,11 @@ from refnet.exact.convert import lift
 from refnet.exact.enclose import Enclosures, Lift, Limits, Progress, search
 from refnet.interop import resolved, unprojected
 from refnet.interop.files import read
-from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, feeds, load
+from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, fitting, load
 from refnet.interop.onnx_models import affine
 from refnet.interop.onnx_nodes import OPERATORS, Proto, onnx_package, packed, to_onnx
 from refnet.nets.stacked import StackedNet
+from refnet.runs.read import reading
 
 __all__ = ["CertifiedModel", "certify_model", "meant", "rows"]
 
@@ -160,15 +161,8 @@ def rows(
     by its operators' definition, or by the net that was ``intended``."""
     proto = load(path)
     definition = proto if intended is None else meant(proto, intended)
-    for inputs in feeds(proto, T, B, np.random.default_rng(seed)):
-        try:
-            evaluate(proto, inputs)
-        except (ValueError, IndexError) as error:  # these sizes do not fit
-            reason = error
-            continue
-        break
-    else:
-        raise ValueError(f"{path}: no inputs of {T} steps and {B} sequences fit: {reason}")
+    with reading(path, "need other --steps or --batch, or another model"):
+        inputs = fitting(proto, T, B, np.random.default_rng(seed))
     certified = certify_model(definition, inputs, progress)
     true = {name: enclosure.value for name, enclosure in certified.named().items()}
     kinds = {value.dtype for value in constants(proto).values() if value.dtype.kind == "f"}

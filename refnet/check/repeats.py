@@ -27,7 +27,7 @@ NEAR = 0.01
 
 def of_inputs(function: Theirs) -> Theirs:
     """A function that is judged by a net, as one of parameters and batch: it may also take x, y
-    and the mask one by one, as ``refnet check function`` has them. TypeError for any other."""
+    and the mask one by one, as the command ``check function`` has them. TypeError for any other."""
     try:
         every = signature(function).parameters.values()
     except (TypeError, ValueError):  # a builtin

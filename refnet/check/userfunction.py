@@ -44,7 +44,7 @@ __all__ = [
     "tolerance_rows",
 ]
 
-EXAMPLES = ("c", "jax", "numpy", "torch")
+EXAMPLES = ("autograd", "c", "equinox", "flax", "jax", "numpy", "torch")
 SAID: dict[str | float, str] = {
     "": "",
     "large": ", large inputs",
@@ -109,6 +109,11 @@ class Described:
     )
     biases: int = _option(1, "2 adds a second bias bhh to bh")
     peepholes: bool = _option(False, "peepholes: Wpi, Wpf, Wpo (lstm) or Wpi, Wpo (cifg)")
+    projection: int = _option(0, "P < H, the units that an lstm's or cifg's output is projected to")
+    clip_step: float = _option(
+        0.0, "bound of every entry of the gradient in the pre-activations, at each step"
+    )
+    clip_forward: float = _option(0.0, "bound of the input of every activation, as ONNX's clip")
 
     @classmethod
     def of(cls, args: Namespace) -> "Described":
@@ -119,7 +124,9 @@ class Described:
     def kinked(self) -> bool:
         """Whether a derivative jumps somewhere."""
         used = {self.activation} | (set() if self.cell == "rnn" else {self.gate})
-        return not all(ACTIVATIONS[name].smooth for name in used)
+        return bool(self.clip_step or self.clip_forward) or not all(
+            ACTIVATIONS[name].smooth for name in used
+        )
 
     @property
     def smallest(self) -> int:
@@ -127,7 +134,7 @@ class Described:
         units in pairs, and one class alone has no gradient."""
         paired = "oplu" in (self.activation, self.gate) or self.transition.startswith("schur")
         classes = self.readout == "none" and self.loss == "cross_entropy" and not self.bidirectional
-        return 2 if paired or classes else 1
+        return max(2 if paired or classes else 1, 2 * self.projection)
 
     def net(self, hidden: int) -> RecurrentNet:
         """The net with H = ``hidden``. Raises ValueError for options that do not go together."""
@@ -145,6 +152,9 @@ class Described:
             "activation": self.activation,
             "gate": self.gate,
             "learn_h0": self.h0 == "learned",
+            "projection": self.projection,
+            "clip_step": self.clip_step or None,
+            "clip_forward": self.clip_forward or None,
             "transition": transition(name, **how),
         }
         if self.peepholes and not CELLS[self.cell].OPTIONAL:
@@ -326,7 +336,7 @@ def _explained(place: str, path: str, error: BaseException, params: object = Non
         ]
         where = f"{path}:{lines[-1].lineno}: {lines[-1].line}" if lines else path
         if not lines and isinstance(error, TypeError):  # the call itself
-            where += "; it gets p, x, y, and with --mask a fourth, the mask; or p and the batch"
+            where += "; it gets p, x, y, and with --mask a fourth, the mask, or p and the batch"
     if (
         isinstance(error, KeyError)
         and isinstance(params, Mapping)

@@ -83,9 +83,15 @@ def options(inner: bool) -> dict[str, bool]:
 
 def install(kernel: Any, inner: bool) -> None:
     """Give a kernel the cache, and compile it as ``_compiling`` says; constants in a call count as
-    numbers of their type."""
+    numbers of their type. Its symbol has its digest, because a number that Numba counts in each
+    process may be that of another kernel, of the same name, that another process kept.
+
+    Checked by: tests/compiled/test_cache.py::test_kernels_of_one_name_are_not_taken_for_each_other.
+    """
     if not MISSING:
         kernel._cache = KernelCache(kernel.py_func)
+        digest = hashlib.sha256(repr(kernel._cache._function).encode()).hexdigest()
+        kernel.py_func.__qualname__ += f".{digest[:16]}"
         kernel.compile = _compiling(kernel, inner)
         kernel.get_call_template = _without_constants(kernel.get_call_template)
 
@@ -169,6 +175,11 @@ def _described(function: Callable[..., Any]) -> tuple[Any, ...]:
             for value in closure
         ),
     )
+
+
+def digest(function: Callable[..., Any]) -> str:
+    """Eight letters that say what a kernel is made from."""
+    return hashlib.sha256(repr(_described(function)).encode()).hexdigest()[:8]
 
 
 class KernelCache(_Cache):  # type: ignore[misc,valid-type]

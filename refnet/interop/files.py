@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from warnings import catch_warnings
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def write(path: Path | str, net: Net, params: Params, lengths: bool = False) -> 
         names = {"activation": net.activation.name, "readout": getattr(net, "readout", "last")}
         data = package("safetensors.numpy", "safetensors").save(contiguous, names)
     else:
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory() as folder, catch_warnings(action="ignore"):
             keras_weights.to_model(net, params).save(f"{folder}/net.keras")
             data = Path(folder, "net.keras").read_bytes()
     write_named(path, lambda file: file.write(data))
@@ -90,7 +91,7 @@ def read(path: Path | str) -> SavedNet:
             return SavedNet(*onnx_models.net_of(proto))
         data = contents(path, LIMIT)
         if path.suffix == ".keras":
-            with TemporaryDirectory() as folder:
+            with TemporaryDirectory() as folder, catch_warnings(action="ignore"):
                 copy = Path(folder, "net.keras")
                 copy.write_bytes(data)
                 return SavedNet(*keras_weights.net_of(_keras_model(copy)))

@@ -110,7 +110,8 @@ def to_model(net: Net, params: Params) -> Keras:
             add(keras.layers.Dense(flat.outputs, dtype=dtype), params["Why"].T, params["by"])
     model.build()
     for layer, values in zip(model.layers, weights):
-        layer.set_weights(values)
+        for variable, value in zip(layer.weights, values):
+            variable.assign(value)
     return model
 
 
@@ -169,7 +170,7 @@ def net_of(model: Keras) -> tuple[Net, Params]:
         net = replace(net, **head, readout="every" if every else "last")
         params |= {"Why": W, "by": b}
         _ends(dense[0], ("linear", "softmax"))
-    return embedded(net, params, tables[0].get_weights()[0]) if tables else (net, params)
+    return embedded(net, params, _weights(tables[0])[0]) if tables else (net, params)
 
 
 def _chain(model: Keras) -> list[Keras]:
@@ -203,8 +204,12 @@ def _ends(layer: Keras, names: tuple[str, ...]) -> None:
         raise ValueError(f"the layer {layer.name} ends with {name}; need {' or '.join(names)}")
 
 
+def _weights(layer: Keras) -> list[Array]:
+    return [np.asarray(keras_package().ops.convert_to_numpy(v.value)) for v in layer.weights]
+
+
 def _dense(layer: Keras) -> tuple[Array, Array]:
-    W, *b = layer.get_weights()
+    W, *b = _weights(layer)
     return W.T, b[0] if b else np.zeros(W.shape[1], W.dtype)
 
 
@@ -232,7 +237,7 @@ def _stack(layers: list[Keras]) -> tuple[StackedNet, Params]:
         kind = type(inner).__name__
         after = kind != "GRU" or inner.reset_after
         cell = {"SimpleRNN": "rnn", "LSTM": "lstm", "GRU": "gru" if after else "gru_before"}[kind]
-        weights = layer.get_weights()
+        weights = _weights(layer)
         each = len(weights) // (1 + both)
         gate = "sigmoid" if cell == "rnn" else _name(inner.recurrent_activation)
         net = StackedNet(

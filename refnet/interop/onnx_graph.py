@@ -4,7 +4,7 @@ definition says. An RNN, LSTM or GRU is refnet's own cell; what is not known is 
 Source: ONNX operators, opset 22. Checked by: tests/interop/test_travel.py.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -22,7 +22,7 @@ from refnet.maths.numeric import exp, log, matmul, times
 from refnet.nets.stacked import StackedNet
 from refnet.runs.read import contents, reading
 
-__all__ = ["RECURRENT", "constants", "evaluate", "feeds", "load", "weights_of"]
+__all__ = ["RECURRENT", "constants", "evaluate", "fitting", "load", "weights_of"]
 
 LIMIT = 2**31 - 1
 """Bytes of a model; no protocol buffer is larger."""
@@ -130,6 +130,14 @@ def evaluate(
 
 
 def _outputs(node: Proto, values: dict[str, Value], lifted: Lift) -> dict[str, Value]:
+    """The outputs of a node; ValueError for inputs that it cannot have."""
+    try:
+        return _computed(node, values, lifted)
+    except (AttributeError, IndexError, KeyError, TypeError, ZeroDivisionError) as error:
+        raise ValueError(f"{node.op_type}: {type(error).__name__}: {error}") from error
+
+
+def _computed(node: Proto, values: dict[str, Value], lifted: Lift) -> dict[str, Value]:
     get = onnx_package().helper.get_attribute_value
     inputs = [values[name] if name else None for name in node.input]
     options = {entry.name: get(entry) for entry in node.attribute}
@@ -340,9 +348,12 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 # ---- inputs
 
 
-def feeds(proto: Proto, T: int, B: int, rng: np.random.Generator) -> Iterator[Params]:
-    """Inputs for a model, from N(0, 1): every way in which sizes that it leaves open may be T or
-    B. Integers (T, B) are symbols, and integers (B,) the numbers of steps."""
+def fitting(proto: Proto, T: int, B: int, rng: np.random.Generator) -> Params:
+    """Inputs that a model takes, from N(0, 1), with T steps and B sequences where it leaves them
+    open; integers of two axes are symbols, and integers (B,) the numbers of steps.
+
+    Raises ValueError if there are none.
+    """
     weights = {entry.name for entry in proto.graph.initializer}
     inputs = [entry for entry in proto.graph.input if entry.name not in weights]
     dims = {
@@ -353,20 +364,31 @@ def feeds(proto: Proto, T: int, B: int, rng: np.random.Generator) -> Iterator[Pa
         for entry in inputs
     }
     free = [*dict.fromkeys(d for shape in dims.values() for d in shape if isinstance(d, str))]
-    for sizes in product((T, B), repeat=len(free)):
+    reason = ""
+    ways = sorted(product((T, B), repeat=len(free)), key=_alike)
+    for sizes in ways:
         known = dict(zip(free, sizes))
         drawn: Params = {}
         for entry in inputs:
             shape = [known[d] if isinstance(d, str) else int(d) for d in dims[entry.name]]
             kind = onnx_package().helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type)
+            most = T if len(shape) == 1 else _symbols(proto, entry.name) - 1
             drawn[entry.name] = (
                 rng.standard_normal(shape).astype(kind)
                 if kind.kind == "f"
-                else rng.integers(1, T + 1, shape).astype(kind)
-                if len(shape) == 1
-                else rng.integers(0, _symbols(proto, entry.name), shape).astype(kind)
+                else rng.integers(len(shape) == 1, most + 1, shape).astype(kind)
             )
-        yield drawn
+        try:
+            evaluate(proto, drawn)
+        except ValueError as error:
+            reason = reason or str(error)
+            continue
+        return drawn
+    raise ValueError(f"the model takes no inputs of {T} steps and {B} sequences: {reason}")
+
+
+def _alike(sizes: tuple[int, ...]) -> bool:
+    return len({*sizes}) == 1
 
 
 def _symbols(proto: Proto, name: str) -> int:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.rnn import PackedSequence
 
+from refnet.cells import CELLS
 from refnet.interop.torch_cells import Steps, Tensor, admit, packed_steps, run_cell
 
 __all__ = ["GRU", "LSTM", "RNN", "accelerate", "restore"]
@@ -69,31 +70,44 @@ class _Layers(nn.RNNBase):  # type: ignore[misc]
     def _run(self, input: Any, hx: Any) -> Any:
         if _by_torch(self):
             return super().forward(input, hx)
-        packed = input if isinstance(input, PackedSequence) else None
-        x = input if packed is None else packed.data
-        _admit_input(self, x, packed is not None)
-        single = packed is None and x.dim() == 2
-        if single:
-            x = x.unsqueeze(1)
-        elif packed is None and self.batch_first:
-            x = x.transpose(0, 1)
-        states = _initial(self, x, hx, single, packed)
-        x, ends = _run_stack(self, x, states, packed)
-        if packed is not None:
-            if packed.unsorted_indices is not None:
-                ends = ends.index_select(2, packed.unsorted_indices)
-            x = PackedSequence(x, *packed[1:])
-        elif single:
-            x, ends = x.squeeze(1), ends.squeeze(2)
-        elif self.batch_first:
-            x = x.transpose(0, 1)
-        return x, ends[0] if len(ends) == 1 else tuple(ends)
+        return run_layers(self, input, hx)
+
+    def kernel(self) -> tuple[str, str]:
+        """The cell and its activation."""
+        return MODES[self.mode]
+
+    def cell_params(self, suffix: str) -> dict[str, Tensor]:
+        """A cell's parameters by refnet's names."""
+        return _cell_params(self.kernel()[0], self, suffix)
 
     def __prepare_scriptable__(self) -> Any:
         raise RuntimeError(
             f"refnet.torch.{self._get_name()}: TorchScript cannot call refnet; need PyTorch's own "
             "layers: refnet.torch.restore(model)"
         )
+
+
+def run_layers(module: Any, input: Any, hx: Any) -> Any:
+    """The outputs and h_n, or (h_n, c_n), of layers that have ``kernel`` and ``cell_params``."""
+    packed = input if isinstance(input, PackedSequence) else None
+    x = input if packed is None else packed.data
+    _admit_input(module, x, packed is not None)
+    single = packed is None and x.dim() == 2
+    if single:
+        x = x.unsqueeze(1)
+    elif packed is None and module.batch_first:
+        x = x.transpose(0, 1)
+    states = _initial(module, x, hx, single, packed)
+    x, ends = _run_stack(module, x, states, packed)
+    if packed is not None:
+        if packed.unsorted_indices is not None:
+            ends = ends.index_select(2, packed.unsorted_indices)
+        x = PackedSequence(x, *packed[1:])
+    elif single:
+        x, ends = x.squeeze(1), ends.squeeze(2)
+    elif module.batch_first:
+        x = x.transpose(0, 1)
+    return x, ends[0] if len(ends) == 1 else tuple(ends)
 
 
 def _admit_input(module: Any, x: Tensor, packed: bool) -> None:
@@ -112,7 +126,7 @@ def _initial(
     module: Any, x: Tensor, hx: Any, single: bool, packed: PackedSequence | None
 ) -> Tensor:
     """The states (S, cells, B, H) that a layer starts from, S = 2 for an LSTM."""
-    count = 2 if module.mode == "LSTM" else 1
+    count = CELLS[module.kernel()[0]].STATES
     B = x.shape[1] if packed is None else int(packed.batch_sizes[0])
     size = (module.num_layers * (1 + module.bidirectional), B, module.hidden_size)
     if hx is None:
@@ -134,7 +148,7 @@ def _run_stack(
     module: Any, x: Tensor, states: Tensor, packed: PackedSequence | None
 ) -> tuple[Tensor, Tensor]:
     """The outputs of the last layer, (T, B, W) or (N, W) packed, and all states at the end."""
-    cell, activation = MODES[module.mode]
+    cell, activation = module.kernel()
     ways = {"": Steps(), "_reverse": Steps(reverse=True)}
     if packed is not None:
         sizes, dtype = packed.batch_sizes.numpy(), x.new_empty(0).numpy().dtype
@@ -147,7 +161,7 @@ def _run_stack(
             x = nn.functional.dropout(x, module.dropout)
         outputs = []
         for way, steps in ways.items():
-            params = _cell_params(cell, module, f"l{layer}{way}")
+            params = module.cell_params(f"l{layer}{way}")
             admit(module._get_name(), [x, *params.values()])
             h, end = run_cell(cell, activation, x, states[:, len(ends)], params, steps)
             outputs.append(h)

@@ -5,14 +5,17 @@ import os
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core.bytecode import FunctionIdentity
 
-from refnet.compiled import _cache
+from refnet.compiled import _cache, _jit, feedforward, kernels
 from refnet.compiled._cache import cache_folder
 from refnet.compiled._jit import JIT, jit
+from refnet.compiled.numba_private import digest
 
 pytestmark = pytest.mark.skipif(not JIT, reason="nothing is compiled")
 
@@ -21,6 +24,20 @@ pytestmark = pytest.mark.skipif(not JIT, reason="nothing is compiled")
 def empty(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(_cache, "_SAID", set())
+
+
+def test_names_that_the_linker_sees_belong_to_one_kernel_each():
+    """A process links what it compiles with what it reads from the cache, by these names: with one
+    name for two kernels, a GRU's gradients came from another cell's code."""
+    assert feedforward and kernels.KERNELS
+    described = [
+        (function.__qualname__, digest(function))
+        for function in (kernel.py_func for kernel in _jit._KERNELS)
+        if function.__closure__ and function.__module__ == "refnet.compiled.passes"
+    ]
+    assert len({name for name, _ in described}) == len(set(described))
+    bare = {name.rpartition("_")[0] for name, _ in described}
+    assert len(bare) < len(set(described)) / 2, "a planted bug: names without what they stand for"
 
 
 def multiplier(n):
@@ -76,6 +93,27 @@ def test_kernels_of_changed_sources_are_not_kept(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(_cache, "kernel_sources", lambda: sources)
     assert compiled(3) and not stored() and compiled(3)
     assert caplog.text.count("refnet changed since this process began") == 1
+
+
+def polynomial(n):
+    """A kernel, and the function that it calls, as plain Python; too long to be written into it."""
+    code = "".join(f"        y[i] = x[i] if y[i] > {k} else y[i] * x[i] + {n}\n" for k in range(40))
+    scope = {"__name__": "kernels"}
+    exec(f"def inside(x, y):\n    for i in range(len(x)):\n{code}", scope)
+    called = jit(scope["inside"], inner=True)
+    return jit(lambda x, y: called(x, y)), called.py_func
+
+
+def test_kernels_of_one_name_are_not_taken_for_each_other(monkeypatch):
+    """Numba counts the functions of a process in their symbols. One that another process kept may
+    have the number, and the name, of one that is compiled here."""
+    x = np.linspace(0.1, 0.9, 5)
+    for n in (3, 5):
+        monkeypatch.setattr(FunctionIdentity, "_unique_ids", count(10**6))
+        kernel, plain = polynomial(n)
+        kernel(x, got := np.zeros(5))
+        plain(x, want := np.zeros(5))
+        assert (got == want).all()
 
 
 def test_no_flipped_bit_is_executed(caplog):

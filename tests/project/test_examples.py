@@ -141,6 +141,7 @@ NEEDS = {
     "explain": ("matplotlib",),
     "analyse": ("matplotlib",),
     "errata": ("flint",),
+    "export": ("onnx",),
 }
 MINE = """
 import torch

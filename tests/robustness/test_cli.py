@@ -217,7 +217,7 @@ def broken(p, x, y):
 
 @pytest.mark.parametrize(
     "command",
-    "train, orthogonalize, info, check, check torch, check jax, check onnx, vectors, "
+    "train, export, orthogonalize, info, check, check torch, check jax, check onnx, vectors, "
     "vectors write, vectors judge".split(", "),
 )
 def test_help_teaches_with_an_example(command, capsys):

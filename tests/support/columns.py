@@ -2,8 +2,9 @@
 
 
 def in_columns(out):
-    """The verdicts of a table, each below its header; the last line counts."""
-    header, *lines, last = out.splitlines()
+    """The verdicts of a table, each below its header; indented lines say where a result parts, and
+    the last one counts."""
+    header, *lines, last = (line for line in out.splitlines() if not line.startswith("    "))
     places = [header.index(name) for name in ("dtype", "worst", "verdict", "convention")]
     assert all(
         line[place - 2 : place].isspace() and line[place] != " "

@@ -1,0 +1,170 @@
+"""Whole ONNX models judged: as exporters write them, and by what their author meant."""
+
+import numpy as np
+import onnx
+import pytest
+
+from refnet.check import models
+from refnet.check.adapters import onnx_nets
+from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
+from refnet.interop import onnx_models
+from refnet.nets.feedforward import FeedforwardNet
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
+from support.drawn import drawn
+
+pytestmark = pytest.mark.needs("onnx", "onnxruntime", "torch", "safetensors", "flint")
+
+
+def verdicts(path, **options):
+    rows = models.rows(path, 6, 3, **options)
+    return {row["framework"]: row["verdict"] for row in rows}
+
+
+@pytest.fixture
+def exported(tmp_path):
+    """A file with torch.onnx.export's model of a module."""
+    import torch
+
+    def export(module, *inputs, **options):
+        path = tmp_path / "model.onnx"
+        torch.manual_seed(0)
+        torch.onnx.export(module.eval(), inputs, path, dynamo=False, **options)
+        return path
+
+    return export
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "kind, options",
+    [
+        ("RNN", {}),
+        ("LSTM", {"batch_first": True, "num_layers": 2}),
+        ("LSTM", {"bidirectional": True}),
+        ("GRU", {"bidirectional": True, "num_layers": 2, "bias": False}),
+    ],
+)
+def test_exported_layers_are_judged(kind, options, exported):
+    import torch
+
+    layer = getattr(torch.nn, kind)(3, 4, **options)
+    path = exported(
+        layer, torch.zeros(5, 2, 3), input_names=["x"], dynamic_axes={"x": {0: "a", 1: "b"}}
+    )
+    assert {*verdicts(path).values()} == {EXPLAINED}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_states_that_are_inputs(exported):
+    import torch
+
+    states = torch.zeros(2, 2, 4), torch.zeros(2, 2, 4)
+    path = exported(torch.nn.LSTM(3, 4, num_layers=2), torch.zeros(5, 2, 3), states)
+    assert {*verdicts(path).values()} == {EXPLAINED}
+
+
+@pytest.mark.parametrize(
+    "net, lengths, options",
+    [
+        (StackedNet(6, 4, 5, cell="gru_before", embedding=3, bidirectional=True), True, {}),
+        (StackedNet(3, 4, 5, cell="lstm", layers=2, learn_h0=True), False, {"peepholes": True}),
+        (StackedNet(3, 4, 2, cell="lstm", projection=2, readout="every"), True, {}),
+        (FeedforwardNet((3, 4, 4, 2), activation="elu"), False, {}),
+    ],
+)
+def test_exported_nets_are_judged(net, lengths, options, tmp_path):
+    params, _ = drawn(net, **options)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx_models.to_model(net, params, lengths).SerializeToString())
+    judged = verdicts(path)
+    assert judged.pop("onnxruntime") == EXPLAINED
+    ignored = lengths  # sequence_lens, by the evaluator of the onnx package
+    assert judged == {"onnx reference": NOT_ROUNDING if ignored else EXPLAINED}
+
+
+@pytest.mark.parametrize("change", [lambda v: v[:, ::-1], lambda v: v * np.float32(1.001)])
+def test_a_wrong_runtime_is_rejected(change, tmp_path, monkeypatch):
+    net = StackedNet(3, 4, 5, cell="gru", layers=2, readout="every")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx_models.to_model(net, drawn(net)[0]).SerializeToString())
+    right = onnx_nets.session_run
+    monkeypatch.setattr(onnx_nets, "session_run", lambda *a: [change(v) for v in right(*a)])
+    assert {*verdicts(path).values()} == {NOT_ROUNDING}
+
+
+def without(name):
+    def change(proto):
+        for node in proto.graph.node:
+            kept = [entry for entry in node.attribute if entry.name != name]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+
+    return change
+
+
+def gates_of_torch(proto):
+    for entry in proto.graph.initializer:
+        if entry.name == "R_l1":
+            value = onnx.numpy_helper.to_array(entry)
+            i, o, f, c = np.split(value, 4, axis=1)
+            turned = np.concatenate([i, f, c, o], axis=1)
+            entry.CopyFrom(onnx.numpy_helper.from_array(turned, entry.name))
+
+
+def head_changed(proto):
+    for entry in proto.graph.initializer:
+        if entry.name == "by":
+            value = onnx.numpy_helper.to_array(entry) + np.float32(0.01)
+            entry.CopyFrom(onnx.numpy_helper.from_array(value, entry.name))
+
+
+@pytest.mark.parametrize(
+    "cell, change",
+    [
+        ("gru", without("linear_before_reset")),
+        ("lstm", gates_of_torch),
+        ("lstm", head_changed),
+        ("gru", head_changed),
+    ],
+)
+def test_what_the_author_meant(cell, change, tmp_path):
+    """By its operators' definition a converter's mistake is right; by the net that it converts it
+    is wrong."""
+    from refnet.interop.files import write
+
+    net = StackedNet(3, 4, 5, cell=cell, layers=2)
+    params, _ = drawn(net)
+    weights, path = tmp_path / "net.safetensors", tmp_path / "model.onnx"
+    write(weights, net, params)
+    proto = onnx_models.to_model(net, params)
+    path.write_bytes(proto.SerializeToString())
+    assert {*verdicts(path, intended=str(weights)).values()} == {EXPLAINED}
+    assert {*verdicts(path, intended=cell).values()} == {EXPLAINED}
+    change(proto)
+    path.write_bytes(proto.SerializeToString())
+    assert {*verdicts(path).values()} == {EXPLAINED}
+    assert {*verdicts(path, intended=str(weights)).values()} == {NOT_ROUNDING}
+    if change not in (gates_of_torch, head_changed):
+        assert {*verdicts(path, intended=cell).values()} == {NOT_ROUNDING}
+
+
+@pytest.mark.parametrize(
+    "intended, message",
+    [
+        ("lstm", "the model has GRU; need LSTM for lstm"),
+        ("grue", "--as 'grue' is unknown"),
+        ("layers.npz", "the model has 1 recurrent layers, .*layers.npz 2"),
+    ],
+)
+def test_another_intention_is_refused(intended, message, tmp_path):
+    from refnet.interop.files import write
+
+    net = RecurrentNet(3, 4, 5, cell="gru")
+    two = StackedNet(3, 4, 5, cell="gru", layers=2)
+    write(tmp_path / "layers.npz", two, drawn(two)[0])
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx_models.to_model(net, drawn(net)[0]).SerializeToString())
+    intended = str(tmp_path / intended) if "." in intended else intended
+    with pytest.raises(ValueError, match=message):
+        verdicts(path, intended=intended)
