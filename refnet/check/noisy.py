@@ -365,6 +365,10 @@ def _rounded(function: np.ufunc, *inputs: Operand) -> Noisy:
     return _SOURCE.get().rounded(function, inputs, SINGLE)
 
 
+def _of_two(function: np.ufunc, a: Operand, b: Operand) -> Noisy:
+    return _SOURCE.get().rounded(function, (a, b), ELEMENTARY)
+
+
 def _elementary(function: np.ufunc, a: Operand) -> Noisy:
     return _SOURCE.get().elementary(function, a)
 
@@ -510,6 +514,7 @@ _OPERATIONS: dict[np.ufunc, Callable[..., Operand]] = {
             (_exact, "negative absolute"),
             (_rounded, "subtract multiply divide sqrt"),
             (_elementary, "exp expm1 log log1p tanh cos sin cosh sinh arctan erf"),
+            (_of_two, "arctan2"),
             (_agreed, "less less_equal greater greater_equal equal not_equal"),
         )
         for name in names.split()

@@ -269,6 +269,7 @@ _FUNCTIONS: dict[str, Operation] = {
     "where": _where,
     "real": lambda z: z.real,
     "imag": lambda z: z.imag,
+    "angle": lambda z: np.arctan2(z.imag, z.real),
     "shape": lambda z: z.shape,
     "ndim": lambda z: z.ndim,
     "size": lambda z: z.size,

@@ -308,6 +308,23 @@ def where(condition: Operand, a: Operand, b: Operand) -> Operand:
     )
 
 
+def _arctan2(a: Operand, b: Operand) -> Operand:
+    a, b = both(a, b)
+    u, v = a.node, b.node
+    if object in (u.raw.dtype, v.raw.dtype):
+        raw = np.frompyfunc(lambda y, x: type(x).atan2(y, x), 2, 1)(u.raw, v.raw)
+    else:
+        raw = np.arctan2(u.raw, v.raw)
+    refuse_infinite("np.arctan2", raw)
+    return derived(
+        a,
+        raw,
+        "np.arctan2",
+        (u, lambda g: g * v.raw / (u.raw * u.raw + v.raw * v.raw)),
+        (v, lambda g: -(g * u.raw / (u.raw * u.raw + v.raw * v.raw))),
+    )
+
+
 UFUNCS: dict[str, Operation] = {
     **{name: _unary(name) for name in SLOPES},
     **{name: _binary(name) for name in COTANGENTS},
@@ -319,6 +336,10 @@ UFUNCS: dict[str, Operation] = {
     "square": lambda x: x * x,
     "reciprocal": lambda x: 1 / x,
     "sign": lambda x: derived(x, x.lift(_sign(x.raw), ""), "np.sign"),
+    "log2": lambda x: np.log(x) / np.log(record(x, 2)),
+    "log10": lambda x: np.log(x) / np.log(record(x, 10)),
+    "exp2": lambda x: _power(2, x),
+    "arctan2": _arctan2,
     "power": _power,
     "float_power": _power,
     "maximum": _maximum,

@@ -16,7 +16,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, partial, wraps
 from threading import Lock
@@ -33,9 +33,15 @@ __all__ = ["recording"]
 _LIFT: ContextVar[Lift | None] = ContextVar("lift", default=None)
 _lock = Lock()
 _installed: dict[int, list[Any]] = {}
-"""id of a namespace -> how many are inside, and what its names stood for."""
+"""The id of a namespace, or of a tuple of cells -> how many are inside, and what its names stood
+for."""
 CREATORS = ("zeros ones empty full eye identity zeros_like ones_like empty_like full_like").split()
 JOINERS = "array asarray asanyarray ascontiguousarray".split()
+REDUCERS = (
+    "sum mean var std prod max min amax amin cumsum argmax argmin dot reshape transpose ravel "
+    "squeeze diff flip"
+).split()
+"""Functions of NumPy's that are also called on a list of recorded arrays."""
 MATH = {
     **{name: name for name in "exp expm1 log log1p sqrt tanh sin cos sinh cosh fabs hypot".split()},
     "atan": "arctan",
@@ -75,6 +81,8 @@ def _creator(original: Operation) -> Operation:
     @wraps(original)
     def create(*args: Any, **options: Any) -> Operand:
         lift, result = _recording(), original(*args, **options)
+        if lift is not None and original.__name__.startswith("empty"):
+            result = np.zeros_like(result)  # what memory holds is no number
         if lift is None or not isinstance(result, np.ndarray):
             return result
         if result.dtype == complex:
@@ -119,6 +127,17 @@ def _stand_in(original: Operation, ours: Operation) -> Operation:
     return call
 
 
+def _of_lists(original: Operation) -> Operation:
+    """The function, of a list with a recorded entry of the joined array."""
+
+    @wraps(original)
+    def call(value: Operand, *args: Any, **options: Any) -> Operand:
+        joined = value if _recording() is None else _joined(value)
+        return original(joined, *args, **options)
+
+    return call
+
+
 def _is_recorded(value: Operand) -> bool:
     return isinstance(value, (Recorded, Complex))
 
@@ -131,6 +150,7 @@ def _stand_ins() -> dict[int, tuple[Operation, Operation]]:
 
     pairs = [(getattr(np, name), _creator(getattr(np, name))) for name in CREATORS]
     pairs += [(getattr(np, name), _joiner(getattr(np, name))) for name in JOINERS]
+    pairs += [(getattr(np, name), _of_lists(getattr(np, name))) for name in REDUCERS]
     for name, numpys in MATH.items():
         pairs.append((getattr(math, name), _stand_in(getattr(math, name), getattr(np, numpys))))
     pairs.append((math.erf, _stand_in(math.erf, scipy.special.erf)))
@@ -145,29 +165,45 @@ def _stand_ins() -> dict[int, tuple[Operation, Operation]]:
     return {id(original): (original, stand_in) for original, stand_in in pairs}
 
 
-def _globals_of(f: Callable[..., Any]) -> dict[str, Any]:
+def _names_of(f: Callable[..., Any]) -> tuple[dict[str, Any], _Cells]:
     """What f's names stand for; of a partial, a method or an object that can be called, too."""
     while isinstance(f, partial):
         f = f.func
     f = inspect.unwrap(f)
     if not hasattr(f, "__globals__"):
         f = getattr(f, "__func__", type(f).__call__)
-    return getattr(f, "__globals__", {})
+    return getattr(f, "__globals__", {}), _Cells(getattr(f, "__closure__", None) or ())
+
+
+class _Cells(dict[int, Any]):
+    """What a function took from the functions around it, by the numbers of its cells."""
+
+    def __init__(self, cells: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.cells = cells
+        for n, cell in enumerate(cells):
+            with suppress(ValueError):  # an empty one
+                super().__setitem__(n, cell.cell_contents)
+
+    def __setitem__(self, n: int, value: Any) -> None:
+        self.cells[n].cell_contents = value
+        super().__setitem__(n, value)
 
 
 @contextmanager
-def _replaced(names: dict[str, Any]) -> Iterator[None]:
+def _replaced(key: int, names: dict[Any, Any]) -> Iterator[None]:
     stand_ins = _stand_ins()
     with _lock:
-        entry = _installed.get(id(names))
+        entry = _installed.get(key)
         if entry is None:
             saved = {
                 name: value
                 for name, value in names.items()
                 if id(value) in stand_ins and stand_ins[id(value)][0] is value
             }
-            names.update({name: stand_ins[id(value)][1] for name, value in saved.items()})
-            entry = _installed[id(names)] = [0, saved]
+            for name, value in saved.items():
+                names[name] = stand_ins[id(value)][1]
+            entry = _installed[key] = [0, saved]
         entry[0] += 1
     try:
         yield
@@ -178,7 +214,7 @@ def _replaced(names: dict[str, Any]) -> Iterator[None]:
                 for name, value in entry[1].items():
                     if names.get(name) is stand_ins[id(value)][1]:
                         names[name] = value
-                del _installed[id(names)]
+                del _installed[key]
 
 
 @contextmanager
@@ -190,10 +226,12 @@ def recording(f: Callable[..., Any], lift: Lift) -> Iterator[None]:
     token = _LIFT.set(lift)
     try:
         with ExitStack() as stack:
-            modules = (module.__dict__ for module in (np, math, scipy.special, scipy.linalg))
-            namespaces = {id(names): names for names in (*modules, _globals_of(f))}
-            for names in namespaces.values():
-                stack.enter_context(_replaced(names))
+            modules = [module.__dict__ for module in (np, math, scipy.special, scipy.linalg)]
+            names, cells = _names_of(f)
+            namespaces = {id(space): space for space in (*modules, names)}
+            namespaces[id(cells.cells)] = cells
+            for key, space in namespaces.items():
+                stack.enter_context(_replaced(key, space))
             yield
     finally:
         _LIFT.reset(token)

@@ -178,6 +178,21 @@ def slogdet(a: Recorded) -> Operand:
     return _number(derived(a, sign, "np.linalg.slogdet")), _number(log)
 
 
+@_matrices("cholesky")
+def cholesky(a: Recorded, upper: bool = False) -> Operand:
+    """``np.linalg.cholesky``, recorded, column by column."""
+    rest, columns = _symmetric(a, "U" if upper else "L"), []
+    for k in range(len(rest)):
+        if rest.raw.dtype == object and not rest.raw[k, k] > 0:
+            raise ArithmeticError(
+                f"np.linalg.cholesky: pivot {k} is not positive, or its ball does not exclude it"
+            )
+        column = rest[:, k] / np.sqrt(rest[k, k])
+        columns.append(np.where(np.arange(len(rest)) >= k, column, 0))
+        rest = rest - np.outer(column, column)
+    return np.stack(columns, axis=0 if upper else 1)
+
+
 def matrix_power(a: Recorded, n: int) -> Operand:
     """``np.linalg.matrix_power``, recorded."""
     _admit("matrix_power", a)
@@ -450,6 +465,6 @@ def _vector_norm(x: Recorded, ord: Any, axes: tuple[int, ...]) -> Operand:
     return sum_of(size**ord, axes) ** (1 / ord)
 
 
-_ALL = solve, inv, det, slogdet, matrix_power, qr, eigh, eigvalsh, svd, svdvals, norm
+_ALL = solve, inv, det, slogdet, cholesky, matrix_power, qr, eigh, eigvalsh, svd, svdvals, norm
 LINALG: dict[str, Operation] = {f"linalg.{operation.__name__}": operation for operation in _ALL}
 """What NumPy's functions of these names lead to."""

@@ -89,22 +89,23 @@ def einsum(rule: str, *operands: Operand, optimize: Any = False) -> Operand:
             "np.einsum with lists of axes is not recorded; write them as a rule, such "
             "as 'ij,jk->ik'"
         )
-    left, arrow, out = rule.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if not arrow:
-        out = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
     shapes = [np.shape(operand) for operand in operands]
+    terms, out = _written_out(rule.replace(" ", ""), [len(shape) for shape in shapes])
+    diagonals = [_diagonals(x, term) for x, term in zip(both(*operands), terms)]
+    if len(terms) == len(operands):
+        operands = tuple(x for x, _ in diagonals)
+        terms = [term for _, term in diagonals]
+        shapes = [np.shape(operand) for operand in operands]
     sizes = {pair for term, shape in zip(terms, shapes) for pair in zip(term, shape)}
     if (
-        "." in rule
-        or any(len(set(term)) < len(term) for term in (*terms, out))
+        any(len(set(term)) < len(term) for term in (*terms, out))
         or [*map(len, terms)] != [*map(len, shapes)]
         or len(sizes) > len(dict(sizes))
         or not set(out) <= set(dict(sizes))
     ):
         raise TypeError(
             f"np.einsum {rule!r} of the shapes {shapes} is not recorded; known: rules "
-            "without ..., with each letter once a term and of one size"
+            "with a letter for each axis, of one size"
         )
     (x, *others), letters, rest = both(*operands), terms[0], terms[1:]
     for n, (y, term) in enumerate(zip(others, rest)):
@@ -116,6 +117,38 @@ def einsum(rule: str, *operands: Operand, optimize: Any = False) -> Operand:
         x, letters = _pair(x, letters, y, term, later)
     x, letters = _summed(x, letters, set(out))
     return rearranged(x, "np.einsum", lambda v: v.transpose([letters.index(c) for c in out]))
+
+
+def _written_out(rule: str, axes: list[int]) -> tuple[list[str], str]:
+    """The terms and the result, with letters for ``...``."""
+    left, arrow, out = rule.partition("->")
+    terms, most = left.split(","), 0
+    for n, (term, ndim) in enumerate(zip(terms, axes)):
+        if "..." in term:
+            more = max(ndim - len(term) + 3, 0)
+            most = max(most, more)
+            terms[n] = term.replace("...", ELLIPSIS[len(ELLIPSIS) - more :])
+    every = ELLIPSIS[len(ELLIPSIS) - most :]
+    if not arrow:
+        letters = "".join(terms)
+        out = "..." + "".join(c for c in sorted({*letters} - {*every}) if letters.count(c) == 1)
+    return terms, out.replace("...", every)
+
+
+def _diagonals(x: Recorded, term: str) -> tuple[Operand, str]:
+    """x with each letter once: of two axes alike the diagonal."""
+    for c in term:
+        while term.count(c) > 1 and len(term) == x.ndim:
+            first, second = term.index(c), term.rindex(c)
+            if x.shape[first] != x.shape[second]:
+                break
+            x = np.diagonal(x, 0, first, second)  # type: ignore[assignment]
+            term = "".join(d for n, d in enumerate(term) if n not in (first, second)) + c
+    return x, term
+
+
+ELLIPSIS = "ZYXWVUTS"
+"""The letters that stand for the axes of ``...``, the last ones last."""
 
 
 def _summed(x: Recorded, letters: str, keep: set[str]) -> tuple[Operand, str]:

@@ -66,17 +66,19 @@ refnet.exact.surface, which is made of recorded arrays itself, fills both in."""
 _clock = count()
 
 
-class Unrecorded(TypeError):
-    """Code that knows nothing of recorded arrays met one; refnet.exact.interception helps it."""
+ADVICE = (
+    ": assign to what np.zeros, np.empty, np.ones or np.full made in float64, write a = a + b for "
+    "a += b, call functions as scipy.special.softmax where another module of yours imports their "
+    "names, and leave out float(), int() and .item()"
+)
+BECAME_PLAIN = f"a recorded array would become plain numbers here, without a gradient{ADVICE}"
 
-    def __init__(
-        self, what: str = "a recorded array would become plain numbers here, without a gradient"
-    ) -> None:
-        super().__init__(
-            f"{what}: assign to what np.zeros, np.empty, np.ones or np.full made in float64, write "
-            "a = a + b for a += b, call functions as scipy.special.softmax where another "
-            "module of yours imports their names, and leave out float(), int() and .item()"
-        )
+
+class Unrecorded(TypeError):
+    """Code that knows nothing of recorded arrays met one; refnet.exact.interception may help it."""
+
+    def __init__(self, text: str = BECAME_PLAIN) -> None:
+        super().__init__(text)
 
 
 class Piece(NamedTuple):
@@ -350,7 +352,7 @@ def record(like: Recorded, value: Operand) -> Recorded:
 def written(name: str, result: Recorded, out: Any) -> Recorded:
     """What NumPy's function returns when it was given ``out``."""
     if not isinstance(out, Recorded):
-        raise Unrecorded(f"np.{name} would write a recorded array into a plain one")
+        raise Unrecorded(f"np.{name} would write a recorded array into a plain one{ADVICE}")
     out[...] = result
     return out
 

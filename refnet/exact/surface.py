@@ -29,6 +29,7 @@ from refnet.exact.recorder import (
     Operand,
     Operation,
     Recorded,
+    Unrecorded,
     derived,
     laid_out,
     outermost,
@@ -170,6 +171,11 @@ def _block(arrays: Operand) -> Operand:
     return joined(arrays, -depth) if depth else _copied(arrays)
 
 
+def _kron(a: Operand, b: Operand) -> Operand:
+    rows, columns = (np.shape(a)[n] * np.shape(b)[n] for n in (0, 1))
+    return np.reshape(einsum("ij,kl->ikjl", a, b), (rows, columns))
+
+
 def _columns(tup: Sequence[Operand]) -> Operand:
     parts = [part[:, None] if part.ndim == 1 else part for part in both(*tup)]
     return _concatenate(parts, 1)
@@ -289,6 +295,7 @@ FUNCTIONS: dict[str, Operation] = {
     "pad": _pad,
     "block": _block,
     "column_stack": _columns,
+    "kron": _kron,
     "append": _append,
     "real": same,
     "imag": lambda val: val * 0,
@@ -305,10 +312,10 @@ _signature = lru_cache(maxsize=None)(signature)
 def _ones(value: Operand) -> Operand:
     """Plain arrays in place of recorded ones, as they lie in memory."""
     if isinstance(value, Recorded):
-        model = np.ones(value.shape) + (
-            np.eye(value.shape[-2], value.shape[-1]) if value.ndim > 1 else 0
-        )
-        ones = laid_out(model, outermost(value.raw))  # no matrix of them is singular
+        model = np.ones(value.shape)
+        if value.ndim > 1:  # no matrix of them is singular
+            model += np.eye(value.shape[-2], value.shape[-1])
+        ones = laid_out(model, outermost(value.raw))
         return ones[()] if value.is_number else ones
     return type(value)(map(_ones, value)) if type(value) in (list, tuple) else value
 
@@ -412,7 +419,7 @@ def function(called: Operation, args: Arguments, options: Options) -> Operand:
     if has_complex((*args, *options.values())) or name.startswith("fft."):
         return complexes.function(called, args, options)
     if name not in FUNCTIONS:
-        raise TypeError(f"np.{name} is not recorded; known: {_known(FUNCTIONS)}")
+        raise Unrecorded(f"np.{name} is not recorded; known: {_known(FUNCTIONS)}")
     return _called(name, FUNCTIONS[name], called, args, options)
 
 

@@ -22,7 +22,7 @@ TEXTS = {
     "fourier": "abs(np.fft.ifft(np.fft.fft(z, axis=0) * x, norm='ortho')).sum()"
     "+ np.fft.fft(x).imag[0, 1]",
     "linear algebra": "np.linalg.norm(np.linalg.solve(z, z[0] * 1j)) + np.linalg.inv(z).real[0, 0]"
-    "+ np.vdot(z, x).imag + scipy.linalg.expm(1j * (x + x.T)).imag[0, 2]",
+    "+ np.vdot(z, x).imag + np.angle(z)[0, 1] + scipy.linalg.expm(1j * (x + x.T)).imag[0, 2]",
 }
 
 

@@ -66,6 +66,20 @@ def by_name(x):
     return out.sum()
 
 
+def of_lists(x):
+    squares = [(row**2).sum() for row in x]
+    gates = np.empty((2, 3))
+    for k in range(2):
+        gates[k] = x[k]
+    return np.mean(squares) * np.max(squares) + np.sum([x[0], x[1]], axis=0)[2] + gates.sum()
+
+
+def made_inside():
+    from scipy.special import softmax
+
+    return lambda x: softmax(x, axis=1)[0, 1]
+
+
 def layers(x, net):
     for layer in net:
         x = np.tanh(x @ layer.W + layer.b)
@@ -79,6 +93,8 @@ CASES = {
     "joined": (joined, X),
     "of scipy": (of_scipy, X),
     "by name": (by_name, X),
+    "of lists": (of_lists, X),
+    "made inside": (made_inside(), X),
     "layers": (layers, X, (Layer(W, W[0]), Layer(W.T, W[1]))),
     "partial": (partial(layers, net=[Layer(W, W[0])]), X),
 }

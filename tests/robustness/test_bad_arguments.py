@@ -67,7 +67,7 @@ GOOD = {
     "options": {"name": "copy"},
     "loss_and_gradients": {"divisor": 3},
     "lift": {"kind": "fraction"},
-    "certify": {"bits": 64, "max_bits": 128, "max_seconds": 5},
+    "certify": {"radius": 1e-9, "bits": 64, "max_bits": 128, "max_seconds": 5},
     "noise_covariance": {"W": W / 4, "noise": 2, "horizon": 3},
     "fisher_memory": {"W": W / 4, "horizon": 3},
     "total_memory": {"W": W / 4},
@@ -91,7 +91,7 @@ GOOD = {
     ),
 }
 """Every public function, with further good arguments, or others than those of GIVEN."""
-UNCHECKED = {"inputs", "penalty", "options", "chosen", "progress"}
+UNCHECKED = {"inputs", "penalty", "options", "chosen", "progress", "limits"}
 
 
 def parameters(name):
