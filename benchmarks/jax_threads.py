@@ -1,7 +1,9 @@
 """Whether the threads of JAX and of refnet get in each other's way: a training step of refnet's in
 a compiled program of JAX's, beside the same step outside of it, and beside work of JAX's own.
 
-``python -m benchmarks.jax_threads`` prints a row a net: milliseconds, the least of several turns.
+``python -m benchmarks.jax_threads`` records a row a net, in benchmarks/results/jax_threads.json:
+milliseconds, the least of several turns. Set NUMBA_NUM_THREADS for refnet's threads; JAX takes the
+cores that the process may use.
 """
 
 import time
@@ -12,11 +14,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from benchmarks.records import record, save
 from refnet.batch import Batch
 from refnet.interop.jax_functions import function
+from refnet.maths.threads import get_threads
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.process import settle
+from refnet.runs.rows import environment, machine
 
 SIZES = (("rnn", 128, 100, 32), ("lstm", 128, 100, 32), ("gru", 256, 100, 64))
 """Cell, H, T and B; D = 64, ten classes."""
@@ -76,9 +81,11 @@ def row(cell: str, H: int, T: int, B: int) -> dict[str, float]:
 
 def main() -> None:
     settle()
-    for size in SIZES:
-        cells = "  ".join(f"{name} {value:.2f}" for name, value in row(*size).items())
-        print(size, cells, flush=True)
+    rows = {"x".join(map(str, size)): row(*size) for size in SIZES}
+    for name, times in rows.items():
+        print(name, *(f"{what} {value:.2f}" for what, value in times.items()), sep="  ", flush=True)
+    known = record("jax_threads").get("threads", {}) | {str(get_threads()): rows}
+    save("jax_threads", {"environment": environment(), "machine": machine(), "threads": known})
 
 
 if __name__ == "__main__":

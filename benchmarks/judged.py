@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.judge.checkers import CHECKERS
+from benchmarks.judge.planted import summary
 from benchmarks.records import Row, processor, record
 from refnet.runs.rows import table
 
@@ -246,7 +247,19 @@ def rates() -> str:
     )
 
 
+def planted() -> str:
+    """How planted bugs are explained, by program."""
+    content = record("planted")
+    by_program = grouped(content["rows"], itemgetter("program"))
+    rows = [(name, summary(group)) for name, group in by_program.items()]
+    rows.append(("together", content["summary"]))
+    return table(
+        ["program", "kinds of bug", "not rounding", "located", "named", "named wrongly"],
+        [[name, *counts.values()] for name, counts in rows],
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     make.__name__.replace("_", "-"): make
-    for make in (frameworks, gpu, layers, exponential, step_sums, checkers, rates)
+    for make in (frameworks, gpu, layers, exponential, step_sums, checkers, rates, planted)
 }

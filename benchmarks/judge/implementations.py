@@ -168,8 +168,8 @@ FREE = (
 
 
 @cache
-def _library(*flags: str) -> Callable[..., None]:
-    """cells.c, compiled with these flags."""
+def _library(*flags: str, text: str = "") -> Callable[..., None]:
+    """cells.c, or the ``text`` of a changed one, compiled with these flags."""
     if which("cc") is None:
         raise ValueError(
             "the implementations in C need a compiler called cc on the path; "
@@ -177,9 +177,9 @@ def _library(*flags: str) -> Callable[..., None]:
         )
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / f"cells{sysconfig.get_config_var('SHLIB_SUFFIX') or '.so'}"
-        source = Path(__file__).with_name("cells.c")
-        command = ["cc", "-shared", "-fPIC", *flags, str(source), "-o", str(library), "-lm"]
-        subprocess.run(command, check=True, capture_output=True)
+        text = text or Path(__file__).with_name("cells.c").read_text(encoding="utf-8")
+        command = ["cc", "-shared", "-fPIC", *flags, "-xc", "-", "-o", str(library), "-lm"]
+        subprocess.run(command, check=True, capture_output=True, input=text.encode())
         return ctypes.CDLL(str(library)).net
 
 
@@ -193,10 +193,16 @@ def _results(net: RecurrentNet, params: Params, x: Array, lead: tuple[int, ...])
 
 
 def in_c(
-    net: RecurrentNet, params: Params, batch: Batch, flags: tuple[str, ...] = STRICT, **form: int
+    net: RecurrentNet,
+    params: Params,
+    batch: Batch,
+    flags: tuple[str, ...] = STRICT,
+    text: str = "",
+    **form: int,
 ) -> Params:
     """cells.c in one order of summation and form of the formulas: ``form`` has some of order, join,
-    steps, form and flush, which its first lines list. Raises ValueError without a C compiler."""
+    steps, form and flush, which its first lines list; ``text`` is
+    that of a changed cells.c. Raises ValueError without a C compiler."""
     x, cells = batch.x, ("rnn", "lstm", "gru", "gru_before")
     entropy, relu = net.loss == "cross_entropy", net.activation.name == "relu"
     weights, divisor, last = _counted(net, batch)
@@ -219,7 +225,8 @@ def in_c(
     ]
     held = [None if value is None else np.ascontiguousarray(value) for value in arrays]
     defined = {"REAL": "float" if x.itemsize == 4 else "double", "ORDER": 0, **form}
-    _library(*flags, *(f"-D{name.upper()}={value}" for name, value in defined.items()))(
+    flags = (*flags, *(f"-D{name.upper()}={value}" for name, value in defined.items()))
+    _library(*flags, text=text)(
         np.array(sizes, np.int64).ctypes,
         ctypes.c_double(divisor),
         *(None if value is None else ctypes.c_void_p(value.ctypes.data) for value in held),

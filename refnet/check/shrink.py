@@ -174,7 +174,10 @@ def at_few_steps(
             continue
         off = {part.name for part in verdict.parts if part.verdict == NOT_ROUNDING}
         if off and off <= set(wrong):
-            return tuple(f"at T = {T}: {line}" for line in verdict.where if line not in known)
+            lines = [line for line in verdict.where if ": only " in line and line not in known]
+            if not lines and T > 1 and not any(": only " in line for line in known):
+                return (f"with T = {T - 1} all is right, with T = {T} not",)
+            return tuple(f"at T = {T}: {line}" for line in lines)
     return ()
 
 

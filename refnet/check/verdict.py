@@ -118,8 +118,9 @@ class Verdict:
         worst = self.worst
         said = self.convention or self.note
         numbers = f"worst {worst.name} with z = {worst.z:.3g}, of {len(self.parts)} in {self.dtype}"
-        where = "".join(f"; {line}" for line in self.where)
-        return f"<{self.verdict}{': ' * bool(said)}{said}; {numbers}{where}>"
+        where = next((line for line in self.where if ": only " in line), "")
+        said = said if where in said else f"{said}; {where}" if said else where
+        return f"<{self.verdict}{': ' * bool(said)}{said}; {numbers}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a row for each quantity."""
@@ -127,7 +128,8 @@ class Verdict:
         rows += [(part.name, f"{part.z:.3g}", part.verdict, part.note) for part in self.parts]
         cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
         table = "".join(f"<tr>{row}</tr>" for row in cells)
-        return f"<p>{escape(repr(self)[1:-1])}</p><table>{table}</table>"
+        lines = "".join(f"<p>{escape(line)}</p>" for line in (repr(self)[1:-1], *self.where))
+        return f"{lines}<table>{table}</table>"
 
     @property
     def passed(self) -> bool:

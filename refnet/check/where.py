@@ -16,10 +16,10 @@ import numpy as np
 from refnet.batch import Array, Params, last_steps
 from refnet.check.entries import Axis, Certificate, Wrong, plural, relation, value, wrong_of
 from refnet.check.given import Results, numbers
-from refnet.check.judgement import RANK, Judgement
+from refnet.check.judgement import LIMITS, RANK, Judgement
 from refnet.exact.enclose import Certified
 
-__all__ = ["located"]
+__all__ = ["located", "phrases"]
 
 
 def located(
@@ -29,26 +29,45 @@ def located(
     right, and which entries of the others are not, with what makes them of the certified ones."""
     true = {name: enclosure.value for name, enclosure in certified.named().items()}
     wrong = {part.name for part in parts if RANK[part.verdict]}
-    known = {name: numbers(theirs[name]) for name in true if name in theirs}
-    shaped = [
-        wrong_of(name, value, true[name], sigma[name], certified)
-        for name, value in known.items()
-        if name in wrong and value is not None and value.shape == true[name].shape
-    ]
-    phrases: dict[str, list[str]] = {}
-    for part in shaped:
-        if part.off.any():
-            phrases.setdefault(_phrase(part, certified), []).append(part.name)
-    lines = [f"{', '.join(names)}: {phrase}" for phrase, names in phrases.items()]
+    known = {
+        name: value
+        for name in true
+        if name in theirs and (value := numbers(theirs[name])) is not None
+    }
+    together: dict[str, list[str]] = {}
+    for name, phrase in phrases(known, true, sigma, wrong, certified):
+        together.setdefault(phrase, []).append(name)
+    lines = [f"{', '.join(names)}: {phrase}" for phrase, names in together.items()]
     right = [name for name in known if name not in wrong]
-    if right and lines:
+    if lines:
         lines.insert(0, _stage(right, wrong, certified))
-    return (*lines, *_parting(shaped, certified))
+    return (*lines, *_parting(_shaped(known, true, sigma, wrong, certified), certified))
+
+
+def phrases(
+    theirs: Params, true: Params, sigma: Params, wrong: set[str], certified: Certificate
+) -> Iterator[tuple[str, str]]:
+    """Each wrong result with its wrong entries in words, and after a semicolon what makes them of
+    the certified ones."""
+    with np.errstate(all="ignore"):
+        for part in _shaped(theirs, true, sigma, wrong, certified):
+            if part.off.any():
+                yield part.name, _phrase(part, certified)
+
+
+def _shaped(
+    theirs: Params, true: Params, sigma: Params, wrong: set[str], certified: Certificate
+) -> list[Wrong]:
+    return [
+        wrong_of(name, theirs[name], true[name], sigma[name], certified)
+        for name in true
+        if name in wrong and name in theirs and theirs[name].shape == true[name].shape
+    ]
 
 
 def _stage(right: Sequence[str], wrong: set[str], certified: Certificate) -> str:
     """What the results that are right say of the computation."""
-    said = f"right: {', '.join(right)}"
+    said = f"right: {', '.join(right) or 'nothing'}"
     if not isinstance(certified, Certified):
         return said
     states = set(certified.states)
@@ -58,7 +77,8 @@ def _stage(right: Sequence[str], wrong: set[str], certified: Certificate) -> str
             return f"{said}: the fault is in the loss, after the outputs"
         if states & set(right) and not states & wrong:
             return f"{said}: the fault is in the read-out, after the states"
-        return f"{said}: the fault is in the forward pass"
+        known = (states | {"outputs"}) & {*right, *wrong}
+        return f"{said}: the fault is in the forward pass{'' if known else ' or in the loss'}"
     passed = "; the forward pass is right" * bool(forward & set(right))
     if readout & wrong:
         if readout & set(right) or wrong <= readout:
@@ -67,7 +87,10 @@ def _stage(right: Sequence[str], wrong: set[str], certified: Certificate) -> str
     if wrong == {"dx"}:
         return f"{said}{passed}, and so is the gradient that is carried: the fault is in dx alone"
     if "dx" in right:
-        return f"{said}{passed}, and so is the gradient that is carried: the fault is in a sum"
+        part = (
+            f"{', '.join(sorted(wrong))} alone" if any("." in name for name in wrong) else "a sum"
+        )
+        return f"{said}{passed}, and so is the gradient that is carried: the fault is in {part}"
     if readout & set(right):
         return f"{said}{passed}: the fault is in the backward pass, after the read-out's gradients"
     return f"{said}{passed}"
@@ -102,11 +125,12 @@ def _phrase(part: Wrong, certified: Certificate) -> str:
     if all(len(chosen) == 1 for chosen in box) and off.size > 1:
         where = f"only the entry {_entry(part, box)}"
     else:
-        pairs, text = _pair(part, off, box, certified)
+        blank = ~off & (abs(part.true) <= LIMITS[0] * part.sigma)
+        pairs, text = _pair(part, off, blank, certified)
         texts = [
             _indices(axis, chosen, size, certified, part.name)
             for n, (axis, chosen, size) in enumerate(zip(part.axes, box, off.shape))
-            if len(chosen) < size and n not in pairs
+            if n not in pairs and not np.delete(blank, chosen, axis=n).all()
         ] + [text] * bool(text)
         where = f"only {', '.join(texts)}" if texts else "everywhere"
         if not text and float(off[np.ix_(*box)].mean()) < 0.5:
@@ -190,13 +214,15 @@ def _feature(noun: str, chosen: Array, certified: Certificate) -> str:
 
 
 def _pair(
-    part: Wrong, off: Array, box: Sequence[Array], certified: Certificate
+    part: Wrong, off: Array, blank: Array, certified: Certificate
 ) -> tuple[tuple[int, ...], str]:
     """Two axes, and the pattern of their indices together, where not all of the box is off."""
     for a, b in combinations(range(off.ndim), 2):
-        seen = off.any(axis=tuple(n for n in range(off.ndim) if n not in (a, b)))
-        inside = seen[np.ix_(box[a], box[b])]
-        if inside.mean() > 0.9 or inside.size < 4:
+        others = tuple(n for n in range(off.ndim) if n not in (a, b))
+        seen, known = np.asarray(off.any(axis=others)), ~blank.all(axis=others)
+        rows, columns = seen.any(axis=1), seen.any(axis=0)
+        inside = seen[rows][:, columns]
+        if inside.size < 4 or inside.mean() > 0.9 or seen[known].all():
             continue
         m, n = seen.shape
         i, j = np.ogrid[:m, :n]
@@ -213,7 +239,7 @@ def _pair(
             features += _of_the_steps(m, certified)
         for text, feature in features:
             feature = np.broadcast_to(feature, seen.shape)
-            if seen.any() and not (seen & ~feature).any() and seen[feature].mean() > 0.7:
+            if seen.any() and not (seen & ~feature).any() and seen[feature & known].mean() > 0.7:
                 return (a, b), text
     return (), ""
 
@@ -230,6 +256,7 @@ def _of_the_steps(steps: int, certified: Certificate) -> Iterator[tuple[str, Arr
         yield "the steps within the sequences", t < lengths
         yield "the last step of every sequence", t == lengths - 1
         yield "the steps before the last of every sequence", t < lengths - 1
+        assert batch.mask is not None
         mask = batch.mask[np.clip(t[:, 0], 0, T - 1)]
         yield "the masked steps", ~mask
         yield "the steps that the mask keeps", mask

@@ -130,6 +130,14 @@ def evaluate(
 
 
 def _outputs(node: Proto, values: dict[str, Value], lifted: Lift) -> dict[str, Value]:
+    """The outputs of a node; ValueError for inputs that it cannot have."""
+    try:
+        return _computed(node, values, lifted)
+    except (AttributeError, IndexError, KeyError, TypeError, ZeroDivisionError) as error:
+        raise ValueError(f"{node.op_type}: {type(error).__name__}: {error}") from error
+
+
+def _computed(node: Proto, values: dict[str, Value], lifted: Lift) -> dict[str, Value]:
     get = onnx_package().helper.get_attribute_value
     inputs = [values[name] if name else None for name in node.input]
     options = {entry.name: get(entry) for entry in node.attribute}
@@ -357,7 +365,8 @@ def fitting(proto: Proto, T: int, B: int, rng: np.random.Generator) -> Params:
     }
     free = [*dict.fromkeys(d for shape in dims.values() for d in shape if isinstance(d, str))]
     reason = ""
-    for sizes in product((T, B), repeat=len(free)):
+    ways = sorted(product((T, B), repeat=len(free)), key=_alike)
+    for sizes in ways:
         known = dict(zip(free, sizes))
         drawn: Params = {}
         for entry in inputs:
@@ -371,11 +380,15 @@ def fitting(proto: Proto, T: int, B: int, rng: np.random.Generator) -> Params:
             )
         try:
             evaluate(proto, drawn)
-        except (ValueError, IndexError) as error:
+        except ValueError as error:
             reason = reason or str(error)
             continue
         return drawn
     raise ValueError(f"the model takes no inputs of {T} steps and {B} sequences: {reason}")
+
+
+def _alike(sizes: tuple[int, ...]) -> bool:
+    return len({*sizes}) == 1
 
 
 def _symbols(proto: Proto, name: str) -> int:

@@ -8,7 +8,6 @@ Checked by: tests/interop/test_travel.py.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,14 +190,11 @@ def net_of(proto: Proto) -> tuple[Net, Params]:
         theirs = np.concatenate([*theirs.swapaxes(0, 1)], axis=-1)
     x = inputs[proto.graph.input[0].name]
     lengths = next((v for k, v in inputs.items() if v.ndim == 1 and v.dtype.kind in "iu"), None)
-    for found in _candidates(proto, values, inputs, theirs.shape[-1]):
-        for first_in, first_out in product((False, True), repeat=2):
-            if (x.ndim == 2) == isinstance(found.net, RecurrentNet) and found.embedding is None:
-                continue
-            if _same(found, x, lengths, theirs, first_in, first_out):
-                if found.embedding is None or isinstance(found.net, FeedforwardNet):
-                    return found.net, found.params
-                return embedded(found.net, found.params, found.embedding)
+    for found in _candidates(proto, values, inputs):
+        if _same(found, x, lengths, theirs):
+            if found.embedding is None or isinstance(found.net, FeedforwardNet):
+                return found.net, found.params
+            return embedded(found.net, found.params, found.embedding)
     raise ValueError(
         "the graph computes no net of refnet's: need layers of one kind, one after the other, in "
         "one direction or both, and a read-out of the last step or of every step"
@@ -209,33 +205,26 @@ def _double(array: Array, name: str) -> Array:
     return array.astype(np.float64)
 
 
-def _same(
-    found: Resolved, x: Array, lengths: Array | None, theirs: Array, first_in: bool, first_out: bool
-) -> bool:
+def _same(found: Resolved, x: Array, lengths: Array | None, theirs: Array) -> bool:
     """Whether the net gives the graph's outputs, with batch-first arrays or not."""
-    if found.embedding is not None:
-        x = found.embedding[x]
-    params = {name: value.astype(np.float64) for name, value in found.params.items()}
-    if isinstance(found.net, FeedforwardNet):
-        if first_in or first_out or x.shape[-1] != found.net.widths[0] or x.ndim != 2:
-            return False
-        ours = found.net.forward(params, x.astype(np.float64))[0]
-        return ours.shape == theirs.shape and np.allclose(ours, theirs, 1e-9, 1e-12)
-    if x.ndim != 3 or x.shape[-1] != found.net.inputs:
-        return False
-    x = np.ascontiguousarray((x.swapaxes(0, 1) if first_in else x).astype(np.float64))
-    mask = None if lengths is None else np.arange(len(x))[:, None] < lengths
-    if mask is not None and mask.shape != x.shape[:2]:
-        return False
-    ours = replace(found.net, backend="reference").forward(params, x, mask)[0]
-    if first_out:
-        if ours.ndim == 2:
-            return False
-        ours = ours.swapaxes(0, 1)
-    return ours.shape == theirs.shape and np.allclose(ours, theirs, 1e-9, 1e-12)
+    x = x if found.embedding is None else found.embedding[x]
+    net = replace(found.net, backend="reference")
+    params = {name: _double(value, name) for name, value in found.params.items()}
+    for given in (x, x.swapaxes(0, 1))[: x.ndim - 1]:
+        mask = None if lengths is None else np.arange(len(given))[:, None] < lengths
+        try:
+            ours = net.forward(params, np.ascontiguousarray(_double(given, "x")), mask)[0]
+        except ValueError:  # these are no inputs of the net's
+            continue
+        for outputs in (ours, ours.swapaxes(0, 1))[: ours.ndim - 1]:
+            shapes = outputs.shape, outputs.shape[: outputs.ndim - (outputs.shape[-1] == 1)]
+            if theirs.shape in shapes:
+                if np.allclose(outputs.reshape(theirs.shape), theirs, 1e-9, 1e-12):
+                    return True
+    return False
 
 
-def _candidates(proto: Proto, values: Params, inputs: Params, outputs: int) -> Iterator[Resolved]:
+def _candidates(proto: Proto, values: Params, inputs: Params) -> Iterator[Resolved]:
     """The nets that the weights of a graph may be of."""
     nodes = [each for each in proto.graph.node if each.op_type in RECURRENT]
     last = [*proto.graph.node].index(nodes[-1]) + 1 if nodes else 0

@@ -6,7 +6,7 @@ Checked by: tests/interop/test_torch_orthogonal.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ def _matrices_of(module: Any) -> Iterator[tuple[str, Tensor]]:
                     yield f"{name}[{gate}]" if len(gates) > 1 else name, block
 
 
-Matrices = nn.Module | Mapping[str, Tensor] | Tensor
+Matrices: TypeAlias = nn.Module | Mapping[str, Tensor] | Tensor
 """A module, matrices by their names, or one."""
 
 

@@ -21,6 +21,7 @@ from refnet.batch import Array, Params
 from refnet.interop.torch_modules import run_layers
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.slots import Transition, parts
+from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 
 __all__ = ["CIFG", "GRUBefore", "Matrix", "OrthogonalRNN", "PeepholeLSTM", "applied"]
@@ -146,12 +147,12 @@ class _Layers(nn.Module):  # type: ignore[misc]
         dropout: float = 0.0,
         bidirectional: bool = False,
         dtype: torch.dtype | None = None,
-        start: dict[str, Any] | None = None,
         **net: Any,
     ) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
+        start = {"peepholes": net.pop("peepholes")} if "peepholes" in net else {}
         self.fields = net | {
             "inputs": input_size,
             "hidden": hidden_size,
@@ -170,16 +171,17 @@ class _Layers(nn.Module):  # type: ignore[misc]
         transition = self.net.transition
         recurrent = None if transition is None else "orthogonal"
         seed = np.random.default_rng(int(torch.randint(2**62, ())))
-        params = self.net.init(seed, np.float64, recurrent=recurrent, **(start or {}))
-        for slot in () if transition is None else self.net.slots:
-            self.add_module(slot, Matrix(transition, parts(params, slot), dtype))
+        params = self.net.init(seed, np.float64, recurrent=recurrent, **start)
+        if transition is not None:
+            for slot in self.net.slots:
+                self.add_module(slot, Matrix(transition, parts(params, slot), dtype))
         for name, value in params.items():
             if "." not in name:
                 self.register_parameter(name, nn.Parameter(_tensor(value, dtype)))
 
     @cached_property
-    def net(self) -> StackedNet:
-        """The net, of which the layer's parameters are."""
+    def net(self) -> RecurrentNet:
+        """The StackedNet, of which the layer's parameters are."""
         return StackedNet(**self.fields)
 
     def __getstate__(self) -> dict[str, Any]:  # a net's activations cannot be pickled
@@ -238,7 +240,7 @@ class OrthogonalRNN(_Layers):
         nonlinearity: str = "tanh",
         **options: Any,
     ) -> None:
-        net = {"cell": "rnn", "transition": transition, "activation": nonlinearity}
+        net: dict[str, Any] = {"cell": "rnn", "transition": transition, "activation": nonlinearity}
         super().__init__(input_size, hidden_size, num_layers, **net, **options)
 
 
@@ -251,7 +253,7 @@ class PeepholeLSTM(_Layers):
     """
 
     def __init__(self, *sizes: int, **options: Any) -> None:
-        super().__init__(*sizes, cell="lstm", start={"peepholes": True}, **options)
+        super().__init__(*sizes, cell="lstm", peepholes=True, **options)
 
 
 class CIFG(_Layers):
@@ -263,7 +265,7 @@ class CIFG(_Layers):
     """
 
     def __init__(self, *sizes: int, peepholes: bool = False, **options: Any) -> None:
-        super().__init__(*sizes, cell="cifg", start={"peepholes": peepholes}, **options)
+        super().__init__(*sizes, cell="cifg", peepholes=peepholes, **options)
 
 
 class GRUBefore(_Layers):

@@ -45,14 +45,18 @@ def test_no_function_without_state_is_said_to_keep_something(name, B):
     net = NETS[name]
     params, batch = first_is_harmless(net, B)
     passed, named = [], set()
+    right = run(net, params, batch)
     for mistake in mistakes(net, *drawn(net, B=B, mask=True)):
+        theirs = mistake.run(net, params, batch)
+        if not all(np.allclose(theirs[key], right[key], 1e-9, 1e-12) for key in right):
+            continue
         verdict = judge(net, partial(mistake.run, net), params, batch)
         assert "kept" not in verdict.convention, mistake.name
         passed += [mistake.label] * verdict.passed
         if "it gives another result than these have" in verdict.convention:
             named.add(verdict.convention.partition("it was right")[2])
     assert len(passed) < 40
-    assert ": the mask is ignored" in named
+    assert any("the mask is ignored" in name for name in named)
 
 
 def clipped_label(net, p, b):
@@ -284,7 +288,7 @@ def test_a_coarse_type_is_named(kind, places, dtype):
     assert verdict.verdict == NOT_ROUNDING
     if dtype == np.float32 or len(places) < 3:
         assert kind in verdict.convention, verdict.convention
-    assert "perhaps" not in judge(net, theirs(params, batch), params, batch).convention
+    assert "perhaps part" not in judge(net, theirs(params, batch), params, batch).convention
 
 
 def test_noise_that_is_drawn_anew_is_no_coarse_type():

@@ -91,8 +91,10 @@ def test_a_planted_bug_is_rejected(monkeypatch):
     layer, x, y = case("margin")
     net = replace(layer.net, loss="none", reduction="sum")
     certified = certify(net, arrays_of(layer), Batch(x, y))
-    monkeypatch.setattr(SVD, "pull_back", planted(SVD.pull_back, "matmul(dW, ", "matmul(dW.T, "))
-    assert compare(results(layer, x, y), certified).verdict == NOT_ROUNDING
+    with monkeypatch.context() as patch:
+        patch.setattr(SVD, "pull_back", planted(SVD.pull_back, "matmul(dW, ", "matmul(dW.T, "))
+        wrong = results(layer, x, y)
+    assert compare(wrong, certified).verdict == NOT_ROUNDING
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -256,5 +256,6 @@ def test_the_page_on_your_own_data_runs(tmp_path, monkeypatch, capsys):
     scope = {}
     for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(code, scope)
-    score, labels = capsys.readouterr().out.splitlines()[-2:]
+    score, labels, chances = capsys.readouterr().out.splitlines()[-3:]
     assert float(score) > 0.6 and labels == "['y' 'y']"
+    assert abs(sum(map(float, chances.strip("[]").split())) - 1) < 1e-6

@@ -1,5 +1,7 @@
 """Mistakes in the backward recursion and in the sums over the steps."""
 
+from typing import Any
+
 from refnet.batch import Batch
 from refnet.check.mistakes.base import Mistake, Mistakes, change, mistake
 from refnet.check.naive import Change
@@ -76,9 +78,23 @@ def of_the_sums(net: RecurrentNet, batch: Batch) -> Mistakes:
     if T < 2:
         return
     yield mistake("the gradient of Whh takes h[t] for h[t-1]", past="s.h[s.t + 1]")
-    yield mistake("the gradient of Whh takes h[t-2] for h[t-1]", past="s.h[max(s.t - 1, 0)]")
-    yield mistake("the gradient of Wxh takes x[t-1] for x[t]", seen="s.x[max(s.t - 1, 0)]")
-    yield mistake("the gradient of Wxh takes x[t+1] for x[t]", seen=f"s.x[min(s.t + 1, {T - 1})]")
+    end, start = "the last step's at the first", "the first step's at the last"
+    for name, place, other, array in (
+        ("Whh", "past", "h[t-2] for h[t-1]", "s.h"),
+        ("Wxh", "seen", "x[t-1] for x[t]", "s.x"),
+    ):
+        for more, text in (
+            ("", f"{array}[max(s.t - 1, 0)]"),
+            (f", {end}", f"{array}[s.t - 1]"),
+            (", zero at the first", f"{array}[max(s.t - 1, 0)] * (s.t > 0)"),
+        ):
+            places: dict[str, Any] = {place: text}
+            yield mistake(f"the gradient of {name} takes {other}{more}", **places)
+    label = "the gradient of Wxh takes x[t+1] for x[t]"
+    yield mistake(label, seen=f"s.x[min(s.t + 1, {T - 1})]")
+    yield mistake(f"{label}, {start}", seen=f"s.x[(s.t + 1) % {T}]")
+    if net.cell == "gru_before":
+        yield mistake("the gradient of Whh takes h[t-1] for r h[t-1] in gate n", reset="s.h[s.t]")
     for label, steps in (
         ("the first step is dropped from {}", range(1, T)),
         ("the last step is dropped from {}", range(T - 1)),

@@ -33,6 +33,10 @@ ARGUMENTS = {
 """The arguments of the places at which functions stand."""
 
 
+SUMS = {"past", "seen", "reset", "parts"}
+"""The places of the sums over the steps."""
+
+
 @dataclass(frozen=True)
 class Mistake:
     """What one implementation does otherwise.
@@ -50,6 +54,15 @@ class Mistake:
     def label(self) -> str:
         """The name, where all weight gradients are concerned."""
         return self.name.format("the weight gradients")
+
+    def label_of(self, part: str) -> str:
+        """The name, where only a part of the weight gradients is concerned."""
+        return self.name.format(part) if "{}" in self.name else f"{self.name}, in {part} alone"
+
+    @property
+    def of_a_sum(self) -> bool:
+        """Whether it is in a sum over the steps, in which each gradient can go wrong alone."""
+        return {place for change in self.passes for place in change} <= SUMS
 
     @property
     def forward(self) -> bool:

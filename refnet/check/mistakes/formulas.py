@@ -34,12 +34,6 @@ def taken(stacked: Array, order: tuple[int, ...]) -> Array:
     return np.concatenate([parts[n] for n in order])
 
 
-def scaled(da: Array, gate: int, old: Array, new: Array) -> Array:
-    """The gate's gradient with the factor ``new`` in the place of ``old``."""
-    ratio = da[:, gate] / np.where(old == 0, 1, old) * new
-    return put(da, np.s_[:, gate], np.where(old == 0, 0, ratio))
-
-
 def without(arrays: Params, *names: str) -> Params:
     """The arrays of all other names."""
     return {name: value for name, value in arrays.items() if name not in names}
@@ -178,6 +172,36 @@ def by_length(scores: Scores, s: Pass) -> Scores:
     share = mask.sum() / (mask.shape[1] * np.maximum(mask.sum(axis=0), 1))
     weight = np.broadcast_to(share, mask.shape).reshape(-1).astype(s.x.dtype)
     return scores[0] * weight, scores[1] * weight[:, None]
+
+
+def tempered(s: Pass, k: float) -> Scores:
+    """The cross entropy of the logits times k."""
+    v = logits(s) * k
+    p = softmax(v)
+    losses = -np.log((p * onehot(s)).sum(axis=1))
+    return _weighted(losses, k * (p - onehot(s)), s)
+
+
+def focal(s: Pass, gamma: float) -> Scores:
+    """The focal loss: -(1 - p)^gamma log p of the label's probability p."""
+    q = softmax(logits(s))
+    p = (q * onehot(s)).sum(axis=1)
+    slope = gamma * (1 - p) ** (gamma - 1) * np.log(p) - (1 - p) ** gamma / p
+    return _weighted(-((1 - p) ** gamma) * np.log(p), (slope * p)[:, None] * (onehot(s) - q), s)
+
+
+def squared_logits(scores: Scores, s: Pass, k: float) -> Scores:
+    """With k times the sum of the squared logits of each prediction."""
+    losses, dv = _weighted(k * (logits(s) ** 2).sum(axis=1), 2 * k * logits(s), s)
+    return scores[0] + losses, scores[1] + dv
+
+
+def penalised(results: Params, s: Pass, k: float, only: str) -> Params:
+    """With k times the sum of squares of the parameters whose names begin with ``only``."""
+    parts = {name: w for name, w in s.params.items() if name.startswith(only) and name != "h0"}
+    squares = sum(float((w * w).sum()) for w in parts.values())
+    grown = {f"d{name}": results[f"d{name}"] + 2 * k * w for name, w in parts.items()}
+    return {**results, **grown, "loss": results["loss"] + k * squares}
 
 
 def share_of_others(s: Pass, c: int) -> float:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from itertools import combinations, permutations
+from typing import Any
 
 from refnet.batch import Batch, Params
 from refnet.check.mistakes.base import Mistakes, mistake, reading
+from refnet.check.mistakes.parts import of_the_carry, of_the_products
 from refnet.check.naive import PEEPHOLES
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.gradients import Net
@@ -33,6 +35,13 @@ def of_the_activation(net: Net) -> Mistakes:
                     act=f"{entry}.forward(a, {{}})",
                     act_pull=f"{entry}.backward(a, h, dh, {{}})[0]",
                 )
+    if name == "tanh":
+        for label, formula in (
+            ("x (27 + x^2) / (27 + 9 x^2)", "a * (27 + a * a) / (27 + 9 * a * a)"),
+            ("x (15 + x^2) / (15 + 6 x^2)", "a * (15 + a * a) / (15 + 6 * a * a)"),
+        ):
+            for end, text in (("", formula), (", at most 1", f"np.clip({formula}, -1, 1)")):
+                yield mistake(f"tanh(x) is approximated by {label}{end}", common=False, act=text)
     if name == "identity":
         return
     slopes = {
@@ -43,6 +52,8 @@ def of_the_activation(net: Net) -> Mistakes:
     right = "f(*right_of_zero(a, h), dh)"
     if name == "tanh":
         slopes["is 1 - h, without the square"] = "(1 - h) * dh"
+        slopes["is (1 - h)^2, not 1 - h^2"] = "(1 - h) ** 2 * dh"
+        slopes["is 1 + h^2, not 1 - h^2"] = "(1 + h * h) * dh"
     if name in ("relu", "leaky_relu", "prelu"):
         slopes["at 0 is that from the right, 1"] = right
     if name in ("relu", "leaky_relu"):
@@ -59,9 +70,14 @@ def of_the_gates(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
                 f"{net.activation.name}' is taken of the state one step earlier",
                 act_pull="f(a, s.h[s.t], dh)",
             )
+            yield mistake(f"dx leaves out {net.activation.name}'", into_x="s.e")
         return
     yield from of_the_order(net.gates, STACKED)
     yield from _gate_by_gate(net)
+    yield from of_the_products(net)
+    yield from of_the_carry(net)
+    for name in STACKED.split():
+        yield from of_the_order(net.gates, name)
     yield from _of_the_sigmoid()
     if net.cell == "lstm":
         yield from _of_the_lstm(net, params)
@@ -82,16 +98,17 @@ def orders(gates: tuple[str, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
 
 def of_the_order(gates: tuple[str, ...], stacked: str) -> Mistakes:
     """The gates in another order in the parameters of these names."""
+    alone = "" if " " in stacked else f" of {stacked} alone"
     for order, names in orders(gates):
         source = KNOWN.get(names, "")
         # block m is their gate order[m]: gate n finds its rows in block order.index(n)
         there = tuple(order.index(n) for n in range(len(gates)))
         yield reading(
-            f"the gates are read in the order {names}{source}",
+            f"the gates{alone} are read in the order {names}{source}",
             stacked,
             f"taken(w, {there})",
             f"taken(w, {order})",
-            common=bool(source),
+            common=bool(source) and not alone,
         )
 
 
@@ -179,16 +196,16 @@ def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
 def _of_the_cell() -> Mistakes:
     yield mistake("no gradient is carried by the cell c", carry="(v[0], 0 * v[1])")
     yield mistake(
-        "the forget gate is left out where the cell's gradient is carried",
-        carry="(v[0], v[1] + (1 - s.v[s.t][:, 1]) * s.full)",
-    )
-    yield mistake(
         "the gradient of c at h is left out at all but the last step",
         q="s.q if s.t < len(s.x) - 1 else v",
     )
+    i, g = "s.gates[:, 0]", "s.gates[:, 2]"
+    added: dict[str, Any] = {"new": f"v - {i} * {g} + {i} + {g}"}
+    yield mistake("c[t+1] = f c[t] + i + g, not i g", common=False, **added)
     yield mistake(
-        "the forget gate's gradient takes the new cell c[t+1]",
-        da="scaled(v, 1, s.c[s.t], s.c[s.t + 1])",
+        "c[t+1] = f c[t] + i + g, not i g, in the forward and backward pass",
+        operand="1 + 0 * v if s.gate in (0, 2) else v",
+        **added,
     )
 
 
@@ -203,6 +220,21 @@ def _of_the_peepholes(params: Params) -> Mistakes:
             q="v - s.p['Wpo'] * s.da[:, 3] if 'Wpo' in s.p else v",
             carry="(v[0], s.v[s.t][:, 1] * s.full)",
         )
+        for n, name in enumerate(("Wpi", "Wpf")):
+            for other in peepholes if name in peepholes else ():
+                if other != name:
+                    part = f"summed(s, {PEEPHOLES[other]}, s.c[s.t])"
+                    label = f"the gradient of {name} takes the gate of {other}"
+                    yield mistake(label, parts=f"{{**v, '{name}': {part}}}")
+            if name in peepholes:
+                yield mistake(
+                    f"the cell's gradient leaves out the peephole {name}",
+                    carry=f"(v[0], v[1] - s.p['{name}'] * s.da[:, {n}])",
+                )
+        if "Wpo" in peepholes:
+            yield mistake(
+                "the cell's gradient leaves out the peephole Wpo", q="v - s.p['Wpo'] * s.da[:, 3]"
+            )
         for a, b in combinations(peepholes, 2):
             swap = f"{{**v, '{a}': v['{b}'], '{b}': v['{a}']}}"
             yield mistake(f"the peepholes {a} and {b} are swapped", p=swap, grads=swap)
@@ -215,6 +247,14 @@ def _of_the_peepholes(params: Params) -> Mistakes:
             parts=old,
         )
         yield mistake("the gradient of Wpo takes the old cell c[t]", parts=old)
+        out = "s.k[s.t] * s.e"
+        yield mistake(
+            "the output gate's peephole is added outside the sigmoid",
+            peep="0 * v",
+            o="v + s.p['Wpo'] * s.c[-1]",
+            q=f"v + s.p['Wpo'] * ({out} - s.da[:, 3])",
+            parts=f"{{**v, 'Wpo': ({out} * s.c[s.t + 1]).sum(axis=0)}}",
+        )
     if "Wpf" in peepholes:
         names = {name: n for n, name in enumerate(("Wpi", "Wpf")) if name in peepholes}
         new = ", ".join(f"'{name}': summed(s, {n}, s.c[s.t + 1])" for name, n in names.items())
@@ -230,19 +270,8 @@ def _of_the_gru(H: int) -> Mistakes:
     yield mistake("the reset gate is left out (always 1)", a=_at(0, 100), da=_at(0, 0))
     yield mistake("the update gate z is left out: h = n", common=False, a=_at(1, -80), da=_at(1, 0))
     yield mistake(
-        "the gradient of z has the wrong sign: n - h for h - n", da="put(v, np.s_[:, 1], -v[:, 1])"
-    )
-    yield mistake(
-        "the gradient of z leaves out n: h for h - n",
-        da="scaled(v, 1, s.h[s.t] - s.v[s.t][:, 2], s.h[s.t])",
-    )
-    yield mistake(
         "the gradient's share z e of the old state is not carried",
         carry="(v[0] - s.v[s.t][:, 1] * s.e, v[1])",
-    )
-    yield mistake(
-        "the old state's gradient is carried without the factor z",
-        carry="(v[0] + (1 - s.v[s.t][:, 1]) * s.e, v[1])",
     )
 
 
@@ -272,11 +301,13 @@ def _of_the_reset(H: int, after: bool) -> Mistakes:
         grads=copied,
     )
     yield reading("the bias bhn is left out", "bhn", "0 * w")
-    yield mistake("the gradient of Whn h leaves out the reset gate", rec="s.da")
+    label = "the gradient of Whn h leaves out the reset gate"
+    yield mistake(label, rec="s.da")
     yield mistake(
-        "the gradient of bhn leaves out the reset gate", parts="{**v, 'bhn': summed(s, 2, 1)}"
+        f"{label}, though not that of bhn",
+        rec="s.da",
+        parts="{**v, 'bhn': summed(s, 2, s.v[s.t][:, 0])}",
     )
     yield mistake(
-        "the reset gate's gradient leaves out bhn",
-        da="scaled(v, 0, s.u[s.t], s.u[s.t] - s.p['bhn'])",
+        "the gradient of bhn leaves out the reset gate", parts="{**v, 'bhn': summed(s, 2, 1)}"
     )

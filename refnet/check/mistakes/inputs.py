@@ -31,6 +31,22 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
     yield from of_the_axes(batch)
     if T > 1:
         yield mistake("time is reversed, and so is the gradient in x", x="v[::-1]")
+        yield reading(
+            "x is read one step late, zero first",
+            "x",
+            back="np.concatenate([w[1:], 0 * w[:1]])",
+            x="np.concatenate([0 * v[:1], v[:-1]])",
+        )
+        label, late = "x[t-1] is read for x[t], x[0] first", "shifted(v, True)"
+        yield mistake(label, x=late)
+        yield mistake(f"{label}, in the forward pass alone", x=late, seen="s.batch.x[s.t]")
+        if net.cell in ("rnn", "lstm"):
+            yield mistake("h[t-1] is read for h[t] in the forward pass", old="s.h[max(s.t - 1, 0)]")
+            yield mistake(
+                "h[t-1] is read for h[t] in the forward pass and in the gradient of Whh",
+                old="s.h[max(s.t - 1, 0)]",
+                past="s.h[max(s.t - 1, 0)]",
+            )
         yield from _dropped_steps(net)
     if T > 1 and B > 1:
         if T == B:
@@ -122,6 +138,9 @@ def of_parameters(net: RecurrentNet, params: Params) -> Mistakes:
     for name, rows, columns in (("Whh", G * H, H), ("Wxh", G * H, D), ("Why", C, H)):
         if min(rows, columns) > 1 and not (name == "Whh" and G == 1):
             yield of_the_memory(name, rows, columns)
+    for name in params:
+        if name.endswith(".A"):
+            yield from _of_the_skew(name)
     if net.gain != 1:
         every, rest = " ".join(GAINED), " ".join(name for name in GAINED if name != "Whh")
         shrink, grow, divide = f"w * {1 / net.gain}", f"w * {net.gain}", f"w / {net.gain}"
@@ -129,6 +148,23 @@ def of_parameters(net: RecurrentNet, params: Params) -> Mistakes:
         yield reading("the gain is applied twice", every, grow, grow)
         yield reading("the gain multiplies Whh alone", rest, divide, divide)
         yield reading("the gain is left out of the gradients", every, back=shrink)
+
+
+def _of_the_skew(name: str) -> Mistakes:
+    """Another multiple of the skew-symmetric matrix that an orthogonal one is made of."""
+    for factor, label in (
+        (-1, "the other sign: of Cayley's map (I - Y)^-1 (I + Y)"),
+        (0.5, "half of it"),
+        (-0.5, "half of it and the other sign, as PyTorch's orthogonal parametrisation"),
+        (2, "twice it"),
+        (-2, "twice it and the other sign"),
+    ):
+        part = f"'{name}': v['{name}'] * {factor}"
+        yield mistake(
+            f"the matrix is made of Y, the skew-symmetric part, with {label}",
+            made_of=f"{{**v, {part}}}",
+            report=f"{{**v, 'd{name}': v['d{name}'] * {factor}}}",
+        )
 
 
 def of_readout(net: RecurrentNet, batch: Batch) -> Mistakes:
@@ -150,6 +186,11 @@ def of_readout(net: RecurrentNet, batch: Batch) -> Mistakes:
             q="v + s.to_the_cell[s.t + 1]",
         )
     if every and T > 1:
+        yield mistake(
+            "the read-out takes the state one step earlier",
+            rows="read(s, s.h, 1)",
+            direct="np.concatenate([v[1:], 0 * v[:1]])",
+        )
         for label, later in (("later", True), ("earlier", False)):
             yield mistake(
                 f"the targets are shifted by one step ({label})", y=f"shifted(v, {later})"

@@ -27,7 +27,17 @@ def of_the_types(net: Net, batch: Batch) -> Mistakes:
             f"the gradient that is carried passes through {name}": {"e": rounded},
         }
         if batch.x.ndim == 3:
+            old = {"old": rounded, "past": rounded}
+            read = f"the states that Whh reads pass through {name}"
             places |= {
+                read: old,
+                f"{read}, and so does their gradient": {
+                    **old,
+                    "carry": f"(coarse(v[0], '{name}'), v[1])",
+                },
+                f"the gradient that is carried through Whh passes through {name}": {
+                    "carry": f"(coarse(v[0], '{name}'), v[1])"
+                },
                 states: {"h": rounded},
                 f"{states}, and so do their gradients": {"h": rounded, "e": rounded},
                 f"the sums over the steps are in {name}": {"parts": rounded},

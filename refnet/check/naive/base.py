@@ -17,8 +17,8 @@ Value = Callable[[Array], Array]
 Pullback = Callable[[Array, Array, Array], Array]
 """Of a, of the value and of its cotangent."""
 FORWARD = frozenset(
-    "product p x y mask h0 sigmoid act g k a peep h steps rows each divisor into out order "
-    "padding".split()
+    "product made_of p x y mask h0 old sigmoid act g k a peep o new h steps rows each divisor into "
+    "out order padding".split()
 )
 """The places whose change may show in the outputs or the loss."""
 
@@ -35,6 +35,10 @@ class Pass:
     q: Array
     full: Array
     da: Array
+    gate: int
+    gates: Array
+    w: Array
+    product_of: Array
     rows: Array
     drows: Array
     dv: Array
@@ -111,6 +115,15 @@ class Pass:
         for rows, W in pairs[1:]:
             total = total + self.product(rows, W.T)
         return total + bias
+
+    def pulled(
+        self, gate: int, pull: Pullback, a: Array, v: Array, operand: Array, cotangent: Array
+    ) -> Array:
+        """The gradient of a gate's pre-activation: its slope, times what the gate multiplies, times
+        the cotangent of that product."""
+        self.gate = gate
+        self.product_of = self.at("operand", operand) * self.at("cotangent", cotangent)
+        return np.asarray(self.at("gate", pull(a, v, self.product_of)))
 
     def clipped(self, da: Array) -> Array:
         """``da`` within the bound of the recursion's clipping, if it has one."""

@@ -16,7 +16,7 @@ Step = tuple[Params, Array, Array, Any]
 
 
 def _rnn(s: Pass) -> Array:
-    a = s.linear([(s.x[s.t], s.p["Wxh"]), (s.h[s.t], s.p["Whh"])], s.p["bh"])
+    a = s.linear([(s.x[s.t], s.p["Wxh"]), (s.at("old", s.h[s.t]), s.p["Whh"])], s.p["bh"])
     s.a.append(s.at("a", a))
     return np.asarray(s.act(s.a[-1]))
 
@@ -28,17 +28,18 @@ def _rnn_back(s: Pass) -> Step:
 
 def _lstm(s: Pass) -> Array:
     p, c = s.p, s.c[s.t]
-    a = s.linear([(s.x[s.t], p["Wxh"]), (s.h[s.t], p["Whh"])], p["bh"])
+    a = s.linear([(s.x[s.t], p["Wxh"]), (s.at("old", s.h[s.t]), p["Whh"])], p["bh"])
     a = s.at("a", a.reshape(len(a), 4, -1))
     for name, n in list(PEEPHOLES.items())[:2]:
         if name in p:
             a[:, n] += p[name] * c
     v = np.stack([s.sigmoid(a[:, 0]), s.sigmoid(a[:, 1]), s.g(a[:, 2]), 0 * c], axis=1)
-    new = v[:, 1] * c + v[:, 0] * v[:, 2]
+    s.gates = v
+    new = s.at("new", v[:, 1] * c + v[:, 0] * v[:, 2])
     s.c.append(new)
     if "Wpo" in p:
         a[:, 3] += p["Wpo"] * s.at("peep", new)
-    v[:, 3] = s.sigmoid(a[:, 3])
+    v[:, 3] = s.at("o", s.sigmoid(a[:, 3]))
     k = s.k_of(new)
     s.a.append(a)
     s.v.append(v)
@@ -50,15 +51,15 @@ def _lstm_back(s: Pass) -> Step:
     p, t, e = s.p, s.t, s.e
     a, (i, f, g, o), k, c = s.a[t], s.v[t].swapaxes(0, 1), s.k[t], s.c[t]
     da = np.zeros_like(a)
-    da[:, 3] = s.sigmoid_pull(a[:, 3], o, k * e)
+    da[:, 3] = s.pulled(3, s.sigmoid_pull, a[:, 3], o, k, e)
     s.da = da = s.clipped(da)
     q = s.q + s.k_pull(s.c[t + 1], k, o * e)
     if "Wpo" in p:
         q = q + p["Wpo"] * da[:, 3]
     s.full = q = s.at("q", q)
-    da[:, 0] = s.sigmoid_pull(a[:, 0], i, g * q)
-    da[:, 1] = s.sigmoid_pull(a[:, 1], f, c * q)
-    da[:, 2] = s.g_pull(a[:, 2], g, i * q)
+    da[:, 0] = s.pulled(0, s.sigmoid_pull, a[:, 0], i, g, q)
+    da[:, 1] = s.pulled(1, s.sigmoid_pull, a[:, 1], f, c, q)
+    da[:, 2] = s.pulled(2, s.g_pull, a[:, 2], g, i, q)
     s.da = da = s.at("da", s.clipped(da))
     s.q = f * q
     for name, n in list(PEEPHOLES.items())[:2]:
@@ -95,12 +96,13 @@ def _gru_back(s: Pass) -> Step:
     a, (r, z, n), u, h = s.a[t], s.v[t].swapaxes(0, 1), s.u[t], s.h[t]
     B, H = h.shape
     da = np.zeros_like(a)
-    da[:, 2] = s.act_pull(a[:, 2], n, (1 - z) * e)
+    da[:, 2] = s.pulled(2, s.act_pull, a[:, 2], n, 1 - z, e)
     da = s.clipped(da)
     W = s.at("W", p["Whh"])
     w = da[:, 2] if after else s.product(da[:, 2], W[2 * H :])
-    da[:, 1] = s.sigmoid_pull(a[:, 1], z, (h - n) * e)
-    da[:, 0] = s.sigmoid_pull(a[:, 0], r, u * w)
+    s.w = w
+    da[:, 1] = s.pulled(1, s.sigmoid_pull, a[:, 1], z, h - n, e)
+    da[:, 0] = s.pulled(0, s.sigmoid_pull, a[:, 0], r, u, w)
     s.da = da = s.at("da", s.clipped(da))
     rec = np.stack([da[:, 0], da[:, 1], r * da[:, 2] if after else da[:, 2]], axis=1)
     rec = s.at("rec", rec)
@@ -108,7 +110,9 @@ def _gru_back(s: Pass) -> Step:
         return {"bhn": rec[:, 2].sum(axis=0)}, da, rec, z * e
     past = s.at("past", h)
     pair = rec[:, :2].reshape(B, 2 * H)
-    whole = np.concatenate([s.product(pair.T, past), s.product(rec[:, 2].T, r * past)])
+    whole = np.concatenate(
+        [s.product(pair.T, past), s.product(rec[:, 2].T, s.at("reset", r * past))]
+    )
     return {"Whh": whole}, da, rec, z * e + r * w + s.product(pair, W[: 2 * H])
 
 

@@ -28,7 +28,7 @@ class _Net(Pass):
 
     def begin(self) -> tuple[Params, dict[str, Any]]:
         """Set the parameters and functions; the matrices and their tapes."""
-        matrices, tapes = self.net.matrices(self.params)
+        matrices, tapes = self.net.matrices(self.at("made_of", self.params))
         self.p = self.at("p", self.gained(matrices))
         self.sigmoid = self.at("sigmoid", _sigmoid)
         self.sigmoid_pull = self.at("sigmoid_pull", _sigmoid_pull)
@@ -148,7 +148,7 @@ class Recurrent(_Net):
             self.e = self.at("e", self.e)
             parts, self.da, rec, carry = backward(self)
             rows, flat = rec.reshape(B, -1), self.da.reshape(B, -1)
-            dx[self.t] = self.product(flat, p["Wxh"])
+            dx[self.t] = self.product(self.at("into_x", flat), p["Wxh"])
             parts = {
                 **parts,
                 "Wxh": self.product(flat.T, self.at("seen", self.x[self.t])),

@@ -1,0 +1,405 @@
+"""Names with constants that are fitted to the results: weights of parts of a sum, one constant of a
+formula, and the steps at which a mistake is made.
+
+Each generator yields readings; a reading is a name only if everything that was given agrees.
+Checked by: tests/check/test_fitted_names.py.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from refnet.batch import Array, Batch, Params
+from refnet.check.entries import plural
+from refnet.check.judgement import LIMITS
+from refnet.check.mistakes.base import Mistake, change, mistake
+from refnet.check.mistakes.constants import of_the_constants
+from refnet.check.naive import Change, run
+from refnet.nets.gradients import Net
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
+
+__all__ = ["Fit"]
+
+Named = Iterator[tuple[str, Params]]
+LEAST = 1e-6
+"""A constant that is nearer to the neutral one is rounding."""
+MOST = 64
+"""The most parts of a sum, and the most steps, that are told apart."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Results with something wrong, and what they should be."""
+
+    net: Net
+    params: Params
+    batch: Batch
+    given: Params
+    true: Params
+    sigma: Params
+    wrong: set[str]
+
+    def run(self, *changes: Change) -> Params:
+        """The naive net with these changes."""
+        return run(self.net, self.params, self.batch, *changes)
+
+    @cached_property
+    def shaped(self) -> list[str]:
+        """The names of the wrong results that can be compared."""
+        return sorted(
+            name
+            for name in self.wrong
+            if name in self.true
+            and self.given[name].shape == self.true[name].shape
+            and np.isfinite(self.given[name]).all()
+        )
+
+    @cached_property
+    def gradients(self) -> list[str]:
+        """Those of them that are gradients."""
+        return [name for name in self.shaped if name.startswith("d")]
+
+    def white(self, results: Params, names: Iterable[str]) -> Array:
+        """The entries of these results, each in its own sigma."""
+        parts = []
+        for name in names:
+            sigma = np.where(self.sigma[name] > 0, self.sigma[name], np.inf)
+            parts.append((results[name] / sigma).ravel())
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def gap(self, reading: Params, names: Sequence[str]) -> Array:
+        """The difference to a reading, in sigmas."""
+        return self.white({name: self.given[name] - reading[name] for name in names}, names)
+
+    def named(self) -> Named:
+        """Every reading with something fitted."""
+        if isinstance(self.net, StackedNet):
+            return
+        yield from self.shared()
+        yield from self.constants()
+        if isinstance(self.net, RecurrentNet):
+            yield from self.weights_of_steps()
+            yield from self.weights_of_gates()
+        yield from self.weights_of_predictions()
+        if isinstance(self.net, RecurrentNet):
+            yield from self.steps_of_mistakes()
+
+    def shared(self) -> Named:
+        """All wrong gradients, and no others, with one factor or one multiple of the parameters."""
+        names = self.gradients
+        if names != self.shaped or len(names) < 2:
+            return
+        what = f"the gradients {', '.join(names)}"
+        true, gap = self.white(self.true, names), self.gap(self.true, names)
+        more = float(true @ gap) / float(true @ true)
+        grown = {name: (1 + more) * self.true[name] for name in names}
+        yield f"{what} are {1 + more:.6g} times the right ones", {**self.true, **grown}
+        inputs = {**self.params, "x": self.batch.x}
+        if all(name[1:] in inputs for name in names):
+            p = self.white({name: inputs[name[1:]] for name in names}, names)
+            decay = float(p @ gap) / float(p @ p)
+            added = {name: self.true[name] + decay * inputs[name[1:]] for name in names}
+            label = f"{what} have {decay:.4g} times the parameter added (weight decay)"
+            yield label, {**self.true, **added}
+
+    def constants(self) -> Named:
+        """Mistakes with one constant, by Gauss and Newton."""
+        names = self.shaped
+        before = _norm(self.gap(self.true, names))
+        for constant, start in product(of_the_constants(self.net), (0, 1)):
+            k, reading, left = float(constant.neutral), self.true, before
+            if start:
+                k += start
+                reading = constant.mistake(k).run(self.net, self.params, self.batch)
+                left = _norm(self.gap(reading, names))
+                if not left < before:
+                    continue
+            for _ in range(10):
+                step = 1e-5 * max(1.0, abs(k))
+                ahead = constant.mistake(k + step).run(self.net, self.params, self.batch)
+                slope = self.white({n: (ahead[n] - reading[n]) / step for n in names}, names)
+                gap = self.gap(reading, names)
+                size = float(slope @ slope)
+                if not 0 < size < np.inf or abs(slope @ gap) < 0.3 * size**0.5 * left:
+                    break
+                for half in range(4):
+                    nearer = k + float(slope @ gap) / size / 2**half
+                    tried = constant.mistake(nearer).run(self.net, self.params, self.batch)
+                    now = _norm(self.gap(tried, names))
+                    if now < left:
+                        break
+                else:
+                    break
+                k, reading, left = nearer, tried, now
+            if left < 1e-2 * before and abs(k - constant.neutral) > LEAST:
+                yield constant.mistake(k).name, reading
+
+    def weights_of_predictions(self) -> Named:
+        """The losses of examples, classes or steps that count otherwise."""
+        names = self.gradients
+        if not names:
+            return
+        every = {name for name in self.given if name.startswith("d")} == set(names)
+        where = "" if every else f" in {', '.join(names)}"
+        subjects: dict[tuple[float, ...], tuple[list[str], Params]] = {}
+        for noun, labels in self._groups():
+            values = np.unique(labels[labels >= 0])
+            if not 1 < len(values) <= MOST:
+                continue
+            parts = [self.run(change(each=lambda v, s, n=n: _kept(v, labels == n))) for n in values]
+            weights = self._weights(parts, names)
+            if weights is None:
+                continue
+            fitted = {name: sum(w * p[name] for w, p in zip(weights, parts)) for name in names}
+            said = self._said(noun, values, weights, labels)
+            if said:
+                of = {int(n): float(w) for n, w in zip(values, weights)}
+                each = tuple(round(of.get(int(n), 0.0), 6) for n in labels)
+                loss = sum(w * p["loss"] for w, p in zip(weights, parts))
+                subjects.setdefault(each, ([], {**fitted, "loss": loss}))[0].append(said)
+        for texts, fitted in subjects.values():
+            label = ", or ".join(texts) + where
+            rest = {name: value for name, value in fitted.items() if name != "loss"}
+            yield label, {**self.true, **fitted}
+            yield label + " of the loss's gradient alone" * every, {**self.true, **rest}
+
+    def _groups(self) -> Iterator[tuple[str, Array]]:
+        """Labels of the predictions, by what they may be weighted; -1 for what does not count."""
+        y, mask = np.asarray(self.batch.y), self.batch.mask
+        every = y.ndim == 2 and y.dtype.kind in "iu"
+        shape = (
+            self.batch.x.shape[:-1] if every or self.batch.x.ndim == 2 else self.batch.x.shape[1:2]
+        )
+        counted = mask.ravel() if mask is not None and every else np.ones(int(np.prod(shape)), bool)
+        if y.dtype.kind in "iu":
+            yield "class", np.where(counted, y.ravel(), -1)
+        yield "example", np.where(counted, np.indices(shape)[-1].ravel(), -1)
+        if every:
+            yield "step", np.where(counted, np.indices(shape)[0].ravel(), -1)
+
+    def _weights(self, parts: Sequence[Params], names: Sequence[str]) -> Array | None:
+        """The weights of a sum's parts that give theirs, or None."""
+        columns = np.stack([self.white(part, names) for part in parts], axis=1)
+        theirs = self.white(self.given, names)
+        if (columns != 0).any(axis=1).sum() < 2 * len(parts):
+            return None
+        scale = np.linalg.norm(columns, axis=0)
+        scale[scale == 0] = 1
+        weights = np.linalg.lstsq(columns / scale, theirs, rcond=1e-12)[0] / scale
+        left = _norm(theirs - columns @ weights)
+        return weights if left <= 1e-2 * _norm(self.gap(self.true, names)) else None
+
+    def _said(self, noun: str, values: Array, weights: Array, labels: Array) -> str:
+        """Which parts count otherwise, in words; "" if all count the same."""
+        near = abs(weights[:, None] - weights) <= 1e-4 * np.maximum(1, abs(weights))
+        base = weights[near.sum(axis=1).argmax()]
+        usual = near[near.sum(axis=1).argmax()]
+        if usual.all():
+            return ""
+        lengths = self._lengths()
+        if noun == "example" and lengths is not None:
+            mean = lengths.sum() / len(lengths)
+            if np.allclose(weights[: len(lengths)] * lengths, mean, rtol=1e-4):
+                return "each sequence's loss is divided by its own length, then by B"
+        if usual.sum() < len(values) / 2 and len(values) > 2:
+            shown = ", ".join(f"{n}: {w:.4g}" for n, w in zip(values[:8], weights))
+            return f"the losses are weighted by {noun} ({shown}{', ...' * (len(values) > 8)})"
+        counted = labels >= 0
+        share = counted.sum() / max(1, sum((labels == n).sum() for n in values[usual]))
+        odd: dict[float, list[str]] = {}
+        for n, w in zip(values[~usual], weights[~usual]):
+            odd.setdefault(float(f"{w / base:.4g}") if abs(w) > 1e-4 else 0.0, []).append(str(n))
+        left_out = "left out of the loss"
+        if set(odd) == {0.0} and abs(base - 1) > 1e-4 and abs(base - share) < 1e-3 * share:
+            left_out += ", and not counted"
+        texts = []
+        for ratio, numbers in odd.items():
+            many = len(numbers) > 1
+            subject = f"{plural(noun) if many else noun} {', '.join(numbers)}"
+            if ratio:
+                counts = "count" if many else "counts"
+                texts.append(f"{subject} {counts} {ratio:.4g} times as much as the others")
+            else:
+                texts.append(f"{subject} {'are' if many else 'is'} {left_out}")
+        return "; ".join(texts)
+
+    def _lengths(self) -> Array | None:
+        mask = self.batch.mask
+        return None if mask is None or self.batch.y.ndim != 2 else mask.sum(axis=0)
+
+    def weights_of_steps(self) -> Named:
+        """One gradient's sum over the steps, in which some count otherwise."""
+        shares: list[Params] = []
+        self.run(change(parts=lambda v, s: _recorded(shares, v)))
+        names = [name for name in self.gradients if name[1:] in shares[0]]
+        if names != self.shaped or not 1 < len(shares) <= 4 * MOST:
+            return
+        shares.reverse()
+        rows = np.stack([
+            self.white({name: share[name[1:]] for name in names}, names) for share in shares
+        ])  # fmt: skip
+        gap = self.gap(self.true, names)
+        for text, steps in _sets(len(shares)):
+            part = rows[steps].sum(axis=0)
+            size = float(part @ part)
+            more = float(part @ gap) / size if size else 0.0
+            if size and _norm(gap - more * part) <= 1e-3 * _norm(gap):
+                counts = (
+                    "is left out of" if abs(more + 1) < 1e-5 else f"counts {1 + more:.6g} times in"
+                )
+                sums = {
+                    name: self.true[name] + more * sum(shares[t][name[1:]] for t in steps)
+                    for name in names
+                }
+                yield f"{text} {counts} {', '.join(names)}", {**self.true, **sums}
+
+    def weights_of_gates(self) -> Named:
+        """dx, to which some gates add otherwise."""
+        net = self.net
+        assert isinstance(net, RecurrentNet)
+        if self.shaped != ["dx"] or len(net.gates) < 2:
+            return
+        tape: list[Array] = []
+
+        def recorded(v: Params, s: object) -> Params:
+            tape.append(s.da.copy())  # type: ignore[attr-defined]
+            return v
+
+        self.run(change(parts=recorded))
+        da = np.stack(tape[::-1])
+        W = net.matrices(self.params)[0]["Wxh"].reshape(len(net.gates), net.hidden, -1)
+        parts = [{"dx": da[:, :, n] @ W[n]} for n in range(len(net.gates))]
+        weights = self._weights(parts, ["dx"])
+        if weights is not None:
+            odd = [n for n, w in enumerate(weights) if abs(w - 1) > 1e-4]
+            text = "; ".join(
+                f"gate {net.gates[n]} is left out of dx"
+                if abs(weights[n]) < 1e-4
+                else f"gate {net.gates[n]} counts {weights[n]:.4g} times in dx"
+                for n in odd
+            )
+            fitted = sum(w * part["dx"] for w, part in zip(weights, parts))
+            yield text, {**self.true, "dx": fitted}
+
+    def steps_of_mistakes(self) -> Named:
+        """Mistakes that are made at some steps alone."""
+        forward = bool(self.wrong & {"loss", "outputs", "h", "c"})
+        T = len(self.batch.x)
+        if not 1 < T <= MOST:
+            return
+        lstm = isinstance(self.net, RecurrentNet) and self.net.cell == "lstm"
+        for name, places in AT_STEPS[forward]:
+            if "cell" in name and not lstm:
+                continue
+            if "dx" in self.given and not forward:
+                steps = self._discovered(places)
+                sets = [("", steps)] if steps else []
+            else:
+                sets = [(text, steps) for text, steps in _sets(T) if len(steps) == 1]
+            for _, steps in sets:
+                at = ", ".join(map(str, steps[:8])) + ", ..." * (len(steps) > 8)
+                gaps = set(np.diff(steps).tolist())
+                every = f": every {gaps.pop()} steps" if len(steps) > 2 and len(gaps) == 1 else ""
+                label = f"{name} at step{'s' * (len(steps) > 1)} {at}{every}"
+                yield label, _during(places, steps).run(self.net, self.params, self.batch)
+
+    def _discovered(self, places: dict[str, str]) -> list[int]:
+        """The steps, from the last one down, at which the mistake makes dx that of theirs."""
+        steps: list[int] = []
+        reading = self.true
+        while len(steps) <= MOST:
+            off = self._off(reading)
+            if not off.any():
+                break
+            last = int(np.flatnonzero(off)[-1])
+            for step in (last + 1, last):
+                if step in steps or step >= len(off):
+                    continue
+                tried = _during(places, [*steps, step]).run(self.net, self.params, self.batch)
+                if not self._off(tried)[last]:
+                    steps, reading = [*steps, step], tried
+                    break
+            else:
+                return []
+        return sorted(steps)
+
+    def _off(self, reading: Params) -> Array:
+        """Of every step, whether dx is more than rounding off."""
+        room = LIMITS[1] * self.sigma["dx"] + 1e-6 * abs(reading["dx"]).max(
+            axis=(1, 2), keepdims=True
+        )
+        room = np.minimum(
+            room, 0.1 * abs(self.given["dx"] - self.true["dx"]) + LIMITS[1] * self.sigma["dx"]
+        )
+        return np.asarray((abs(self.given["dx"] - reading["dx"]) > room).any(axis=(1, 2)))
+
+
+CUT = "(0 * v[0], 0 * v[1])"
+ZERO = "state_where(v > np.inf, v, s, 0, 0)"
+NEW, NONE = "v - s.gates[:, 1] * s.c[s.t]", "0 * v if s.gate == 1 else v"
+AT_STEPS: dict[bool, list[tuple[str, dict[str, str]]]] = {
+    False: [
+        ("no gradient is carried to the step before", {"carry": CUT}),
+        ("no gradient is carried by the cell c", {"carry": "(v[0], 0 * v[1])"}),
+        ("no gradient is carried through Whh", {"W": "0 * v"}),
+        (
+            "the forget gate is left out where the cell's gradient is carried",
+            {"carry": "(v[0], v[1] + (1 - s.v[s.t][:, 1]) * s.full)"},
+        ),
+        ("the gradient that is carried is doubled", {"carry": "(2 * v[0], 2 * v[1])"}),
+    ],
+    True: [
+        ("the state is set to zero after", {"h": "0 * v", "e": "0 * v"}),
+        ("the state is set to zero, though its gradient is carried, after", {"h": "0 * v"}),
+        ("the old state stays after", {"h": "s.h[-1]"}),
+        ("the state and the cell are set to zero after", {"h": ZERO, "e": "0 * v", "q": "0 * v"}),
+        (
+            "the state and the cell are set to zero, though their gradients are carried, after",
+            {"h": ZERO},
+        ),
+        ("the old cell is left out", {"new": NEW, "operand": NONE, "carry": "(v[0], 0 * v[1])"}),
+        ("the old cell is left out, though its gradient is carried,", {"new": NEW}),
+    ],
+}
+"""Mistakes of one step: of the backward pass, and of the forward pass."""
+
+
+def _recorded(shares: list[Params], v: Params) -> Params:
+    shares.append(v)
+    return v
+
+
+def _during(places: dict[str, str], steps: Sequence[int]) -> Mistake:
+    """The mistake at these steps."""
+    at: dict[str, Any] = {
+        place: f"({text}) if s.t in {tuple(steps)} else v" for place, text in places.items()
+    }
+    return mistake("", **at)
+
+
+def _sets(T: int) -> Iterator[tuple[str, list[int]]]:
+    """Sets of steps that programs treat otherwise, in words."""
+    for t in range(T):
+        yield "the first step" if t == 0 else "the last step" if t == T - 1 else f"step {t}", [t]
+    for t in range(2, T):
+        yield f"each step before {t}", list(range(t))
+        yield f"each step from {t} on", list(range(t, T))
+    for k in range(2, T // 2 + 1):
+        for r in range(k):
+            steps = list(range(r, T, k))
+            if len(steps) > 1:
+                yield f"every {k}th step, from step {r} on,", steps
+
+
+def _kept(scores: tuple[Array, Array], where: Array) -> tuple[Array, Array]:
+    """The predictions of this mask alone."""
+    return np.where(where, scores[0], 0), np.where(where[:, None], scores[1], 0)
+
+
+def _norm(values: Array) -> float:
+    return float(np.linalg.norm(values))

@@ -1,0 +1,86 @@
+"""Mistakes with one constant, which is fitted to the results: a factor, a penalty, a temperature.
+
+Checked by: tests/check/test_fitted_names.py.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from refnet.check.mistakes.base import Mistake, mistake, reading
+from refnet.nets.gradients import Net
+from refnet.nets.recurrent import RecurrentNet
+
+__all__ = ["Constant", "of_the_constants"]
+
+
+class Constant(NamedTuple):
+    """A mistake by its constant; with ``neutral`` it changes nothing. In the texts K stands for the
+    constant."""
+
+    name: str
+    neutral: float
+    places: dict[str, str]
+    parameter: str = ""
+
+    def mistake(self, k: float) -> Mistake:
+        """The mistake with this constant."""
+        name = self.name.replace("K", f"{k:.6g}")
+        texts = self.places.items()
+        places: dict[str, Any] = {place: text.replace("K", repr(k)) for place, text in texts}
+        if self.parameter:
+            there, back = places.pop("there", ""), places.pop("back", "")
+            return reading(name, self.parameter, there, back, **places)
+        return mistake(name, **places)
+
+
+def of_the_constants(net: Net) -> Iterator[Constant]:
+    """Every such mistake that can be made with this net."""
+    act = net.activation.name
+    for what, only in (("parameters", ""), ("weights", "W")):
+        report = {"report": f"penalised(v, s, K, {only!r})"}
+        yield Constant(f"the loss has K times the sum of the squared {what} added (L2)", 0, report)
+    if net.loss == "cross_entropy":
+        for name, neutral, scores in (
+            ("the logits are divided by K (a temperature)", 1, "tempered(s, 1 / K)"),
+            ("label smoothing of K", 0, "smoothed(s, K)"),
+            ("label smoothing of K in the gradient alone", 0, "(v[0], smoothed(s, K)[1])"),
+            ("the focal loss with gamma = K", 0, "focal(s, K)"),
+            ("K times the squared logits are added to the loss", 0, "squared_logits(v, s, K)"),
+        ):
+            yield Constant(name, neutral, {"each": scores})
+    inside = {"act": "f(K * a)", "act_pull": "K * f(a, h, dh)"}
+    yield Constant(f"the argument of {act} is multiplied by K", 1, inside)
+    yield Constant(f"K is added to {act}'", 0, {"act_pull": "f(a, h, dh) + K * dh"})
+    if isinstance(net, RecurrentNet):
+        yield from _of_the_recurrence(net)
+
+
+def _of_the_recurrence(net: RecurrentNet) -> Iterator[Constant]:
+    rnn = net.cell == "rnn"
+    grown = {"h": "v * K", "e": "v * K"}
+    added = {"h": "v + K * s.h[-1]", "carry": "(v[0] + K * s.e, v[1])"}
+    if rnn:  # the slope is taken of the state
+        grown = {"act": "K * f(a)", "act_pull": "K * f(a, h / K, dh)"}
+        added |= {"act_pull": "f(a, h - K * s.h[s.t], dh)"}
+    yield Constant("the states are multiplied by K", 1, grown)
+    yield Constant("the states are multiplied by K, though not their gradients", 1, {"h": "v * K"})
+    yield Constant("K times the old state is added to the new one", 0, added)
+    carry = {"carry": "(v[0] * K, v[1] * K)"}
+    yield Constant("the gradient that is carried is multiplied by K at each step", 1, carry)
+    squares = {
+        "direct": "v + np.stack([0 * s.h[0]] + s.h[1:]) * 2 * K / np.stack(s.h[1:]).size",
+        "report": "{**v, 'loss': v['loss'] + K * np.mean(np.stack(s.h[1:]) ** 2)}",
+    }
+    yield Constant("K times the mean of the squared states is added to the loss", 0, squares)
+    yield Constant("x is multiplied by K", 1, {"x": "v * K", "back": "w * K"}, "x")
+    for name in ("Whh", "Wxh", "bh", "Why", "by"):
+        there = {"there": "w * K"}
+        yield Constant(f"{name} is multiplied by K", 1, {**there, "back": "w * K"}, name)
+        yield Constant(f"{name} is multiplied by K, though not its gradient", 1, there, name)
+    if not rnn:
+        steeper = {"sigmoid": "f(K * a)", "sigmoid_pull": "K * f(a, h, dh)"}
+        yield Constant("the argument of the gates' sigmoid is multiplied by K", 1, steeper)
+        for n, gate in enumerate(net.gates):
+            rows = f"np.s_[{n * net.hidden}:{(n + 1) * net.hidden}]"
+            there = {"there": f"put(w, {rows}, w[{rows}] + K)"}
+            yield Constant(f"K is added to the bias of gate {gate}", 0, there, "bh")

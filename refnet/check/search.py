@@ -1,0 +1,359 @@
+"""The search for the readings that agree with everything that was given.
+
+Checked by: tests/check/test_mistake_names.py.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import combinations, islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.check.arithmetic import arithmetic
+from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
+from refnet.check.entries import wrong_of
+from refnet.check.fitting import Fit
+from refnet.check.mistakes import Mistake
+from refnet.check.naive import covers
+from refnet.check.noise import spread
+from refnet.check.where import phrases
+
+if TYPE_CHECKING:
+    from refnet.check.conventions import Readings
+
+__all__ = ["Search"]
+
+Pair = tuple[Mistake, Mistake]
+FORWARD = ("loss", "outputs")
+FITTED = 1000
+"""The passes that must be affordable for something to be fitted."""
+PAIRS = 5000
+"""The most pairs of mistakes that are tried."""
+COARSER = (("float32", 2.0**-24), ("float16, TF32 or bfloat16", 2.0**-11), ("bfloat16", 2.0**-8))
+"""Coarser types that part of a computation may be in, with the least unit roundoff."""
+ALIKE = 0.01
+"""Readings that are closer than this, in units of what would do, are not told apart."""
+BY_CHANCE = 2.0**-24
+"""The chance with which numbers may be those of a coarser type although they are not in it."""
+
+
+class Search:
+    """Results with something wrong, and the readings that may explain them."""
+
+    def __init__(
+        self, readings: "Readings", given: Params, wrong: set[str], sigma: Params, u: float
+    ) -> None:
+        self.all, self.given, self.wrong, self.sigma, self.u = readings, given, wrong, sigma, u
+        self.true = readings.true
+        self.spread = {name: _norm(sigma[name]) for name in self.true}
+        size = {name: _norm(value) for name, value in self.true.items()}
+        known = {
+            name: self.spread[name] / size[name]
+            for name in size
+            if size[name] > 0 and np.isfinite(self.spread[name])
+        }
+        usual = max(known.values(), default=u)
+        self.relative = {name: known.get(name, usual) for name in size}
+        self.infinite = {
+            name: bad for name, value in given.items() if (bad := ~np.isfinite(value)).any()
+        }
+        self.gap = {
+            name: self._in_sigmas(name, given[name] - self.true[name])
+            for name in self.wrong
+            if given[name].shape == self.true[name].shape
+        }
+
+    def _in_sigmas(self, name: str, off: Array) -> float:
+        """The norm of a difference, each entry in its own sigma."""
+        sigma = self.sigma[name]
+        least = sigma[sigma > 0].min(initial=np.inf)
+        return _norm(off / np.maximum(sigma, least if least < np.inf else 1.0))
+
+    def ratio(self, name: str, value: Array) -> float:
+        """The distance to a reading of one quantity, in units of what would do.
+
+        What is wrong has to be explained where it is wrong: in sigmas, nine tenths of it.
+        """
+        theirs = self.given[name]
+        if theirs.shape != value.shape:
+            return np.inf
+        if name in self.infinite:
+            theirs, value = (
+                np.where(self.infinite[name] & ~np.isfinite(array), 0, array)
+                for array in (theirs, value)
+            )
+        size, left = _norm(value), _norm(theirs - value)
+        enough = 12 * (max(self.spread[name], self.relative[name] * size) + self.u * size)
+        if left == 0:
+            return 0.0
+        if not (enough > 0 and np.isfinite(left)):
+            return np.inf
+        unexplained = 0.0
+        if name in self.gap:
+            unexplained = 10 * self._in_sigmas(name, theirs - value) / self.gap[name]
+        return float(np.max([left / enough, unexplained]))  # NaN remains, and explains nothing
+
+    def whole(self, reading: Params) -> float:
+        """The largest ratio of all that was given; a wrong one has to be in the reading."""
+        worst = 0.0
+        for name in sorted(self.given, key=self.wrong.__contains__, reverse=True):
+            if name not in reading and name in self.wrong:
+                return np.inf
+            if name in reading:
+                worst = max(worst, self.ratio(name, reading[name]))
+            if not worst <= 1:
+                return np.inf
+        return worst
+
+    def best(self, readings: Iterable[tuple[str, Params]], first: bool = False) -> str:
+        """The closest reading, an earlier one unless another is twice as close; "perhaps" and one
+        more if that is as close, unless the ``first`` is wanted."""
+        fits = [(self.whole(reading), name) for name, reading in readings]
+        fits = [(ratio, name) for ratio, name in fits if ratio <= 1]
+        if not fits:
+            return ""
+        least = max(min(fits)[0], ALIKE)
+        alike = list(dict.fromkeys(name for ratio, name in fits if ratio <= 2 * least))
+        return alike[0] if first or len(alike) == 1 else f"perhaps {alike[0]}, or {alike[1]}"
+
+    def edited(self) -> Iterator[tuple[str, Params]]:
+        """Right quantities that are reported in another way."""
+        if len(self.wrong) == 1:
+            (name,) = self.wrong
+            for label, value in edits(name, self.true[name], self.all.certified):
+                yield label, {**self.true, name: value}
+        if sum(name.startswith("d") for name in self.given) > 1:
+            for label, part in shared_edits(self.true, self.all.certified):
+                yield label, {**self.true, **part}
+
+    def computed(self) -> Iterator[tuple[str, Params]]:
+        """What the mistakes give."""
+        for label, reading in self.all.computed:
+            yield label.format("the weight gradients"), reading
+
+    def of_parts(self) -> Iterator[tuple[str, Params]]:
+        """Mistakes in one gradient's sum alone, or in the rows of some gates of it."""
+        if len(self.wrong) == 1:
+            (name,) = self.wrong
+            for mistake, (_, reading) in zip(self.all.mistakes, self.all.computed):
+                if mistake.of_a_sum and name in reading:
+                    yield mistake.label_of(name), {**self.true, name: reading[name]}
+                    yield from self._of_some_gates(mistake, name, reading[name])
+
+    def _of_some_gates(
+        self, mistake: Mistake, name: str, reading: Array
+    ) -> Iterator[tuple[str, Params]]:
+        """A mistake in the rows of the gates that are wrong."""
+        parts = (self.given[name], self.true[name], self.sigma[name])
+        if not reading.shape == self.given[name].shape == self.true[name].shape:
+            return
+        wrong = wrong_of(name, *parts, self.all.certified)
+        if wrong.axes and wrong.axes[0].names:
+            off = wrong.off.any(axis=tuple(range(1, wrong.off.ndim)))
+            where = off.reshape(-1, *(1,) * (wrong.off.ndim - 1))
+            value = np.where(where, reading.reshape(wrong.true.shape), wrong.true)
+            gates = ", ".join(wrong.axes[0].names[n] for n in np.flatnonzero(off))
+            if not off.all():
+                value = value.reshape(self.true[name].shape)
+                label = mistake.label_of(f"gate {gates} of {name}")
+                yield label, {**self.true, name: value}
+
+    def structure(self) -> str:
+        """What makes all wrong entries of the certified ones, as ``refnet.check.where`` says it."""
+        if len(self.wrong) > 1:
+            return ""
+        parts = (self.given, self.true, self.sigma, self.wrong, self.all.certified)
+        return "".join(
+            f"{name}: {phrase}"
+            for name, phrase in phrases(*parts)
+            if "; " in phrase and "the entry" not in phrase
+        )
+
+    def fitted(self) -> Iterator[tuple[str, Params]]:
+        """Readings with weights, constants or steps that are fitted."""
+        case = self.all
+        if case.mistakes and covers(case.net, case.params) and case.passes() > FITTED:
+            fit = Fit(
+                case.net, case.params, case.batch, self.given, self.true, self.sigma, self.wrong
+            )
+            yield from fit.named()
+
+    def estimated(self) -> Iterator[tuple[str, Params]]:
+        """Readings with one constant from the given arrays."""
+        if len(self.wrong) == 1:
+            (name,) = self.wrong
+            for label, value in fitted_edits(
+                name, self.true[name], self.given[name], self.all.certified
+            ):
+                yield label, {**self.true, name: value}
+        for label, part in shared_fitted_edits(self.given, self.true, self.all.certified):
+            yield label, {**self.true, **part}
+
+    def stored(self) -> str:
+        """Whether the wrong arrays hold the numbers of a coarser type alone, wrong by no more than
+        its rounding."""
+        if self._shaped():
+            for kind in (arithmetic(name) for name in ("bfloat16", "float16", "float32")):
+                entries = sum(np.count_nonzero(self.given[name]) for name in self.wrong)
+                if (
+                    kind.u > self.u
+                    and (self.u / kind.u) ** entries <= BY_CHANCE
+                    and all(kind.holds(self.given[name]).all() for name in self.wrong)
+                    and all(self._within(6 * kind.u, name, kind.tiny) for name in self.given)
+                ):
+                    return (
+                        f"part of the computation is in {kind}: the differences have its size, "
+                        f"and all numbers are those of {kind}"
+                    )
+        return ""
+
+    def coarse(self, rerolled: Callable[[float], bool] | None) -> str:
+        """Whether everything is wrong, each quantity by as much as the rounding of a coarser type
+        makes it; or float32 results, those of the forward pass among the wrong ones, are off as
+        products of factors rounded to TF32 are: no entry by more, and a wrong quantity by that
+        size. A smooth mistake of this size is not ``rerolled``."""
+        if not rerolled or not self._shaped():
+            return ""
+        if self.all.is_net and not self.wrong & set(FORWARD):
+            return ""
+        for kind, u in COARSER:
+            if (
+                u > self.u
+                and self.wrong == set(self.given)
+                and all(self._within(6 * u, name) and self._typical(u, name) for name in self.given)
+            ):
+                return (
+                    (
+                        f"perhaps part of the computation is in {kind}: the differences have its "
+                        "size, and come out anew where inputs differ by as much"
+                    )
+                    if rerolled(u)
+                    else ""
+                )
+        if self.u != 2.0**-24 or not rerolled(2.0**-11):
+            return ""
+        sigma = spread(self.all.certified, "tf32")
+        off = {name: abs(self.given[name] - self.true[name]) for name in self.given}
+        z = {name: np.where(off[name] == 0, 0, off[name] / sigma[name]) for name in off}
+        if (
+            all((value <= 6).all() for value in z.values())
+            and max(float(np.sqrt((z[name] ** 2).mean())) for name in self.wrong) >= 1 / 8
+        ):
+            return (
+                "perhaps part of the computation is in float16 or TF32: judged as tf32 all of "
+                "it is explained by rounding"
+            )
+        return ""
+
+    def _shaped(self) -> bool:
+        return all(self.given[name].shape == self.true[name].shape for name in self.given)
+
+    def _within(self, u: float, name: str, least: float = 0) -> bool:
+        """Whether a quantity is at most as far off as sigma is for a unit roundoff ``u``, or by
+        the ``least`` that it may be."""
+        off = abs(self.given[name] - self.true[name])
+        return bool((off <= np.maximum(u / self.u * self.sigma[name], least)).all())
+
+    def _typical(self, u: float, name: str) -> bool:
+        """Whether a quantity is off by as much as rounding to ``u`` makes it, in the root mean
+        square, or by an eighth, as if a part of the computation is rounded so: a smooth mistake
+        leaves some quantities right, or is larger in others. A few numbers may be right by
+        chance."""
+        size = self.given[name].size
+        z = self._in_sigmas(name, self.given[name] - self.true[name]) * self.u / u
+        return bool((0.125 if size > 9 else 0) <= z / max(size, 1) ** 0.5 <= 4)
+
+    def two(self) -> Iterator[tuple[str, Params]]:
+        """Two mistakes at once, of which one may be an edit of one quantity."""
+        certified = self.all.certified
+        computed = self.all.computed
+        for label, reading in [("", self.true), *computed]:
+            if not self.wrong <= set(reading):
+                continue
+            off = [
+                name
+                for name in self.given
+                if name in reading and not self.ratio(name, reading[name]) <= 1
+            ]
+            if len(off) > (1 if label else 2):
+                continue
+            changed, names = dict(reading), [label.format("the weight gradients")] if label else []
+            for name in off:
+                fits = [
+                    (edit, value)
+                    for edit, value in edits(name, reading[name], certified)
+                    if self.ratio(name, value) <= 1
+                ]
+                if fits:
+                    edit, changed[name] = min(fits, key=lambda pair: self.ratio(name, pair[1]))
+                    names.append(edit)
+            if len(names) == 2:
+                yield "; ".join(names), changed
+        if self.all.pairs and set(FORWARD) & set(self.given):
+            yield from self._pairs()
+
+    def _pairs(self) -> Iterator[tuple[str, Params]]:
+        """Two mistakes in one pass. What was given of the forward pass says which of them can
+        be among the two."""
+        case = self.all
+        common = [mistake for mistake in case.mistakes if mistake.common]
+        seen = {
+            mistake.name: reading for mistake, (_, reading) in zip(case.mistakes, case.computed)
+        }
+        common = [mistake for mistake in common if self._only_wrong(seen[mistake.name])]
+        forward = [mistake for mistake in common if mistake.forward]
+        others = [mistake for mistake in common if not mistake.forward]
+        fit = [mistake for mistake in forward if self._forward_fits(seen[mistake.name])]
+        pairs = [
+            (first, second)
+            for first in fit
+            for second in (*others, *(other for other in forward if other is not first))
+        ]
+        if self._forward_fits(self.true):
+            pairs += combinations(others, 2)
+        elif not fit:
+            pairs = [
+                pair
+                for pair in self._affordable(combinations(forward, 2))
+                if self._forward_fits(self._together(*pair, backward=False))
+            ]
+        for first, second in self._affordable(pairs):
+            yield f"{first.label}; {second.label}", self._together(first, second)
+
+    def _affordable(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        return islice(pairs, min(self.all.passes(), PAIRS))
+
+    def _together(self, first: Mistake, second: Mistake, **how: bool) -> Params:
+        case = self.all
+        try:
+            return first.run(case.net, case.params, case.batch, *second.passes, **how)
+        except (ValueError, IndexError, KeyError):  # these two do not go together
+            return {name: np.full_like(value, np.inf) for name, value in self.true.items()}
+
+    def _only_wrong(self, reading: Params) -> bool:
+        """Whether a reading differs from the truth, and only where something is wrong."""
+        off = {
+            name
+            for name in self.given
+            if name in reading
+            and reading[name].shape == self.true[name].shape
+            and not _norm(reading[name] - self.true[name]) <= 12 * self.spread[name]
+        }
+        return bool(off) and off <= self.wrong
+
+    def _forward_fits(self, reading: Params) -> bool:
+        return all(
+            name not in reading or self.ratio(name, reading[name]) <= 1
+            for name in FORWARD
+            if name in self.given
+        )
+
+
+def _norm(array: Array) -> float:
+    """The Euclidean norm, also of entries whose squares underflow or overflow."""
+    size = float(np.linalg.norm(array))
+    if 1e-140 < size < 1e140 or not np.isfinite(array).all():
+        return size
+    largest = float(abs(array).max(initial=0))
+    return largest * float(np.linalg.norm(array / largest)) if largest else 0.0
