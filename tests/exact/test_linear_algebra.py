@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from refnet.exact import balls, certify_function, lift, matrix, spectra, surface
+from refnet.exact import balls, certify_function, factors, lift, matrix, spectra, surface
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.linalg import solve
 
@@ -167,7 +167,7 @@ def test_what_is_not_rational_is_refused(text):
             "eigh(x)[1][0, 1]",
         ),
         (spectra, "_refined", lambda A, X: X, "eigh(x)[1][0, 1]"),
-        (matrix, "_gaps", lambda values: 1 / (values - values[:, None] + 1), "eigh(x)[1][0, 1]"),
+        (factors, "_gaps", lambda values: 1 / (values - values[:, None] + 1), "eigh(x)[1][0, 1]"),
         (surface.FUNCTIONS, "linalg.inv", lambda a: matrix.inv(a).T, "inv(x)[0, 1]"),
     ],
 )
