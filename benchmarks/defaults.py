@@ -28,6 +28,7 @@ TASKS: dict[str, Any] = {
 CHOICES = (
     *((cell, "adam", 1e-3) for cell in ("gru", "lstm", "rnn")),
     *(("gru", *rule) for rule in (("adam", 1e-2), ("rmsprop", 1e-2))),
+    ("rnn", "adam", 1e-2),
 )
 
 

@@ -25,7 +25,7 @@ from refnet.runs.rows import environment, machine
 
 SIZES = (("rnn", 128, 100, 32), ("lstm", 128, 100, 32), ("gru", 256, 100, 64))
 """Cell, H, T and B; D = 64, ten classes."""
-TURNS = 15
+TURNS = 12
 
 
 def timed(work: Callable[[], Any]) -> float:

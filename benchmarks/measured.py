@@ -205,6 +205,21 @@ def checkpoints() -> str:
     )
 
 
+def torch_layers() -> str:
+    return table(
+        ["cell (T, D, H, B), lengths", "step, ms", "torch.nn", "forward, ms", "torch.nn"],
+        [
+            ["{} ({}, {}, {}, {}), {}".format(*row["row"])]
+            + [
+                between(row[kind][what], 2, scale)
+                for kind in ("step", "forward")
+                for what, scale in (("seconds", 1e3), ("ratio", 1))
+            ]
+            for row in record("torch_layers")["rows"]
+        ],
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     make.__name__.replace("_", "-"): make
     for make in (
@@ -218,5 +233,6 @@ TABLES: dict[str, Callable[[], str]] = {
         parametrisations,
         verdicts,
         checkpoints,
+        torch_layers,
     )
 }

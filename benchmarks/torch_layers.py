@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.fit import CLASSES, ROWS as FITS, generated
 from benchmarks.records import Row, options, record as recorded, save
 from benchmarks.turns import Child, between, quotient, rounds, spread, turn
-from refnet.runs.rows import environment, machine, table
+from refnet.runs.rows import environment, machine
 
 ROWS = [row for row in FITS if row[1]]
 """Cell, T, D, H, B and the lengths, of generated data."""
@@ -110,20 +110,6 @@ def measure(number: int, least: int, budget: float) -> Row:
         },
         "machine": machine(),
     }
-
-
-def layers() -> str:
-    """The record as a table: milliseconds of refnet.torch's, and how many times as long
-    torch.nn's take."""
-    lines = []
-    for row in recorded("torch_layers")["rows"]:
-        cell, T, D, H, B, kind = row["row"]
-        cells = [f"{cell} ({T}, {D}, {H}, {B}), {kind}"]
-        for part in (row[kind] for kind in KINDS):
-            cells += [between(part["seconds"], 2, 1e3), between(part["ratio"])]
-        lines.append(cells)
-    heads = [f"{kind}, {what}" for kind in KINDS for what in ("ms", "torch.nn / refnet.torch")]
-    return table(["cell (T, D, H, B), lengths", *heads], lines)
 
 
 def main() -> int:

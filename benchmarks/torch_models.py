@@ -27,7 +27,7 @@ from benchmarks.records import Row, options, save
 from refnet.process import settle
 from refnet.runs.rows import environment, machine
 
-STEPS, ROUNDS = 50, 15
+STEPS, ROUNDS = 20, 7
 """Losses to compare; turns to time."""
 Step = Callable[[], float]
 

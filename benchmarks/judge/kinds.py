@@ -187,7 +187,7 @@ IN_NUMPY = [
     Kind(N, "lstm", "dx[t] = da @ V", "dx[t - 1] = da @ V", "dx", "shifted|step"),
     Kind(N, "rnn", "dx[t] = da @ V", "dx[t] = dh @ V", "dx", "tanh'|slope"),
     Kind(N, "lstm peepholes", "(do * c[t + 1])", "(do * c[t])", "dWpo", "old cell"),
-    Kind(N, "lstm peepholes", "(di * c[t])", "(df * c[t])", "dWpi", ""),
+    Kind(N, "lstm peepholes", "(di * c[t])", "(df * c[t])", "dWpi", "Wpi takes the gate of Wpf"),
     # the forward pass
     Kind(
         N, "lstm", "c[t + 1] = f * c[t] + i * g", "c[t + 1] = f * c[t] + i + g", FORWARD, r"i \+ g"

@@ -85,12 +85,12 @@ def _stage(right: Sequence[str], wrong: set[str], certified: Certificate) -> str
             return f"{said}{passed}: the fault is in the read-out's gradients"
         return f"{said}{passed}: the fault starts at the loss's gradient in the outputs"
     if wrong == {"dx"}:
-        return f"{said}{passed}, and so is the gradient that is carried: the fault is in dx alone"
+        return f"{said}{passed}; the gradient that is carried is right: the fault is in dx alone"
     if "dx" in right:
         part = (
             f"{', '.join(sorted(wrong))} alone" if any("." in name for name in wrong) else "a sum"
         )
-        return f"{said}{passed}, and so is the gradient that is carried: the fault is in {part}"
+        return f"{said}{passed}; the gradient that is carried is right: the fault is in {part}"
     if readout & set(right):
         return f"{said}{passed}: the fault is in the backward pass, after the read-out's gradients"
     return f"{said}{passed}"

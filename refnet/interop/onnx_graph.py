@@ -52,6 +52,8 @@ def load(path: Path) -> Proto:
             onnx.checker.check_model(proto)
         except (DecodeError, onnx.checker.ValidationError, TypeError) as error:
             raise ValueError(f"is not a valid ONNX model: {' '.join(str(error).split())}") from None
+        if not (proto.graph.input and proto.graph.output):
+            raise ValueError("has no inputs or no outputs")
         known = {*OPERATORS, *RECURRENT, "Constant"}
         for node in proto.graph.node:
             if node.op_type not in known or node.domain not in ("", "ai.onnx"):
@@ -83,7 +85,17 @@ def _fetch(tensor: Proto, folder: Path) -> None:
     tensor.data_location = onnx_package().TensorProto.DEFAULT
 
 
+def _kind(elem_type: int) -> np.dtype[Any]:
+    """NumPy's type for one of ONNX's."""
+    onnx = onnx_package()
+    if elem_type not in onnx.TensorProto.DataType.values():
+        raise ValueError(f"a tensor has the type {elem_type}, which ONNX does not have")
+    kind: np.dtype[Any] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(elem_type))
+    return kind
+
+
 def _array(tensor: Proto) -> Array:
+    _kind(tensor.data_type)
     value = np.asarray(onnx_package().numpy_helper.to_array(tensor))
     if value.dtype.kind == "f" and not np.isfinite(value).all():
         raise ValueError(f"{tensor.name} has entries that are not finite")
@@ -280,7 +292,7 @@ def _sum(a: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: 
 
 
 def _cast(a: Value, to: int, **_: int) -> Value:
-    kind = onnx_package().helper.tensor_dtype_to_np_dtype(to)
+    kind = _kind(to)
     if kind.kind in "fiub" and (kind.kind == "f") == _is_number(a):
         return a if _is_number(a) else a.astype(kind)
     if _is_number(a):
@@ -371,7 +383,7 @@ def fitting(proto: Proto, T: int, B: int, rng: np.random.Generator) -> Params:
         drawn: Params = {}
         for entry in inputs:
             shape = [known[d] if isinstance(d, str) else int(d) for d in dims[entry.name]]
-            kind = onnx_package().helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type)
+            kind = _kind(entry.type.tensor_type.elem_type)
             most = T if len(shape) == 1 else _symbols(proto, entry.name) - 1
             drawn[entry.name] = (
                 rng.standard_normal(shape).astype(kind)

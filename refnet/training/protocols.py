@@ -288,11 +288,11 @@ _DEFAULT = [
     ),
 ]
 
-"""A GRU, Adam at .001, orthogonal recurrent matrices, gradients clipped to the norm 1. Tried with
-100 units, T = 60 and 5,000 batches of 20: rnn, lstm and gru; Adam at .0003, .001 and .01, RMSprop
-at .0001 and .01. A GRU with Adam at .001 solves temporal order of two and three bits, majority and
-random permutation, and adds to a mean square of .0001; LSTMs take longer, and an rnn solves the
-first two alone. At .01 a GRU learns faster still, but an rnn nothing at all."""
+"""A GRU, Adam at .001, orthogonal recurrent matrices, gradients clipped to the norm 1. Recorded by
+``python -m benchmarks.defaults`` for 100 units, T = 60, 2,000 batches of 20 and one seed: with Adam
+at .001 a GRU solves temporal order of two and three bits and random permutation, adds to a mean
+square of .001 and is right in 99% of majorities and of noisy waves; an LSTM and an rnn neither
+permute nor add. At .01 a GRU learns most of these sooner, but an rnn none."""
 
 PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
     "manchev-spratling/text": (

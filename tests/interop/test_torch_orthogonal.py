@@ -1,7 +1,6 @@
 """Modules that PyTorch lacks, judged; OINIT and OPEN on the matrices of modules."""
 
 import copy
-import doctest
 import io
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ import refnet.torch as rt
 from refnet.batch import Batch
 from refnet.check.verdict import NOT_ROUNDING, compare
 from refnet.exact import certify
-from refnet.interop import torch_matrices, torch_orthogonal
+from refnet.interop import torch_orthogonal
 from refnet.matrices.orthogonality import defect, open_update
 from refnet.matrices.transitions import TRANSITIONS
 from refnet.matrices.transitions.svd import SVD
@@ -243,9 +242,3 @@ def test_errors():
         layer.Whh_l0.M.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
-
-
-@pytest.mark.parametrize("module", [torch_matrices, torch_orthogonal])
-def test_examples_run(module):
-    failed, tried = doctest.testmod(module)
-    assert tried and not failed

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -332,11 +333,17 @@ def reads(setting, spec):
     return bool(known) and {option.partition("=")[0] for option in options.split(",")} <= set(known)
 
 
+def imported(name):
+    """A module; None where an optional package that it needs is not installed."""
+    with suppress(ImportError):
+        return import_module(name)
+
+
 DOCTESTS = [
     test
-    for name in MODULES
-    if "__main__" not in name
-    for test in doctest.DocTestFinder().find(import_module(name))
+    for module in map(imported, MODULES)
+    if module and "__main__" not in module.__name__
+    for test in doctest.DocTestFinder().find(module)
     if test.examples and test.name not in PUBLIC
 ]
 """Those that tests/project/test_public_names.py does not run."""
