@@ -5,7 +5,7 @@ Checked by: tests/check/test_mistake_names.py.
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations, islice
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from refnet.check.mistakes import Mistake
 from refnet.check.naive import covers
 from refnet.check.noise import spread
 from refnet.check.where import phrases
-
-if TYPE_CHECKING:
-    from refnet.check.conventions import Readings
 
 __all__ = ["Search"]
 
@@ -42,7 +39,7 @@ class Search:
     """Results with something wrong, and the readings that may explain them."""
 
     def __init__(
-        self, readings: "Readings", given: Params, wrong: set[str], sigma: Params, u: float
+        self, readings: Any, given: Params, wrong: set[str], sigma: Params, u: float
     ) -> None:
         self.all, self.given, self.wrong, self.sigma, self.u = readings, given, wrong, sigma, u
         self.true = readings.true

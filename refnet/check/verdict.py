@@ -120,7 +120,8 @@ class Verdict:
         numbers = f"worst {worst.name} with z = {worst.z:.3g}, of {len(self.parts)} in {self.dtype}"
         where = next((line for line in self.where if ": only " in line), "")
         said = said if where in said else f"{said}; {where}" if said else where
-        return f"<{self.verdict}{': ' * bool(said)}{said}; {numbers}>"
+        chaos = next((f"; {line}" for line in self.where if "chaotic here" in line), "")
+        return f"<{self.verdict}{': ' * bool(said)}{said}; {numbers}{chaos}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a row for each quantity."""
