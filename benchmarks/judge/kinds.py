@@ -504,7 +504,7 @@ IN_C = [
         "dWxh[i * D + j] = over(da + i, R, x + j, D, T, B);",
         "dWxh[i * D + j] = over(da + i, R, x + j, D, T, B - 1);",
         "dWxh",
-        "example",
+        "from 10 on|example",
     ),
     Kind(
         C,
@@ -520,7 +520,7 @@ IN_C = [
         "dbh[i] = over(da + i, R, &one, 0, T, B);",
         "dbh[i] = i == R - 1 ? 0 : over(da + i, R, &one, 0, T, B);",
         "dbh.*(row|unit|entry)",
-        "",
+        "only the entry",
     ),
     Kind(
         C,
