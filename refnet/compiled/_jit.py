@@ -73,14 +73,11 @@ def jit(function: Function, inner: bool = False, inline: str = "never") -> Funct
     """Compile at the first call, for the types of that call; plain Python if the JIT is off.
 
     ``inner``: only kernels call it, so that it needs no way in from Python, which takes its
-    time to compile too. One made for several cells has a name for each: by it the linker tells
-    apart what a process compiles and what it reads from the cache.
+    time to compile too.
     """
     if not JIT:
         return function
     options = {**_OPTIONS, **numba_private.options(inner)}
-    if inner and function.__closure__ and _CACHED:
-        function.__qualname__ += f"_{numba_private.digest(function)}"
     kernel: Any = numba.njit(**options, inline=inline)(function)
     numba_private.install(kernel, inner)
     _KERNELS.append(kernel)

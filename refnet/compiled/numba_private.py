@@ -177,11 +177,6 @@ def _described(function: Callable[..., Any]) -> tuple[Any, ...]:
     )
 
 
-def digest(function: Callable[..., Any]) -> str:
-    """Eight letters that say what a kernel is made from."""
-    return hashlib.sha256(repr(_described(function)).encode()).hexdigest()[:8]
-
-
 class KernelCache(_Cache):  # type: ignore[misc,valid-type]
     """The cache of one function; what cannot be read or written is as good as absent."""
 

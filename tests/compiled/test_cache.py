@@ -15,7 +15,6 @@ from numba.core.bytecode import FunctionIdentity
 from refnet.compiled import _cache, _jit, feedforward, kernels
 from refnet.compiled._cache import cache_folder
 from refnet.compiled._jit import JIT, jit
-from refnet.compiled.numba_private import digest
 
 pytestmark = pytest.mark.skipif(not JIT, reason="nothing is compiled")
 
@@ -30,14 +29,13 @@ def test_names_that_the_linker_sees_belong_to_one_kernel_each():
     """A process links what it compiles with what it reads from the cache, by these names: with one
     name for two kernels, a GRU's gradients came from another cell's code."""
     assert feedforward and kernels.KERNELS
-    described = [
-        (function.__qualname__, digest(function))
-        for function in (kernel.py_func for kernel in _jit._KERNELS)
-        if function.__closure__ and function.__module__ == "refnet.compiled.passes"
-    ]
-    assert len({name for name, _ in described}) == len(set(described))
-    bare = {name.rpartition("_")[0] for name, _ in described}
-    assert len(bare) < len(set(described)) / 2, "a planted bug: names without what they stand for"
+    made_from: dict[str, set[object]] = {}
+    for kernel in _jit._KERNELS:
+        if kernel.py_func.__module__ == "refnet.compiled.passes":
+            made_from.setdefault(kernel.py_func.__qualname__, set()).add(kernel._cache._function)
+    assert len(made_from) > 20 and all(len(kinds) == 1 for kinds in made_from.values())
+    bare = {name.rpartition(".")[0] for name in made_from}
+    assert len(bare) < len(made_from) / 2, "a planted bug: names without what they stand for"
 
 
 def multiplier(n):
