@@ -269,7 +269,10 @@ def test_long_sequences_need_fewer_bits(monkeypatch):
     monkeypatch.setattr(
         enclose,
         "search",
-        lambda run, name, bits, *rest: (searched.append(bits), search(run, name, bits, *rest))[1],
+        lambda run, name, limits, *rest: (
+            searched.append(limits["bits"]),
+            search(run, name, limits, *rest),
+        )[1],
     )
     computed = enclose.certify(net, params, batch)
     monkeypatch.setattr(transport, "followed", lambda net: net)
