@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from refnet.arguments import SEED, SIZE, choice, short
 from refnet.names import absolute
 from refnet.nets.backends import BACKENDS
-from refnet.runs.read import DAMAGE, contents, toml_of
+from refnet.runs.read import DAMAGE, Record, contents, toml_of
 from refnet.specs import parse_spec
 
 __all__ = [
@@ -401,7 +401,7 @@ def declaration(name: str) -> Declaration:
     return declared
 
 
-def applicable(config: Config) -> dict[str, Any]:
+def applicable(config: Config) -> Record:
     """The settings that apply to this run, by name.
 
     >>> "cell" in applicable(Config("mnist", net="feedforward"))
@@ -506,7 +506,7 @@ def to_toml(config: Config) -> str:
     return "\n".join(lines) + "\n"
 
 
-def from_toml(path: Path) -> dict[str, Any]:
+def from_toml(path: Path) -> Record:
     """The settings in a TOML file, checked by name, type and range; absent ones stay absent.
 
     >>> from tempfile import TemporaryDirectory

@@ -18,6 +18,7 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, Penalty
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
+from refnet.runs.read import Record
 from refnet.tasks.base import Task
 from refnet.training.config import Config, check
 from refnet.training.optimizers import (
@@ -120,7 +121,7 @@ class Experiment:
         matrices, net = net.matrices(params)[0], replace(net, transition=None)
         return net, {name: value for name, value in matrices.items() if name in net.shapes}
 
-    def start(self) -> tuple[Params, list[dict[str, Any]]]:
+    def start(self) -> tuple[Params, list[Record]]:
         """Start parameters, after the orthogonal pre-training if the method has one, and its
         report, one entry a matrix."""
         config = self.config
@@ -379,7 +380,7 @@ def _net(config: Config, task: Task) -> Net:
     )
 
 
-def task_options(config: Config) -> tuple[str, dict[str, Any]]:
+def task_options(config: Config) -> tuple[str, Record]:
     """The name of a configuration's task, or the path of its file, and the options given.
 
     >>> task_options(Config("copy:encoding=scalar", length=50, dtype="float64"))

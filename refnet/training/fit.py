@@ -14,6 +14,7 @@ from refnet.batch import Params
 from refnet.maths.losses import softmax
 from refnet.names import short
 from refnet.nets.gradients import Net
+from refnet.runs.read import Record
 from refnet.tasks.base import Task
 from refnet.tasks.sequences import Encoding
 from refnet.training.config import Config
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Fit", "Loaded", "Observer", "better", "plateau"]
 
-Observer = Callable[[str, dict[str, Any]], None]
+Observer = Callable[[str, Record], None]
 """Called with ("oinit" | "step" | "row", facts) as a run goes on."""
 
 
-def better(task: Task, row: dict[str, Any], best: dict[str, Any]) -> bool:
+def better(task: Task, row: Record, best: Record) -> bool:
     """Whether a row is better than the best so far by the task's metric; any is at first.
 
     >>> from refnet.tasks import make_task
@@ -41,7 +42,7 @@ def better(task: Task, row: dict[str, Any], best: dict[str, Any]) -> bool:
     return not best or sign * row[task.metric] > sign * best[task.metric]
 
 
-def plateau(experiment: Experiment, rows: list[dict[str, Any]]) -> float:
+def plateau(experiment: Experiment, rows: list[Record]) -> float:
     """The factor of the schedule after the evaluations in ``rows``.
 
     >>> from refnet.training.config import Config
@@ -78,8 +79,8 @@ class Fit:
 
     experiment: Experiment
     run: Run
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    remarks: dict[str, Any] = field(default_factory=dict)
+    rows: list[Record] = field(default_factory=list)
+    remarks: Record = field(default_factory=dict)
     started: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -127,7 +128,7 @@ class Fit:
         stalled = config.patience and waited >= config.patience * config.evaluate_every
         return "stalled" if stalled else ""
 
-    def evaluate(self, norm: float) -> dict[str, Any]:
+    def evaluate(self, norm: float) -> Record:
         """The row of an evaluation, which is written; ``norm``: that of the last gradient."""
         run = self.run
         run.seconds = self.seconds()
@@ -141,7 +142,7 @@ class Fit:
         run.plateau = plateau(self.experiment, self.rows)
         return row
 
-    def write(self, row: dict[str, Any]) -> None:
+    def write(self, row: Record) -> None:
         """Take a row among ``rows``."""
         self.rows.append(row)
 
@@ -177,8 +178,8 @@ class Loaded:
     iteration: int
     params: Params
     best_params: Params
-    best: dict[str, Any]
-    rows: list[dict[str, Any]]
+    best: Record
+    rows: list[Record]
 
     def __repr__(self) -> str:
         best = {name: value for name, value in self.best.items() if type(value) in (int, float)}

@@ -5,19 +5,18 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from refnet.runs.checkpoint import peek
 from refnet.runs.files import argument
 from refnet.runs.folder import holder
-from refnet.runs.read import contents, json_of
+from refnet.runs.read import Record, contents, json_of
 from refnet.training.code import admit
 from refnet.training.config import of_run
 
 __all__ = ["describe", "runs"]
 
 
-_UNKNOWN: dict[str, Any] = {
+_UNKNOWN: Record = {
     "state": "damaged",
     "iteration": None,
     "iterations": None,
@@ -26,7 +25,7 @@ _UNKNOWN: dict[str, Any] = {
 }
 
 
-def runs(folder: Path) -> Iterator[dict[str, Any]]:
+def runs(folder: Path) -> Iterator[Record]:
     """``describe`` of every run folder in and below ``folder``, also of links to one, in the order
     of their names; then the folders that cannot be read, as damaged runs.
 
@@ -55,7 +54,7 @@ def _is_run(files: list[str]) -> bool:
     return "config.toml" in files and ("checkpoint.npz" in files or "rows.jsonl" in files)
 
 
-def describe(folder: Path) -> dict[str, Any]:
+def describe(folder: Path) -> Record:
     """What is known of one run: ``run``, ``state``, ``iteration``, ``iterations`` (the limit),
     ``best`` (its row) and ``next``: the command to go on, or what is wrong.
 

@@ -16,7 +16,7 @@ from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_text
 from refnet.runs.folder import Held, create, hold, vacant
-from refnet.runs.read import contents, json_of
+from refnet.runs.read import Record, contents, json_of
 from refnet.runs.rows import Rows, environment, machine
 from refnet.tasks import TASKS, Task
 from refnet.training.code import admit, record as record_code
@@ -125,10 +125,10 @@ def train(
         return session.finish(observe, stop, draw)
 
 
-def _data_of(task: Task) -> dict[str, Any] | None:
+def _data_of(task: Task) -> Record | None:
     """What a run keeps of a task from a user's data: the means, scales, classes and words that were
     fitted on the training part, and a digest; None of any other task."""
-    record: Callable[[], dict[str, Any]] | None = getattr(task, "record", None)
+    record: Callable[[], Record] | None = getattr(task, "record", None)
     return record() if record else None
 
 
@@ -148,7 +148,7 @@ def check_data(folder: Path, task: Task) -> None:
         )
 
 
-def _settled(task: Any, settings: dict[str, Any]) -> tuple[Config, Task | None]:
+def _settled(task: Any, settings: Record) -> tuple[Config, Task | None]:
     """The configuration, and the task if it is an object that no name stands for."""
     if isinstance(task, Config):
         check_given(replace(task, **settings), settings)
@@ -274,7 +274,7 @@ def resume(
         return session.finish(observe, stop, draw)
 
 
-def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
+def counted_rows(saved: Checkpoint, path: Path) -> Record:
     """What a run's checkpoint says of its rows, for ``Rows.counted``. Raises CheckpointError if it
     does not.
 
@@ -290,7 +290,7 @@ def counted_rows(saved: Checkpoint, path: Path) -> dict[str, Any]:
     raise CheckpointError(f"{path}: does not say which rows the run has; start the run again")
 
 
-def identity(config: Config) -> dict[str, Any]:
+def identity(config: Config) -> Record:
     """The settings that decide the bits of every step: all but those that say when to stop, and
     the name of the protocol that the others came from; of a file's path the last part alone. The
     backend "auto" is "compiled" here: it has the same bits where there are kernels, and "compiled"
@@ -309,7 +309,7 @@ def identity(config: Config) -> dict[str, Any]:
     return settings
 
 
-def _save(folder: Path, config: Config, run: Run, rows: Rows, record: dict[str, Any]) -> None:
+def _save(folder: Path, config: Config, run: Run, rows: Rows, record: Record) -> None:
     saved = run.to_checkpoint({"rows": rows.record(), **record})
     checkpoint.save(folder / "checkpoint.npz", saved, identity(config))
 
@@ -326,7 +326,7 @@ class Session(Fit):
     folder: Path
     held: Held
     file: Rows
-    record: dict[str, Any]
+    record: Record
     saved: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -349,7 +349,7 @@ class Session(Fit):
             self.save()
         return self.report(state, draw)
 
-    def write(self, row: dict[str, Any]) -> None:
+    def write(self, row: Record) -> None:
         """Write a row and a checkpoint."""
         self.held.check(self.folder)
         self.file.append(row)  # before the checkpoint, which counts it

@@ -37,6 +37,7 @@ from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact, join
 from refnet.maths.numeric import Number, clamp, constant, product, sqrt, times
 from refnet.names import Table, lacking
+from refnet.runs.read import Record
 
 __all__ = [
     "Adadelta",
@@ -304,7 +305,7 @@ class RMSprop(Optimizer):
         return [rate, self.decay, 1 - self.decay, self.eps, self.place == "inside"]
 
 
-RMSPROP_FORMS: dict[str, dict[str, Any]] = {
+RMSPROP_FORMS: dict[str, Record] = {
     "lasagne": {"decay": 0.9, "eps": 1e-6, "place": "inside", "first": 0},
     "torch": {"decay": 0.99, "eps": 1e-8, "place": "outside", "first": 0},
     "keras": {"decay": 0.9, "eps": 1e-7, "place": "inside", "first": 0},

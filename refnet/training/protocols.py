@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from refnet.arguments import choice
+from refnet.runs.read import Record
 from refnet.runs.rows import table
 from refnet.specs import format_spec, merge_specs, parse_spec
 from refnet.tasks import TASKS, Task, make_task
@@ -45,7 +46,7 @@ class Rule(NamedTuple):
     of the names, that are given there. A function among them takes the settings so far."""
 
     when: dict[str, str | tuple[str, ...]]
-    settings: dict[str, Any]
+    settings: Record
 
 
 _PLAIN = Rule(
@@ -412,9 +413,7 @@ def _holds(rule: Rule, facts: Mapping[str, str]) -> bool:
     )
 
 
-def settings_of(
-    protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any]
-) -> dict[str, Any]:
+def settings_of(protocol: str, given: Mapping[str, Any], saved: Mapping[str, Any]) -> Record:
     """All settings of a run under a protocol: those given, then those saved, then the protocol's,
     then Config's.
 
@@ -435,7 +434,7 @@ def settings_of(
             f"protocol {protocol} has no task {task}: its tasks are "
             f"{', '.join(tasks)}; for {task} choose {' or '.join(fitting)}"
         )
-    printed: dict[str, Any] = {}
+    printed: Record = {}
     settings = UNSET | dict(saved) | dict(given)
     facts = _facts(settings)
     for rule in rules:
@@ -451,7 +450,7 @@ def settings_of(
     return settings
 
 
-def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> Record:
     """The settings given, each spec with the options that it leaves out taken from the base's."""
     return {
         name: merge_specs(base[name], value)
@@ -533,7 +532,7 @@ def configure_task(task: Task, settings: Mapping[str, Any]) -> Config:
             said = f"{name} {settings[name]!r}"
             raise ValueError(f"{said} would have no effect: the task is an object; leave it out")
     flat = task.readout == "none"
-    usual: dict[str, Any] = {"task": "mnist", "net": "feedforward"} if flat else {"task": "adding"}
+    usual: Record = {"task": "mnist", "net": "feedforward"} if flat else {"task": "adding"}
     usual |= {"patience": PATIENCE} if isinstance(task, Arrays) else {}
     usual |= {"protocol": "refnet/default", "dtype": getattr(task, "dtype", "float32")}
     return replace(configure({**usual, **settings}), task=task.name, length=0)

@@ -17,6 +17,7 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
+from refnet.runs.read import Record
 from refnet.specs import format_spec
 from refnet.training.code import admit as admit_code, remember
 
@@ -39,7 +40,7 @@ def _described(value: Any) -> Any:
     """A field of a net as JSON: an activation or a transition as its spec."""
     if isinstance(value, Activation):
         usual = activation(value.name)
-        options: dict[str, Any] = {"alpha": value.alpha} if value.alpha != usual.alpha else {}
+        options: Record = {"alpha": value.alpha} if value.alpha != usual.alpha else {}
         if value.start != usual.start:
             options["start"] = value.start[0][2]
         return format_spec(value.name, options)
@@ -50,7 +51,7 @@ def _described(value: Any) -> Any:
     return value
 
 
-def _net_of(record: dict[str, Any]) -> Net:
+def _net_of(record: Record) -> Net:
     settings = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in record["fields"].items()

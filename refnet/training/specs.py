@@ -4,7 +4,6 @@ Checked by: tests/training/test_config.py::test_options_have_types.
 """
 
 import typing
-from typing import Any
 
 from refnet import tasks
 from refnet.arguments import choice
@@ -12,6 +11,7 @@ from refnet.cells import CELLS
 from refnet.maths.activations import SPEC as ACTIVATION
 from refnet.matrices.initializers import SPEC as INITIALIZER
 from refnet.matrices.transitions import SPEC as TRANSITION
+from refnet.runs.read import Record
 from refnet.specs import Kind, Option, field_options, read, signature_options
 from refnet.training.optimizers import OPTIMIZERS
 from refnet.training.schedules import SCHEDULES
@@ -53,7 +53,7 @@ def options_of(setting: str, name: str) -> dict[str, Option]:
     return KINDS[setting].options(name)
 
 
-def read_spec(setting: str, text: str) -> tuple[str, dict[str, Any]]:
+def read_spec(setting: str, text: str) -> tuple[str, Record]:
     """A setting's spec as name and options, each of its own type; errors as of ``specs.read``.
 
     >>> read_spec("transition", "svd:margin=0.1")

@@ -20,6 +20,7 @@ from refnet.matrices.orthogonality import defect
 from refnet.nets.gradients import Result, loss_and_gradients
 from refnet.process import serial_blas
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
+from refnet.runs.read import Record
 from refnet.training.experiment import Experiment
 from refnet.training.noise import perturbed
 from refnet.training.optimizers import Optimizer
@@ -47,7 +48,7 @@ class Run:
     params: Params
     optimizer: Params
     best_params: Params
-    best: dict[str, Any]
+    best: Record
     iteration: int = 0
     seconds: float = 0.0
     loss_sum: float = 0.0
@@ -58,12 +59,12 @@ class Run:
     carried: Params = field(default_factory=dict)
 
     @staticmethod
-    def start(experiment: Experiment) -> tuple["Run", list[dict[str, Any]]]:
+    def start(experiment: Experiment) -> tuple["Run", list[Record]]:
         """A run before its first step, and the report of its orthogonal pre-training."""
         params, report = experiment.start()
         return Run(params, experiment.optimizer.init(params), params, {}), report
 
-    def to_checkpoint(self, record: dict[str, Any]) -> Checkpoint:
+    def to_checkpoint(self, record: Record) -> Checkpoint:
         position = {name: getattr(self, name) for name in POSITION}
         groups = {"params": self.params, "optimizer": self.optimizer, "best": self.best_params}
         if self.carried:
@@ -104,7 +105,7 @@ POSITION = {
 """What a checkpoint's position holds of a Run."""
 
 
-def _forms(arrays: Params) -> dict[str, Any]:
+def _forms(arrays: Params) -> Record:
     return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
@@ -249,7 +250,7 @@ def _refuse_infinite(where: str, arrays: list[tuple[str, Array]]) -> None:
             )
 
 
-def outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]) -> dict[str, Any]:
+def outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]) -> Record:
     """The task's metrics of the net's outputs on these batches."""
     net, params = experiment.assembled(params)
     carried: Params = {}
@@ -264,7 +265,7 @@ def outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]) ->
     return dict(experiment.task.metrics(totals))
 
 
-def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
+def evaluate(experiment: Experiment, run: Run, norm: float) -> Record:
     """A row: the metrics on the evaluation set, and the state of the hidden matrices.
 
     Raises NotFiniteError if a parameter or a metric is not finite.
@@ -300,7 +301,7 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> dict[str, Any]:
     return {**row, "seconds": round(run.seconds, 3)}
 
 
-def best_row(experiment: Experiment, run: Run) -> dict[str, Any]:
+def best_row(experiment: Experiment, run: Run) -> Record:
     """The best row; with a validation split, with the test metrics at its parameters."""
     if not {"validation", "test"} <= {*experiment.task.splits} or not run.best:
         return run.best

@@ -4,10 +4,10 @@ import json
 import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from refnet.names import short
 from refnet.runs.files import printable, write_text
+from refnet.runs.read import Record
 from refnet.runs.rows import plain, table
 from refnet.tasks.base import Task
 from refnet.training.config import Config
@@ -30,8 +30,8 @@ class Summary:
 
     state: str
     iteration: int
-    best: dict[str, Any]
-    final: dict[str, Any]
+    best: Record
+    final: Record
     seconds: float
     reason: str = ""
 
@@ -78,7 +78,7 @@ def write_reports(folder: Path, config: Config, task: Task, summary: Summary) ->
     write_text(folder / "summary.json", text + "\n")
 
 
-def draw_curves(folder: Path, config: Config, task: Task, rows: list[dict[str, Any]]) -> None:
+def draw_curves(folder: Path, config: Config, task: Task, rows: list[Record]) -> None:
     """curves.png, where matplotlib is installed and works; where it does not work, a warning.
 
     >>> from tempfile import TemporaryDirectory

@@ -5,8 +5,6 @@ Source: the quantities of Manchev & Spratling, Figures 2 and 3b, and of Vorontso
 and 3. Checked by: tests/training/test_loaded_runs.py.
 """
 
-from typing import Any
-
 import numpy as np
 
 from refnet.analysis.flow import gradient_norms
@@ -15,6 +13,7 @@ from refnet.batch import Array, Batch, Params, examples, last_steps
 from refnet.matrices.orthogonality import defect
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.runs.read import Record
 from refnet.training.experiment import Experiment
 
 __all__ = ["observed"]
@@ -36,7 +35,7 @@ def _matrix(W: Array) -> dict[str, float]:
     }
 
 
-def observed(experiment: Experiment, params: Params, batch: Batch) -> dict[str, Any]:
+def observed(experiment: Experiment, params: Params, batch: Batch) -> Record:
     """Facts for a row, on an evaluation batch.
 
     "matrices": for each by name the summary of its singular values, its defect ||W W' - I||^2 (if
@@ -57,7 +56,7 @@ def observed(experiment: Experiment, params: Params, batch: Batch) -> dict[str, 
     net = experiment.net
     gradients = loss_and_gradients(net, params, batch, inputs=False).gradients
     norms = {name: float(np.linalg.norm(gradients[name].astype(np.float64))) for name in params}
-    facts: dict[str, Any] = {
+    facts: Record = {
         "matrices": {
             name: _matrix(W)
             for name, W in experiment.matrices_of(params, experiment.matrices).items()
