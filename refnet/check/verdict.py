@@ -285,12 +285,12 @@ def chaotic(certified: Certified | CertifiedFunction, sigma: Params, u: float) -
     """A sentence if an ulp in x, or in a function's arguments, moves a gradient by more than
     CHAOTIC of its norm: then rounding does, too, and it says nothing of the program."""
     size = {name: np.linalg.norm(e.value) for name, e in certified.named().items()}
-    moved = [n for n in size if n[0] == "d" and np.linalg.norm(sigma[n]) > CHAOTIC * size[n] > 0]
-    if not moved:
+    chaotic = [n for n in size if n[0] == "d" and np.linalg.norm(sigma[n]) > CHAOTIC * size[n] > 0]
+    if not chaotic:
         return ()
     is_net = isinstance(certified, Certified)
     by = certified.condition(2 * u, ("x",) if is_net else ())
-    part = {name: float(np.linalg.norm(by[name]) / size[name]) for name in moved}
+    part = {name: float(np.linalg.norm(by[name]) / size[name]) for name in chaotic}
     name = max(part, key=part.__getitem__)
     if not part[name] > CHAOTIC:
         return ()

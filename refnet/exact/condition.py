@@ -23,17 +23,17 @@ RUNS = 4
 
 
 def condition(
-    run: Callable[[Callable[[Array, str], Array]], Params], moved: Collection[str], ulp: float
+    run: Callable[[Callable[[Array, str], Array]], Params], inputs: Collection[str], ulp: float
 ) -> Params:
     """The root mean square, over RUNS runs, of what one ulp (``ulp`` times an entry) in the inputs
-    ``moved`` changes in every entry; ``run(lifted)`` computes by name."""
+    ``inputs`` changes in every entry; ``run(lifted)`` computes by name."""
 
     def floats(array: Any, name: str) -> Array:
         return np.array(array, float)
 
     def lifted(array: Any, name: str) -> Array:
         value = floats(array, name)
-        if name not in moved:
+        if name not in inputs:
             return value
         return np.asarray(value * (1 + step * rng.choice([-1.0, 1.0], value.shape)))
 

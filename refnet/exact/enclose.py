@@ -192,11 +192,11 @@ class Certified:
         limits = {"bits": self.bits, "max_bits": MAX_BITS, **limits}
         return search(numbers, "certify", limits, 2, None)[0]
 
-    def condition(self, ulp: float = 2.0**-52, moved: tuple[str, ...] = ()) -> Params:
+    def condition(self, ulp: float = 2.0**-52, inputs: tuple[str, ...] = ()) -> Params:
         """How far one ulp in the inputs moves every entry, by the names of ``named``: see
-        ``refnet.exact.condition``. ``moved``: the names of the inputs, "x" or parameters; all of
+        ``refnet.exact.condition``. ``inputs``: the names of the inputs, "x" or parameters; all of
         them if it is empty."""
-        return condition(self.run, moved or ("x", *self.params), ulp)
+        return condition(self.run, inputs or ("x", *self.params), ulp)
 
     def named(self) -> Enclosures:
         """Every quantity by one name: loss, outputs, h, c, and each gradient as d + name."""

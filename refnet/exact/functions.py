@@ -89,10 +89,10 @@ class CertifiedFunction:
         """Value and gradients computed on the numbers that ``lifted`` makes."""
         return run_on(self.function, self.arguments, self.cotangent, lifted)
 
-    def condition(self, ulp: float = 2.0**-52, moved: tuple[str, ...] = ()) -> Params:
+    def condition(self, ulp: float = 2.0**-52, inputs: tuple[str, ...] = ()) -> Params:
         """How far one ulp in the arguments moves every entry, by the names of ``named``: see
-        ``refnet.exact.condition``. ``moved``: the names of arguments; all if it is empty."""
-        return condition(self.run, moved or tuple(self.params), ulp)
+        ``refnet.exact.condition``. ``inputs``: the names of arguments; all if it is empty."""
+        return condition(self.run, inputs or tuple(self.params), ulp)
 
 
 def _complex(parts: Enclosure) -> Enclosure:

@@ -93,10 +93,10 @@ def mapped(value: Any, name: str, change: Callable[[str, Any], Any]) -> Any:
 
 def leaves(arguments: Arguments) -> Arguments:
     """The arrays that have a gradient, by their names."""
-    found: Arguments = {}
+    named: Arguments = {}
     for name, value in arguments.items():
-        mapped(value, name, found.setdefault)
-    return found
+        mapped(value, name, named.setdefault)
+    return named
 
 
 def copied(value: Any) -> Any:

@@ -190,11 +190,11 @@ def net_of(proto: Proto) -> tuple[Net, Params]:
         theirs = np.concatenate([*theirs.swapaxes(0, 1)], axis=-1)
     x = inputs[proto.graph.input[0].name]
     lengths = next((v for k, v in inputs.items() if v.ndim == 1 and v.dtype.kind in "iu"), None)
-    for found in _candidates(proto, values, inputs):
-        if _same(found, x, lengths, theirs):
-            if found.embedding is None or isinstance(found.net, FeedforwardNet):
-                return found.net, found.params
-            return embedded(found.net, found.params, found.embedding)
+    for candidate in _candidates(proto, values, inputs):
+        if _same(candidate, x, lengths, theirs):
+            if candidate.embedding is None or isinstance(candidate.net, FeedforwardNet):
+                return candidate.net, candidate.params
+            return embedded(candidate.net, candidate.params, candidate.embedding)
     raise ValueError(
         "the graph computes no net of refnet's: need layers of one kind, one after the other, in "
         "one direction or both, and a read-out of the last step or of every step"
@@ -205,11 +205,11 @@ def _double(array: Array, name: str) -> Array:
     return array.astype(np.float64)
 
 
-def _same(found: Resolved, x: Array, lengths: Array | None, theirs: Array) -> bool:
+def _same(candidate: Resolved, x: Array, lengths: Array | None, theirs: Array) -> bool:
     """Whether the net gives the graph's outputs, with batch-first arrays or not."""
-    x = x if found.embedding is None else found.embedding[x]
-    net = replace(found.net, backend="reference")
-    params = {name: _double(value, name) for name, value in found.params.items()}
+    x = x if candidate.embedding is None else candidate.embedding[x]
+    net = replace(candidate.net, backend="reference")
+    params = {name: _double(value, name) for name, value in candidate.params.items()}
     for given in (x, x.swapaxes(0, 1))[: x.ndim - 1]:
         mask = None if lengths is None else np.arange(len(given))[:, None] < lengths
         try:

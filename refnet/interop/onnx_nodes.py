@@ -139,7 +139,7 @@ def packed(net: StackedNet, params: Params) -> list[tuple[StackedNet, Params]]:
         names = ("cell", "activation", "gate", "projection")
         options = {name: getattr(cell, name) for name in names}
         width = len(layer) * cell.width
-        one = StackedNet(
+        single = StackedNet(
             cell.inputs,
             net.hidden,
             width,
@@ -152,10 +152,10 @@ def packed(net: StackedNet, params: Params) -> list[tuple[StackedNet, Params]]:
         )
         p = {
             named(name, suffix): value
-            for suffix, theirs in zip(one.every_cell, layer)
+            for suffix, theirs in zip(single.every_cell, layer)
             for name, value in net.of(params, theirs).items()
         }
-        layers.append((one, {name: value for name, value in p.items() if name in one.shapes}))
+        layers.append((single, {name: value for name, value in p.items() if name in single.shapes}))
     return layers
 
 

@@ -149,9 +149,9 @@ def retract_(module: nn.Module, rate: float) -> dict[str, float]:
             moving = [key for key in moving if parts[key].grad is not None]
             arrays = {key: value.numpy(force=True) for key, value in parts.items()}
             grads = {key: parts[key].grad.numpy(force=True) for key in moving}
-            moved = part.transition.retract(arrays, grads, tuple(moving), rate)
-            _assign(parts, moved.params)
+            retracted = part.transition.retract(arrays, grads, tuple(moving), rate)
+            _assign(parts, retracted.params)
             for key in moving:
                 parts[key].grad = None
-            defects |= moved.defects
+            defects |= retracted.defects
     return defects

@@ -85,14 +85,14 @@ def train(
 
     Checked by: tests/training/test_train.py::test_a_run_folder_holds_everything.
     """
-    config, made = _settled(task, settings)
+    config, given = _settled(task, settings)
     if folder is None:
-        fit = Fit.start(build(config, made))
+        fit = Fit.start(build(config, given))
         fit.advance(observe, stop)
         return fit.loaded()
-    if made is not None:
+    if given is not None:
         raise ValueError(
-            f"train: the task {made.name} is an object, which a folder cannot keep; need "
+            f"train: the task {given.name} is an object, which a folder cannot keep; need "
             "no folder, or a task by its name"
         )
     experiment, folder = build(config), Path(folder)

@@ -171,13 +171,13 @@ class Optimizer:
             product(self.rate, self.rates[name]) if name in self.rates else self.rate
             for name in names
         ]
-        moved, new = self.moved(values, rates, gs, old, steps)
-        return {**params, **dict(zip(names, moved))}, {
+        values, new = self.updated(values, rates, gs, old, steps)
+        return {**params, **dict(zip(names, values))}, {
             "steps": np.asarray(steps, np.int64),
             **dict(zip(places, new)),
         }
 
-    def moved(
+    def updated(
         self,
         values: list[Array],
         rates: list[Number],
@@ -195,10 +195,10 @@ class Optimizer:
         directions, new = gs, []
         if type(self).move is not Optimizer.move:
             count = len(self.accumulators)
-            kept = iter(old)
-            moves = [self.move(g, tuple(islice(kept, count)), steps) for g in gs]
+            moments = iter(old)
+            moves = [self.move(g, tuple(islice(moments, count)), steps) for g in gs]
             directions = [direction for direction, _ in moves]
-            new = [np.asarray(each) for _, own in moves for each in own]
+            new = [np.asarray(each) for _, state in moves for each in state]
         changes = [np.asarray(times(*pair)) for pair in zip(rates, directions)]
         return [
             np.subtract(value, change, out=change) for value, change in zip(values, changes)
@@ -216,7 +216,7 @@ class Optimizer:
         return [rate]
 
     def move(
-        self, g: Array, kept: tuple[Array, ...], steps: int
+        self, g: Array, moments: tuple[Array, ...], steps: int
     ) -> tuple[Array, tuple[Array, ...]]:
         """The direction, ``W <- W - rate direction``, and the new accumulators; a rule without
         accumulators goes along the gradient."""
@@ -240,9 +240,9 @@ class Momentum(Optimizer):
     accumulators: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def move(
-        self, g: Array, kept: tuple[Array, ...], steps: int
+        self, g: Array, moments: tuple[Array, ...], steps: int
     ) -> tuple[Array, tuple[Array, ...]]:
-        v = times(self.momentum, kept[0]) + g
+        v = times(self.momentum, moments[0]) + g
         return v, (v,)
 
     def constants(self, rate: Number, steps: int) -> list[Number]:
@@ -255,9 +255,9 @@ class Nesterov(Momentum):
     form of Bengio et al. (2013), whose W is the point where the gradient is taken."""
 
     def move(
-        self, g: Array, kept: tuple[Array, ...], steps: int
+        self, g: Array, moments: tuple[Array, ...], steps: int
     ) -> tuple[Array, tuple[Array, ...]]:
-        v = times(self.momentum, kept[0]) + g
+        v = times(self.momentum, moments[0]) + g
         return g + times(self.momentum, v), (v,)
 
     def constants(self, rate: Number, steps: int) -> list[Number]:
@@ -294,10 +294,10 @@ class RMSprop(Optimizer):
         )
 
     def move(
-        self, g: Array, kept: tuple[Array, ...], steps: int
+        self, g: Array, moments: tuple[Array, ...], steps: int
     ) -> tuple[Array, tuple[Array, ...]]:
         decay = _exactly(self.decay, g)
-        r = times(decay, kept[0]) + times(1 - decay, g * g)
+        r = times(decay, moments[0]) + times(1 - decay, g * g)
         eps = constant(self.eps, g)
         return g / (sqrt(r + eps) if self.place == "inside" else sqrt(r) + eps), (r,)
 
@@ -329,11 +329,11 @@ class Adam(Optimizer):
     large: ClassVar[int] = 2**12
 
     def move(
-        self, g: Array, kept: tuple[Array, ...], steps: int
+        self, g: Array, moments: tuple[Array, ...], steps: int
     ) -> tuple[Array, tuple[Array, ...]]:
         beta1, beta2 = _exactly(self.beta1, g), _exactly(self.beta2, g)
-        m = times(beta1, kept[0]) + times(1 - beta1, g)
-        r = times(beta2, kept[1]) + times(1 - beta2, g * g)
+        m = times(beta1, moments[0]) + times(1 - beta1, g)
+        r = times(beta2, moments[1]) + times(1 - beta2, g * g)
         root = sqrt(times(1 / (1 - beta2**steps), r))
         return times(1 / (1 - beta1**steps), m) / (root + constant(self.eps, g)), (m, r)
 
@@ -352,7 +352,7 @@ class AdamW(Adam):
 
     weight_decay: Number = 0.01
 
-    def moved(
+    def updated(
         self,
         values: list[Array],
         rates: list[Number],
@@ -365,7 +365,7 @@ class AdamW(Adam):
             values = [
                 np.asarray(value - times(decays[rate], value)) for value, rate in zip(values, rates)
             ]
-        return super().moved(values, rates, gs, old, steps)
+        return super().updated(values, rates, gs, old, steps)
 
     def constants(self, rate: Number, steps: int) -> list[Number]:
         return [*super().constants(rate, steps)[:-2], True, product(rate, self.weight_decay)]
@@ -385,12 +385,12 @@ class Adadelta(Optimizer):
     large: ClassVar[int] = 2**12
 
     def move(
-        self, g: Array, kept: tuple[Array, ...], steps: int
+        self, g: Array, moments: tuple[Array, ...], steps: int
     ) -> tuple[Array, tuple[Array, ...]]:
         decay, eps = _exactly(self.decay, g), constant(self.eps, g)
-        r = times(decay, kept[0]) + times(1 - decay, g * g)
-        d = g * sqrt(kept[1] + eps) / sqrt(r + eps)
-        return d, (r, times(decay, kept[1]) + times(1 - decay, d * d))
+        r = times(decay, moments[0]) + times(1 - decay, g * g)
+        d = g * sqrt(moments[1] + eps) / sqrt(r + eps)
+        return d, (r, times(decay, moments[1]) + times(1 - decay, d * d))
 
     def constants(self, rate: Number, steps: int) -> list[Number]:
         return [rate, self.decay, 1 - self.decay, self.eps]
