@@ -6,7 +6,7 @@ MKL alone keeps its threads, because PyTorch computes with it.
 
 import os
 
-from refnet.process import settle
+from refnet.common.process import settle
 
 os.environ.setdefault("MKL_NUM_THREADS", str(os.cpu_count()))
 settle()

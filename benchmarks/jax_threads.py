@@ -16,11 +16,11 @@ import numpy as np
 
 from benchmarks.records import record, save
 from refnet.batch import Batch
+from refnet.common.process import settle
 from refnet.interop.jax_functions import function
 from refnet.maths.threads import get_threads
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
-from refnet.process import settle
 from refnet.runs.rows import environment, machine
 
 SIZES = (("rnn", 128, 100, 32), ("lstm", 128, 100, 32), ("gru", 256, 100, 64))

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import refnet.torch
 from benchmarks.records import Row, options, save
-from refnet.process import settle
+from refnet.common.process import settle
 from refnet.runs.rows import environment, machine
 
 STEPS, ROUNDS = 20, 7

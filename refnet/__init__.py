@@ -19,12 +19,13 @@ The names below are nets, their derivatives, tasks and training, and the package
 
 from typing import TYPE_CHECKING
 
-from refnet.face import face
-from refnet.version import __version__
+from refnet.common.face import face
+from refnet.common.version import __version__
 
 if TYPE_CHECKING:
     from refnet import analysis as analysis, check as check, exact as exact, tasks as tasks
     from refnet.batch import Batch as Batch
+    from refnet.common.process import settle as settle
     from refnet.maths.activations import (
         ACTIVATIONS as ACTIVATIONS,
         Activation as Activation,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
         state_gradients as state_gradients,
         state_jacobians as state_jacobians,
     )
-    from refnet.process import settle as settle
     from refnet.tasks import make_task as make_task
     from refnet.training.config import Config as Config
     from refnet.training.load import load as load
@@ -64,7 +64,7 @@ else:
             "refnet.nets.feedforward": ("FeedforwardNet",),
             "refnet.nets.gradients": ("hvp", "jvp", "loss_and_gradients", "per_example_gradients"),
             "refnet.nets.states": ("state_gradients", "state_jacobians"),
-            "refnet.process": ("settle",),
+            "refnet.common.process": ("settle",),
             "refnet.tasks": ("make_task",),
             "refnet.training.config": ("Config",),
             "refnet.training.load": ("load",),

@@ -7,7 +7,7 @@ import warnings
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any
 
-from refnet.process import ended, interruptible, settle
+from refnet.common.process import ended, interruptible, settle
 from refnet.runs.files import printable
 
 __all__ = ["main"]

@@ -15,18 +15,18 @@ from textwrap import wrap
 from types import FrameType
 from typing import Any, NoReturn
 
-from refnet.arguments import SEED, Subparsers, whole
 from refnet.check.cli import add_commands
+from refnet.common.arguments import SEED, Subparsers, whole
+from refnet.common.names import TRUST, label
+from refnet.common.process import endings
+from refnet.common.specs import format_spec, parse_spec
+from refnet.common.terminal import Fitted, said
+from refnet.common.version import __version__
 from refnet.explain.cli import add_commands as add_explanations
 from refnet.interop.cli import add_command as add_export
-from refnet.names import TRUST, label
-from refnet.process import endings
 from refnet.prove.cli import add_commands as add_proofs
 from refnet.runs.files import described, named, printable
-from refnet.specs import format_spec, parse_spec
 from refnet.studies.cli import add_command as add_study
-from refnet.terminal import Fitted, said
-from refnet.version import __version__
 
 __all__ = ["main"]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.common.process import serial_blas
 from refnet.maths.losses import softmax
-from refnet.process import serial_blas
 from refnet.tasks.arrays import Arrays
 from refnet.tasks.base import Task
 from refnet.tasks.sequences import Encoding, Sequences, sequences

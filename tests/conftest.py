@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, settings
 
-from refnet.process import settle
+from refnet.common.process import settle
 from refnet.runs.files import user_cache
 
 with warnings.catch_warnings():

@@ -7,7 +7,7 @@ descent. ``geometry`` of steps on the manifold. ``refnet explain`` prints and dr
 
 from typing import TYPE_CHECKING
 
-from refnet.face import face
+from refnet.common.face import face
 
 if TYPE_CHECKING:
     from refnet.analysis.flow import (

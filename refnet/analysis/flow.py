@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import FLAG, Rule, admit_mask, takes
 from refnet.batch import Array, Batch, Params, last_steps
+from refnet.common.arguments import FLAG, Rule, admit_mask, takes
 from refnet.nets.gradients import BATCH
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet

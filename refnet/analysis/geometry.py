@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from refnet.arguments import GENERATOR, count, instance, numbers, one_of, real, takes
 from refnet.batch import Array
+from refnet.common.arguments import GENERATOR, count, instance, numbers, one_of, real, takes
 from refnet.matrices import stiefel
 from refnet.matrices.initializers import initialize
 from refnet.matrices.transitions.svd import SVD

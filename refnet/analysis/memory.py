@@ -9,8 +9,18 @@ import numpy as np
 from scipy.linalg import solve_discrete_lyapunov
 
 from refnet.analysis.spectra import spectral_radius, square
-from refnet.arguments import SQUARE, VECTOR, Rule, array, count, finite, optional, real, takes
 from refnet.batch import Array
+from refnet.common.arguments import (
+    SQUARE,
+    VECTOR,
+    Rule,
+    array,
+    count,
+    finite,
+    optional,
+    real,
+    takes,
+)
 
 __all__ = [
     "chain_memory",

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refnet.arguments import SEED, Rule, count, kind, one_of, real, takes
 from refnet.batch import Array, Scalar
+from refnet.common.arguments import SEED, Rule, count, kind, one_of, real, takes
 from refnet.maths.numeric import Number
 from refnet.matrices.initializers import INITIALIZERS, initialize
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.analysis.spectra import square
-from refnet.arguments import GENERATOR, SQUARE, count, takes
 from refnet.batch import Array
+from refnet.common.arguments import GENERATOR, SQUARE, count, takes
 
 __all__ = ["Fibonacci", "fibonacci", "power_norms", "power_radii"]
 

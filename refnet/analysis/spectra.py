@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refnet.arguments import REAL_MATRIX, SQUARE, Rule, array, count, finite, takes
 from refnet.batch import Array
+from refnet.common.arguments import REAL_MATRIX, SQUARE, Rule, array, count, finite, takes
 
 __all__ = [
     "SchurForm",

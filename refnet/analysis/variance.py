@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refnet.arguments import GENERATOR, count, numbers, real, takes
 from refnet.batch import Array, Params
+from refnet.common.arguments import GENERATOR, count, numbers, real, takes
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.nets.base import Initializer
 from refnet.nets.feedforward import FeedforwardNet

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from refnet.cells import cifg, gru, gru_before, lstm, rnn
-from refnet.names import Table, lacking
+from refnet.common.names import Table, lacking
 
 __all__ = ["CELLS"]
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from refnet.face import face
+from refnet.common.face import face
 
 if TYPE_CHECKING:
     from refnet.check.calls import assert_gradients as assert_gradients, judge as judge

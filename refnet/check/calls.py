@@ -10,7 +10,6 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from refnet.arguments import optional
 from refnet.batch import Params
 from refnet.check.arithmetic import Kind
 from refnet.check.certificates import (
@@ -49,10 +48,11 @@ from refnet.check.verdict import (
     compare,
     judged,
 )
+from refnet.common.arguments import optional
+from refnet.common.process import serial_blas
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
-from refnet.process import serial_blas
 
 __all__ = ["assert_gradients", "judge"]
 

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refnet.arguments import short
 from refnet.batch import Array, Batch, Params
 from refnet.check import store
 from refnet.check.arithmetic import Kind, arithmetic
 from refnet.check.conventions import Readings
 from refnet.check.noise import spread
+from refnet.common.arguments import short
 from refnet.exact.enclose import Certified, Enclosure, Progress, certified_of, certify
 from refnet.exact.functions import CertifiedFunction, certify_function
 from refnet.maths.activations import ACTIVATIONS, Activation

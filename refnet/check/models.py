@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from refnet.arguments import choice
 from refnet.batch import Array, Params
 from refnet.check.adapters import onnx_nets
 from refnet.check.noise import spread
 from refnet.check.survey import Rows, by_runtimes
 from refnet.check.verdict import compare_values
+from refnet.common.arguments import choice
 from refnet.exact.convert import lift
 from refnet.exact.enclose import Enclosures, Lift, Limits, Progress, search
 from refnet.interop import resolved, unprojected

@@ -14,9 +14,9 @@ from refnet.batch import Array
 from refnet.check.arithmetic import Kind, arithmetic
 from refnet.check.certificates import Given, case_of, certificate, sigma_of
 from refnet.check.judgement import LIMITS
+from refnet.common.process import serial_blas
 from refnet.exact.enclose import Progress
 from refnet.nets.gradients import Net
-from refnet.process import serial_blas
 
 __all__ = ["Tolerance", "tolerances"]
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from refnet.arguments import SEED, Rule, count, instance, kind, optional, takes
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import Kind
 from refnet.check.conventions import Readings, scored_otherwise
@@ -50,6 +49,7 @@ from refnet.check.judgement import (
 )
 from refnet.check.noise import RUNS, spread, unit
 from refnet.check.where import located
+from refnet.common.arguments import SEED, Rule, count, instance, kind, optional, takes
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 

@@ -19,9 +19,9 @@ import numba
 import numpy as np
 from numba.extending import intrinsic
 
+from refnet.common.process import Forked, may_fork
 from refnet.compiled._cache import cache_folder
 from refnet.maths.threads import set_threads
-from refnet.process import Forked, may_fork
 
 __all__ = [
     "JIT",

@@ -4,8 +4,8 @@ measurable part of a step, and of an evaluation, with a read-out at every step."
 
 import numpy as np
 
-from refnet.arguments import array
 from refnet.batch import Array
+from refnet.common.arguments import array
 from refnet.compiled._jit import in_blocks, jit
 from refnet.compiled.annotations import Arg
 from refnet.compiled.elementary import exp

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refnet.arguments import array
 from refnet.batch import Array
+from refnet.common.arguments import array
 from refnet.compiled._jit import jit
 from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import aligned

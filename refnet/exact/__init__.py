@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from refnet.face import face
+from refnet.common.face import face
 
 if TYPE_CHECKING:
     from refnet.exact.convert import lift as lift

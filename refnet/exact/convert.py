@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from refnet.arguments import instance, one_of, takes
 from refnet.batch import Array, Params
+from refnet.common.arguments import instance, one_of, takes
 from refnet.exact.library import flint
 
 __all__ = ["lift", "lift_all", "rounded"]

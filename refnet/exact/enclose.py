@@ -11,8 +11,8 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from refnet.arguments import FUNCTION, count, one_of, optional, real, takes
 from refnet.batch import Array, Batch, Params
+from refnet.common.arguments import FUNCTION, count, one_of, optional, real, takes
 from refnet.exact.condition import condition
 from refnet.exact.convert import lift, lift_all, rounded
 from refnet.exact.parts import (

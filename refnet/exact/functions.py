@@ -14,8 +14,9 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from refnet.arguments import array, choice
 from refnet.batch import Array, Params
+from refnet.common.arguments import array, choice
+from refnet.common.process import serial_blas
 from refnet.exact.condition import condition
 from refnet.exact.convert import lift
 from refnet.exact.enclose import (
@@ -31,7 +32,6 @@ from refnet.exact.enclose import (
 from refnet.exact.running import Arguments, Function, Runs, arguments_of, copied, leaves, run_on
 from refnet.exact.selfcheck import check_differences, check_plain
 from refnet.maths.kinds import kind as kind_of
-from refnet.process import serial_blas
 
 __all__ = ["CertifiedFunction", "certify_function"]
 

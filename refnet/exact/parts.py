@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, examples
+from refnet.common.process import Forked, may_fork
 from refnet.exact.library import flint
 from refnet.nets.recurrent import RecurrentNet
-from refnet.process import Forked, may_fork
 
 __all__ = [
     "Clock",

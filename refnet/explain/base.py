@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array
+from refnet.common.specs import read
 from refnet.matrices.initializers import initialize
 from refnet.runs.files import printable, write_named
 from refnet.runs.read import DAMAGE, Record, contents
 from refnet.runs.rows import Canvas, table
 from refnet.runs.unpack import npy_of
-from refnet.specs import read
 from refnet.training.specs import KINDS
 
 __all__ = [

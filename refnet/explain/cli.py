@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from refnet.arguments import Subparsers
 from refnet.check.tables import target
-from refnet.names import TRUST
+from refnet.common.arguments import Subparsers
+from refnet.common.names import TRUST
 from refnet.runs.files import named, printable
 
 __all__ = ["add_commands"]

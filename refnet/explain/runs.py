@@ -12,9 +12,9 @@ from refnet.analysis.memory import fisher_memory, peak_order
 from refnet.analysis.spectra import henrici, schur_form, singular_values, spectral_radius
 from refnet.batch import Array, Batch, last_steps
 from refnet.cells import CELLS
+from refnet.common.names import short
 from refnet.explain.base import LINES, Explanation, Table, draw_schur, label_of, positive, style
 from refnet.matrices.orthogonality import defect
-from refnet.names import short
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.runs.read import Record

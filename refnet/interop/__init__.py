@@ -12,7 +12,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
-from refnet.names import reference
+from refnet.common.names import reference
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from refnet.names import TRUST
+from refnet.common.names import TRUST
 from refnet.runs.files import named
 
 __all__ = ["add_command"]

@@ -12,8 +12,8 @@ from warnings import catch_warnings
 
 import numpy as np
 
-from refnet.arguments import PATH, choice, takes
 from refnet.batch import Params
+from refnet.common.arguments import PATH, choice, takes
 from refnet.interop import keras_weights, onnx_graph, onnx_models, package, torch_weights
 from refnet.nets.gradients import NET, Net
 from refnet.runs.files import write_named

@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refnet.arguments import optional, real, takes
 from refnet.batch import Array, Params
+from refnet.common.arguments import optional, real, takes
+from refnet.common.names import Table, absolute, reference
+from refnet.common.specs import Kind, Option, read
 from refnet.maths.numeric import (
     Number,
     clamp,
@@ -29,8 +31,6 @@ from refnet.maths.numeric import (
     tanh,
     times,
 )
-from refnet.names import Table, absolute, reference
-from refnet.specs import Kind, Option, read
 
 __all__ = ["ACCURACY", "ACTIVATIONS", "Accuracy", "Activation", "SPEC", "activation", "clipped"]
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refnet.arguments import choice
 from refnet.batch import Array, Scalar
+from refnet.common.arguments import choice
 from refnet.maths.kinds import join
 from refnet.maths.numeric import Number, divided, exp, log, times
 

@@ -14,7 +14,7 @@ from threading import Barrier, local
 import numpy as np
 
 from refnet.batch import Array
-from refnet.process import blas_is_serial
+from refnet.common.process import blas_is_serial
 
 __all__ = [
     "LARGE",

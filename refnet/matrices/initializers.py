@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refnet.arguments import generator, number, short, whole
 from refnet.batch import Array
-from refnet.names import Table
-from refnet.process import serial_blas
-from refnet.specs import Kind, read, signature_options
+from refnet.common.arguments import generator, number, short, whole
+from refnet.common.names import Table
+from refnet.common.process import serial_blas
+from refnet.common.specs import Kind, read, signature_options
 
 __all__ = [
     "INITIALIZERS",

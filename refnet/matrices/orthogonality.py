@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from refnet.arguments import (
+from refnet.batch import Array, Params
+from refnet.common.arguments import (
     ARRAYS,
     MATRIX,
     REAL_MATRIX,
@@ -23,7 +24,6 @@ from refnet.arguments import (
     real,
     takes,
 )
-from refnet.batch import Array, Params
 from refnet.maths.kinds import inexact
 from refnet.maths.numeric import Number, divided, matmul, nonpositive, sqrt, times
 

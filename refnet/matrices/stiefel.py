@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refnet.arguments import choice
 from refnet.batch import Array
+from refnet.common.arguments import choice
+from refnet.common.process import serial_blas
 from refnet.maths.kinds import inexact, join
 from refnet.maths.linalg import OnePlus, expm, eye, qr
 from refnet.maths.numeric import Number, matmul, times
 from refnet.maths.threads import LARGE, cut, in_threads
-from refnet.process import serial_blas
 
 __all__ = [
     "METRICS",

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from refnet.arguments import array, short, turned
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
 from refnet.cells.common import CellTape
+from refnet.common.arguments import array, short, turned
 from refnet.maths.activations import Activation
 from refnet.maths.losses import LOSSES, Loss, smoothed, softmax
 from refnet.maths.numeric import Number, matmul

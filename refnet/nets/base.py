@@ -8,9 +8,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from refnet.arguments import Shape, admit, array, choice, kind, number, short
 from refnet.batch import Array, Params
 from refnet.cells.common import CellTape, last_state
+from refnet.common.arguments import Shape, admit, array, choice, kind, number, short
+from refnet.common.specs import read
 from refnet.maths.activations import SPEC, Activation, activation
 from refnet.maths.kinds import same_kind
 from refnet.maths.losses import LOSSES, REDUCTIONS
@@ -19,7 +20,6 @@ from refnet.matrices.initializers import initialize
 from refnet.matrices.slots import Residuals, Transition, pull_back
 from refnet.matrices.transitions import transition
 from refnet.nets.padding import known_symbols
-from refnet.specs import read
 
 __all__ = [
     "Initializer",

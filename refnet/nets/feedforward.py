@@ -7,8 +7,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from refnet.arguments import Shapes, admit, choice, generator, kind, short, whole
 from refnet.batch import Array, Params
+from refnet.common.arguments import Shapes, admit, choice, generator, kind, short, whole
+from refnet.common.process import serial_blas
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import glorot_uniform
@@ -29,7 +30,6 @@ from refnet.nets.base import (
     to_transition,
 )
 from refnet.nets.noise import Noise
-from refnet.process import serial_blas
 
 __all__ = ["FeedforwardNet"]
 

@@ -13,8 +13,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import FLAG, FUNCTION, NUMBERS, admit, instance, optional, real, takes, turned
 from refnet.batch import Array, Batch, Params, examples
+from refnet.common.arguments import (
+    FLAG,
+    FUNCTION,
+    NUMBERS,
+    admit,
+    instance,
+    optional,
+    real,
+    takes,
+    turned,
+)
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.kinds import join, same_kind
 from refnet.maths.losses import counted_predictions, score

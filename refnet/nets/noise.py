@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import admit
 from refnet.batch import Array, Params
 from refnet.cells.common import CellTape, widened
+from refnet.common.arguments import admit
 from refnet.maths.activations import Activation
 from refnet.maths.numeric import alike
 from refnet.nets.base import add_gradients

@@ -14,7 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from refnet.arguments import (
+from refnet.batch import Array, Params, last_steps
+from refnet.cells import CELLS
+from refnet.cells.common import CellTape
+from refnet.common.arguments import (
     NUMBERS,
     Shapes,
     admit,
@@ -25,14 +28,12 @@ from refnet.arguments import (
     number,
     whole,
 )
-from refnet.batch import Array, Params, last_steps
-from refnet.cells import CELLS
-from refnet.cells.common import CellTape
+from refnet.common.names import absolute
+from refnet.common.process import serial_blas
 from refnet.maths.activations import ACTIVATIONS, Activation, clipped
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import gaussian, glorot_uniform
 from refnet.matrices.slots import Residuals, Transition, assemble
-from refnet.names import absolute
 from refnet.nets.backends import BACKENDS, Backed, ByNumbers, passes_of
 from refnet.nets.base import (
     Initializer,
@@ -53,7 +54,6 @@ from refnet.nets.base import (
 from refnet.nets.layer import Layer
 from refnet.nets.noise import Noise, Zoned
 from refnet.nets.padding import ends, finite_input, has_nan
-from refnet.process import serial_blas
 
 __all__ = ["RecurrentNet", "columns"]
 

@@ -19,15 +19,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from refnet.arguments import Shapes, generator, kind, whole
 from refnet.batch import Array, Params
 from refnet.cells.common import CellTape
+from refnet.common.arguments import Shapes, generator, kind, whole
+from refnet.common.process import serial_blas
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Residuals
 from refnet.nets.base import Initializer, NetTape, draw_matrix, float_type, named
 from refnet.nets.layer import Checkpoints, Layer
 from refnet.nets.recurrent import RecurrentNet, columns
-from refnet.process import serial_blas
 
 __all__ = ["StackedNet", "masked", "named", "plain", "turned"]
 

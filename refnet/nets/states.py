@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from refnet.arguments import Rule, admit, instance, takes
 from refnet.batch import Array, Batch, Params
 from refnet.cells.common import CellTape
+from refnet.common.arguments import Rule, admit, instance, takes
 from refnet.maths.numeric import matmul
 from refnet.nets.base import NetTape
 from refnet.nets.gradients import BATCH, scored

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import choice
 from refnet.batch import Array, Batch, Params
 from refnet.cells import CELLS
+from refnet.common.arguments import choice
+from refnet.common.names import find, label, reference
 from refnet.compiled.activations import known
 from refnet.compiled.kernels import kernel_of
 from refnet.maths.activations import ACTIVATIONS, Activation, activation
@@ -23,7 +24,6 @@ from refnet.maths.losses import counted_predictions, score
 from refnet.matrices.initializers import INITIALIZERS, initialize
 from refnet.matrices.slots import Transition
 from refnet.matrices.transitions import TRANSITIONS, transition
-from refnet.names import find, label, reference
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.tasks import TASKS, Task, make_task

@@ -3,7 +3,7 @@
 import argparse
 from importlib.resources import files
 
-from refnet.arguments import Subparsers
+from refnet.common.arguments import Subparsers
 
 __all__ = ["KINDS", "add_commands", "example"]
 

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from refnet.process import BLAS_THREADS
+from refnet.common.process import BLAS_THREADS
+from refnet.common.version import __version__
 from refnet.runs.files import argument, naming, printable, write_named
 from refnet.runs.read import Record, contents, json_of, reading
-from refnet.version import __version__
 
 __all__ = ["Canvas", "Rows", "environment", "finite", "machine", "plain", "read_rows", "table"]
 

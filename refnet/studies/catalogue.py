@@ -1,6 +1,6 @@
 """All studies by name."""
 
-from refnet.arguments import choice
+from refnet.common.arguments import choice
 from refnet.studies import causes, examples, flow, manchev, orhan, vorontsov
 from refnet.studies.study import Study
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refnet.arguments import Subparsers
+from refnet.common.arguments import Subparsers
 from refnet.runs.files import described, named, printable, quoted, user_cache
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def add_command(commands: Subparsers) -> None:
 def _complete(args: argparse.Namespace) -> None:
     """Set numbers that were not given. Raises ValueError for options that would do nothing, and for
     numbers out of range."""
-    from refnet.arguments import whole
+    from refnet.common.arguments import whole
 
     for mode, void in VOID.items():
         given = [option for option in void if getattr(args, option) not in (None, False, "")]

@@ -13,11 +13,11 @@ from statistics import median
 from typing import NamedTuple
 
 from refnet.batch import Array
+from refnet.common.specs import parse_spec
 from refnet.maths.threads import get_threads, set_threads
 from refnet.runs.files import write_text
 from refnet.runs.read import contents, json_of, reading
 from refnet.runs.rows import machine
-from refnet.specs import parse_spec
 from refnet.studies.jobs import Job
 from refnet.training.config import Config
 from refnet.training.experiment import build

@@ -19,8 +19,7 @@ __all__ = ["Job", "code_digest", "training_run"]
 
 DECISIVE = (
     "batch.py",
-    "specs.py",
-    "process.py",
+    "common",
     "maths",
     "matrices",
     "cells",

@@ -25,8 +25,8 @@ from multiprocessing.context import SpawnContext
 from pathlib import Path
 from typing import Any
 
-from refnet.arguments import whole
-from refnet.process import serving, settle, starting, stop
+from refnet.common.arguments import whole
+from refnet.common.process import serving, settle, starting, stop
 from refnet.runs.files import described, discard, naming
 from refnet.runs.folder import BusyError
 from refnet.runs.read import Record

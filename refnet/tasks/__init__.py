@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from refnet.arguments import choice, short
-from refnet.names import Table, lacking
+from refnet.common.arguments import choice, short
+from refnet.common.names import Table, lacking
 from refnet.tasks.arrays import Arrays
 from refnet.tasks.base import Task
 from refnet.tasks.mnist import Images, PermutedPixels, Pixels

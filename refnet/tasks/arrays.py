@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from refnet.arguments import choice, short, whole
 from refnet.batch import Array, Batch
+from refnet.common.arguments import choice, short, whole
 from refnet.tasks.base import (
     ORDER,
     Scores,

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from refnet.arguments import SEED, whole
 from refnet.batch import Array, Batch
+from refnet.common.arguments import SEED, whole
 from refnet.maths.losses import admit_labels
 
 __all__ = [

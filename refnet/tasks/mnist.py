@@ -13,8 +13,8 @@ from math import prod
 
 import numpy as np
 
-from refnet.arguments import choice
 from refnet.batch import Array, Batch
+from refnet.common.arguments import choice
 from refnet.tasks.base import (
     ORDER,
     Scores,

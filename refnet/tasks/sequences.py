@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import short
 from refnet.batch import Array, Batch, Params
+from refnet.common.arguments import short
 from refnet.tasks.base import evaluation_size
 
 __all__ = ["Encoding", "Sequences", "sequences"]

@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from refnet.arguments import choice
 from refnet.batch import Array, Batch
+from refnet.common.arguments import choice
 from refnet.tasks.base import (
     EVALUATION,
     TRAINING,

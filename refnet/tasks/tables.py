@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from refnet.arguments import choice, short
 from refnet.batch import Array, Batch
+from refnet.common.arguments import choice, short
 from refnet.tasks.arrays import FRACTIONS, PARTS, Arrays
 from refnet.tasks.base import Scores, Totals, check_batch
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import short
 from refnet.batch import Array
+from refnet.common.arguments import short
 
 __all__ = ["Targets", "targets_of"]
 

@@ -1,8 +1,8 @@
 """The code of your own that a run names: its digests, and when a folder's code may run.
 
-A run that names files or modules (``refnet.names``) has ``code.json``: the digest of the source of
-every setting that names one, and the sources. You run code when you name it yourself: in a command,
-or in Python. That a folder or a TOML file names code is not enough, for both may come from anyone:
+A run that names files or modules (``refnet.common.names``) has ``code.json``: the digest of the
+source of every setting that names one, and the sources. You run code when you name it yourself: in
+a command, or in Python. That a folder or a TOML file names code is not enough, for both may come from anyone:
 it runs if you have trained or saved a net with a file at that place before, as ``trusted`` in the
 user's cache says, and, of a run's folder, if the source is unchanged; else only with ``trust``.
 Checked by: tests/training/test_own_names.py.
@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from refnet.names import digest, reference, source
+from refnet.common.names import digest, reference, source
 from refnet.runs.files import user_cache, write_text
 from refnet.runs.read import contents, json_of, reading
 from refnet.training.config import Config

@@ -13,11 +13,11 @@ from pathlib import Path
 from sys import float_info
 from typing import Any, NamedTuple
 
-from refnet.arguments import SEED, SIZE, choice, short
-from refnet.names import absolute
+from refnet.common.arguments import SEED, SIZE, choice, short
+from refnet.common.names import absolute
+from refnet.common.specs import parse_spec
 from refnet.nets.backends import BACKENDS
 from refnet.runs.read import DAMAGE, Record, contents, toml_of
-from refnet.specs import parse_spec
 
 __all__ = [
     "Config",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refnet.batch import Params
+from refnet.common.names import short
 from refnet.maths.losses import softmax
-from refnet.names import short
 from refnet.nets.gradients import Net
 from refnet.runs.read import Record
 from refnet.tasks.base import Task

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from refnet.arguments import FLAG, PATH, takes
+from refnet.common.arguments import FLAG, PATH, takes
 from refnet.runs import checkpoint
 from refnet.runs.read import contents, json_of, reading
 from refnet.runs.rows import Rows

@@ -10,8 +10,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from refnet.arguments import FLAG, FUNCTION, PATH, instance, optional, short, takes
-from refnet.names import short as without_folder
+from refnet.common.arguments import FLAG, FUNCTION, PATH, instance, optional, short, takes
+from refnet.common.names import short as without_folder
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.files import write_text

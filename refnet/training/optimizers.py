@@ -21,7 +21,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from refnet.arguments import (
+from refnet.batch import Array, Params
+from refnet.common.arguments import (
     ARRAYS,
     check_fields,
     choice,
@@ -33,10 +34,9 @@ from refnet.arguments import (
     real,
     takes,
 )
-from refnet.batch import Array, Params
+from refnet.common.names import Table, lacking
 from refnet.maths.kinds import inexact, join
 from refnet.maths.numeric import Number, clamp, constant, product, sqrt, times
-from refnet.names import Table, lacking
 from refnet.runs.read import Record
 
 __all__ = [

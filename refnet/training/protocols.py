@@ -18,10 +18,10 @@ from math import log, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from refnet.arguments import choice
+from refnet.common.arguments import choice
+from refnet.common.specs import format_spec, merge_specs, parse_spec
 from refnet.runs.read import Record
 from refnet.runs.rows import table
-from refnet.specs import format_spec, merge_specs, parse_spec
 from refnet.tasks import TASKS, Task, make_task
 from refnet.tasks.arrays import Arrays
 from refnet.tasks.tables import READERS

@@ -5,11 +5,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from refnet.arguments import PATH, admit, short, takes
 from refnet.batch import Params
+from refnet.common.arguments import PATH, admit, short, takes
+from refnet.common.names import name_of
+from refnet.common.specs import format_spec
 from refnet.maths.activations import Activation, activation
 from refnet.matrices.transitions import TRANSITIONS
-from refnet.names import name_of
 from refnet.nets.backends import changed
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import NET, Net
@@ -18,7 +19,6 @@ from refnet.nets.stacked import StackedNet
 from refnet.runs import checkpoint
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.read import Record
-from refnet.specs import format_spec
 from refnet.training.code import admit as admit_code, remember
 
 __all__ = ["SavedNet", "load_net", "save"]

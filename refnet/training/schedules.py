@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import cos, inf, pi
 from typing import ClassVar
 
-from refnet.arguments import check_fields, count, real
+from refnet.common.arguments import check_fields, count, real
 
 __all__ = ["Cosine", "Plateau", "SCHEDULES", "Schedule", "Step", "factor"]
 

@@ -6,13 +6,13 @@ Checked by: tests/training/test_config.py::test_options_have_types.
 import typing
 
 from refnet import tasks
-from refnet.arguments import choice
 from refnet.cells import CELLS
+from refnet.common.arguments import choice
+from refnet.common.specs import Kind, Option, field_options, read, signature_options
 from refnet.maths.activations import SPEC as ACTIVATION
 from refnet.matrices.initializers import SPEC as INITIALIZER
 from refnet.matrices.transitions import SPEC as TRANSITION
 from refnet.runs.read import Record
-from refnet.specs import Kind, Option, field_options, read, signature_options
 from refnet.training.optimizers import OPTIMIZERS
 from refnet.training.schedules import SCHEDULES
 

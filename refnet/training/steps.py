@@ -14,11 +14,11 @@ import numpy as np
 
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array, Batch, Params
+from refnet.common.process import serial_blas
 from refnet.maths.losses import counted_predictions
 from refnet.maths.threads import in_threads
 from refnet.matrices.orthogonality import defect
 from refnet.nets.gradients import Result, loss_and_gradients
-from refnet.process import serial_blas
 from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.read import Record
 from refnet.training.experiment import Experiment

@@ -5,7 +5,7 @@ import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from refnet.names import short
+from refnet.common.names import short
 from refnet.runs.files import printable, write_text
 from refnet.runs.read import Record
 from refnet.runs.rows import plain, table

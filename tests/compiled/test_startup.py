@@ -87,7 +87,7 @@ if __name__ == "__main__":
 
 SAVED = """
 import os
-from refnet import process
+from refnet.common import process
 from refnet.compiled import _jit, numba_private
 keep = numba_private.KernelCache.save_overload
 def save(self, signature, data):

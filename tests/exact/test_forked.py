@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from refnet.process import Forked, may_fork
+from refnet.common.process import Forked, may_fork
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux alone")
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux 
 def test_it_ends_with_its_parent(tmp_path):
     """At once, so that the parent's locks, which it holds too, and pipes are free."""
     code = (
-        "import fcntl, sys, time\nfrom refnet.process import Forked\n"
+        "import fcntl, sys, time\nfrom refnet.common.process import Forked\n"
         "file = open(sys.argv[1], 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\n"
         "other = Forked(lambda: time.sleep(100))\nprint(other.child, flush=True)\n"
         "time.sleep(100)"

@@ -10,10 +10,10 @@ import time
 import numpy as np
 import pytest
 
+from refnet.common.process import BLAS_THREADS
 from refnet.maths import threads
 from refnet.maths.numeric import matmul
 from refnet.maths.threads import in_threads, split_product
-from refnet.process import BLAS_THREADS
 from support.arguments import refused
 from support.marks import both_dtypes
 from support.subprocesses import run_python
@@ -96,7 +96,7 @@ def test_error_state_reaches_the_threads(two):
 @pytest.mark.parametrize("openblas,variable", [(True, "2"), (False, "1"), (False, "2")])
 def test_number_of_threads(openblas, variable, monkeypatch):
     """The compiled core's, where BLAS has one; otherwise one."""
-    monkeypatch.setattr("refnet.process._openblas", lambda: [(None, None)] * openblas)
+    monkeypatch.setattr("refnet.common.process._openblas", lambda: [(None, None)] * openblas)
     for name in BLAS_THREADS:
         monkeypatch.setenv(name, variable)
     serial = openblas or variable == "1"

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "refnet"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ORDER = (
-    "version face terminal batch process arguments names specs maths runs cells compiled tasks "
+    "batch common maths runs cells compiled tasks "
     "matrices transitions nets analysis training estimators exact interop torch jax check "
     "__init__ prove studies explain cli __main__"
 ).split()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import refnet
-from refnet.arguments import number
 from refnet.batch import Batch
+from refnet.common.arguments import number
 from refnet.exact.convert import lift, lift_all
 from refnet.maths import linalg
 from refnet.maths.activations import ACTIVATIONS, activation

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refnet import process
-from refnet.process import serial_blas
+from refnet.common import process
+from refnet.common.process import serial_blas
 
 CALLS = Path(__file__).parents[1] / "support/blas_calls.py"
 
@@ -64,7 +64,7 @@ def test_the_same_bits_whatever_the_number_of_threads(calls):
 PLAIN = """
 import numpy as np
 import refnet
-from refnet.process import _openblas, serial_blas
+from refnet.common.process import _openblas, serial_blas
 numbers = lambda: [get() for get, _ in _openblas()]
 inside = []
 def penalty(p):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from refnet.process import PATIENCE, serving, starting, stop
+from refnet.common.process import PATIENCE, serving, starting, stop
 from refnet.runs.files import temporary
 from support.subprocesses import run_python
 
@@ -19,7 +19,7 @@ from support.subprocesses import run_python
 def test_settled_process_keeps_freed_memory(settled):
     """Filling 64 MB once more costs next to no page faults; without ``settle`` it does."""
     result = run_python(f"""
-from refnet.process import settle
+from refnet.common.process import settle
 {"settle()" if settled else ""}
 import resource, numpy as np
 def faults():

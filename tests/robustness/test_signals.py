@@ -66,7 +66,7 @@ def test_under_nohup_the_end_of_the_terminal_ends_nothing(tmp_path):
 
 def test_an_end_that_cannot_be_said_is_one_all_the_same():
     code = (
-        "import time; from refnet.process import interruptible; interruptible(); "
+        "import time; from refnet.common.process import interruptible; interruptible(); "
         "print('up', flush=True); time.sleep(60)"
     )
     with open("/dev/full", "w") as full:

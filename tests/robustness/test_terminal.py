@@ -11,7 +11,7 @@ import pytest
 
 from refnet import cli, terminal
 from refnet.__main__ import main
-from refnet.terminal import wrapped
+from refnet.common.terminal import wrapped
 from support.oracles import planted
 
 WIDTH = 80

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from refnet import process
+from refnet.common import process
 
 if "without" in sys.argv:
     process.serial_blas = lambda function: function

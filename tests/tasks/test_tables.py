@@ -11,7 +11,7 @@ import pytest
 import refnet
 from refnet import Config, load, resume, train
 from refnet.cli import main
-from refnet.names import DATA
+from refnet.common.names import DATA
 from refnet.tasks import make_task, options
 from refnet.tasks.tables import READERS
 from refnet.training.experiment import build

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from refnet.cli import main
+from refnet.common.specs import parse_spec
 from refnet.matrices.transitions import TRANSITIONS
 from refnet.matrices.transitions.manifold import Manifold
 from refnet.nets.gradients import loss_and_gradients
 from refnet.runs.checkpoint import load
-from refnet.specs import parse_spec
 from refnet.training.config import (
     Config,
     applicable,

@@ -11,7 +11,7 @@ import llvmlite.binding
 import numpy as np
 import pytest
 
-from refnet.process import BLAS_THREADS, starting
+from refnet.common.process import BLAS_THREADS, starting
 from refnet.runs import checkpoint
 from refnet.runs.rows import environment, machine
 from refnet.training.config import Config

@@ -216,8 +216,8 @@ def test_code_of_a_strangers_folder_does_not_run(also, tmp_path):
     text = (folder / "config.toml").read_text().replace(f"{tmp_path}/mine", "../mine")
     (folder / "config.toml").write_text(text)
     for name in also:
-        digest = refnet.names.sha256(Path("stranger/mine.py").read_bytes()).hexdigest()
-        ours = refnet.names.sha256(SOURCE.encode()).hexdigest()
+        digest = refnet.common.names.sha256(Path("stranger/mine.py").read_bytes()).hexdigest()
+        ours = refnet.common.names.sha256(SOURCE.encode()).hexdigest()
         (folder / name).write_text((folder / name).read_text().replace(ours, digest))
     reason = "have not used" if also else "has changed since"
     with pytest.raises(ValueError, match=f"stranger/mine.py, which.*{reason}"):

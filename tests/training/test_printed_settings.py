@@ -11,7 +11,7 @@ from math import log
 
 import pytest
 
-from refnet.specs import parse_spec
+from refnet.common.specs import parse_spec
 from refnet.tasks import make_task
 from refnet.training.config import OWN, applicable
 from refnet.training.protocols import PROTOCOLS, preset

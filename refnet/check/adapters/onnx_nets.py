@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from refnet.arguments import choice
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.adapters import asked
+from refnet.common.arguments import choice
 from refnet.interop import onnx_nodes, package
 from refnet.interop.onnx_nodes import OPERATORS, Layer, Proto, node_model, onnx_package, to_onnx
 from refnet.nets.stacked import StackedNet

@@ -10,6 +10,8 @@ from collections import ChainMap
 from functools import partial
 from typing import Any
 
+from refnet.common.names import Table, lacking
+from refnet.common.specs import Kind, field_options, read
 from refnet.matrices.slots import Transition
 from refnet.matrices.transitions.manifold import Orthogonal, Product
 from refnet.matrices.transitions.parametrisations import (
@@ -20,8 +22,6 @@ from refnet.matrices.transitions.parametrisations import (
 )
 from refnet.matrices.transitions.schur import Schur
 from refnet.matrices.transitions.svd import SVD
-from refnet.names import Table, lacking
-from refnet.specs import Kind, field_options, read
 
 __all__ = [
     "SPEC",

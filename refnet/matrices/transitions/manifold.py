@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from refnet.arguments import SEED, choice, kind, number, whole
 from refnet.batch import Array, Params, Scalar
+from refnet.common.arguments import SEED, choice, kind, number, whole
+from refnet.common.process import serial_blas
 from refnet.maths.numeric import Number
 from refnet.maths.threads import LARGE, in_threads
 from refnet.matrices import stiefel
 from refnet.matrices.slots import Moved
-from refnet.process import serial_blas
 
 __all__ = ["Manifold", "Orthogonal", "Plain", "Product", "polar"]
 

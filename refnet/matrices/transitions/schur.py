@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refnet.arguments import number
 from refnet.batch import Array, Params, Scalar
+from refnet.common.arguments import number
 from refnet.maths.numeric import Number, cos, matmul, sin, times
 from refnet.matrices.transitions.manifold import Manifold
 

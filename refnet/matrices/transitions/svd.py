@@ -9,8 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from refnet.arguments import choice, number
 from refnet.batch import Array, Params, Scalar
+from refnet.common.arguments import choice, number
 from refnet.maths.numeric import Number, matmul, nonpositive, sigmoid, times
 from refnet.matrices.orthogonality import open_penalty
 from refnet.matrices.transitions.manifold import Manifold

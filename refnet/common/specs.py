@@ -1,5 +1,5 @@
 """Specs: a name with options, ``name`` or ``name:key=value,key=value``. A name is that of a table's
-entry, or a reference to one of your own (``refnet.names``).
+entry, or a reference to one of your own (``refnet.common.names``).
 
 The options of a name, their types and their defaults come from the function or class that it
 stands for, so specs need no second declaration to be checked.
@@ -14,8 +14,8 @@ from functools import cache
 from sys import float_info
 from typing import Any, NamedTuple
 
-from refnet.arguments import choice
-from refnet.names import reference
+from refnet.common.arguments import choice
+from refnet.common.names import reference
 
 __all__ = [
     "Kind",

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 import numpy as np
 
 from refnet.batch import Params
-from refnet.process import serial_blas
+from refnet.common.process import serial_blas
 
 __all__ = [
     "Subparsers",

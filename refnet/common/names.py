@@ -200,7 +200,7 @@ def name_of(value: type) -> str:
     """The reference to a class.
 
     >>> name_of(Table)
-    'refnet.names:Table'
+    'refnet.common.names:Table'
     """
     home = value.__module__
     if home.startswith(f"{__name__}."):
