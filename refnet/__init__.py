@@ -9,8 +9,9 @@ One training step passes through the package in this order:
 5. ``training``: optimizers, the step, the loop around it
 6. ``runs``: the files that a run writes
 
-Beneath them ``maths`` (arithmetic for any number type, activations, losses); beside them
-``exact`` (certified gradients), ``check`` (a judge for other frameworks), ``analysis`` and
+Beneath them ``common`` and ``maths`` (arithmetic for any number type, activations, losses); beside
+them ``exact`` (certified gradients), ``interop`` (PyTorch, JAX, ONNX, Keras), ``check`` (a judge
+for other frameworks), ``analysis`` and
 ``explain`` (the papers' mathematics and their errata) and ``studies`` (their tables).
 The names below are nets, their derivatives, tasks and training, and the packages
 ``refnet.analysis``, ``refnet.check``, ``refnet.exact``, ``refnet.tasks`` and

@@ -2,9 +2,10 @@
 
 A run that names files or modules (``refnet.common.names``) has ``code.json``: the digest of the
 source of every setting that names one, and the sources. You run code when you name it yourself: in
-a command, or in Python. That a folder or a TOML file names code is not enough, for both may come from anyone:
-it runs if you have trained or saved a net with a file at that place before, as ``trusted`` in the
-user's cache says, and, of a run's folder, if the source is unchanged; else only with ``trust``.
+a command, or in Python. That a folder or a TOML file names code is not enough, for both may come
+from anyone: it runs if you have trained or saved a net with a file at that place before, as
+``trusted`` in the user's cache says, and, of a run's folder, if the source is unchanged; else only
+with ``trust``.
 Checked by: tests/training/test_own_names.py.
 """
 
