@@ -206,7 +206,7 @@ IN_NUMPY = [
         "c[t + 1] = f * c[t] + i * g\n",
         "c[t + 1] = f * c[t] * (t != T // 2) + i * g\n",
         FORWARD,
-        "step 7|reset",
+        "step [67]|reset",  # T // 2
     ),
     Kind(N, "rnn", "z, u = x[t] @ V", "z, u = x[max(t - 1, 0)] @ V", FORWARD, "x"),
     Kind(
@@ -576,7 +576,7 @@ IN_C = [
         "dWxh[i * D + j] = over(da + i, R,",
         "dWxh[i * D + j] = over(da + (i < 2 * H ? (i + H) % (2 * H) : i), R,",
         "dWxh.*gates i, f",
-        "",
+        "order f, i, g, o",
     ),
     Kind(
         C,
