@@ -160,7 +160,8 @@ def gradients(p, x, y, mask=None):
     layers = 1 + ("Whh_l1" in p)
     hidden = next(value for name, value in p.items() if name.startswith("Whh")).shape[1]
     if layers == 1:
-        net = refnet.RecurrentNet(x.shape[2], hidden, len(p["by"]))
+        cell = {1: "rnn", 4: "lstm"}[len(p["Whh"]) // hidden]
+        net = refnet.RecurrentNet(x.shape[2], hidden, len(p["by"]), cell)
     else:
         net = StackedNet(x.shape[2], hidden, len(p["by"]), cell="lstm", layers=2,
                          bidirectional="Whh_l0_reverse" in p)
