@@ -152,10 +152,10 @@ def test_the_first_precision_is_enough(monkeypatch):
     tried = []
     search = enclose.search
 
-    def counted(run, name, bits, *rest):
-        tried.append(bits)
-        results = search(run, name, bits, *rest)
-        assert results[1] == bits
+    def counted(run, name, limits, *rest):
+        tried.append(limits["bits"])
+        results = search(run, name, limits, *rest)
+        assert results[1] == limits["bits"]
         return results
 
     monkeypatch.setattr(enclose, "search", counted)
