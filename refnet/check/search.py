@@ -105,14 +105,16 @@ class Search:
 
     def best(self, readings: Iterable[tuple[str, Params]], first: bool = False) -> str:
         """The closest reading, an earlier one unless another is twice as close; "perhaps" and one
-        more if that is as close, unless the ``first`` is wanted."""
+        more if that is as close and not a case of the first, unless the ``first`` is wanted."""
         fits = [(self.whole(reading), name) for name, reading in readings]
         fits = [(ratio, name) for ratio, name in fits if ratio <= 1]
         if not fits:
             return ""
         least = max(min(fits)[0], ALIKE)
-        alike = list(dict.fromkeys(name for ratio, name in fits if ratio <= 2 * least))
-        return alike[0] if first or len(alike) == 1 else f"perhaps {alike[0]}, or {alike[1]}"
+        name, *others = dict.fromkeys(name for ratio, name in fits if ratio <= 2 * least)
+        narrower = name.replace("float16 or TF32", "TF32")
+        others = [other for other in others if other != narrower and not other.startswith(name)]
+        return name if first or not others else f"perhaps {name}, or {others[0]}"
 
     def edited(self) -> Iterator[tuple[str, Params]]:
         """Right quantities that are reported in another way."""
