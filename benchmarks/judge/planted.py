@@ -66,8 +66,9 @@ def net_like(net: RecurrentNet, p: Params) -> RecurrentNet:
 
 def rows(kinds: list[Kind] = KINDS, seed: int = 0) -> Iterator[Row]:
     """A row for every kind in each type."""
+    numbers = {kind[:4]: number for number, kind in enumerate(KINDS)}
     for kind in kinds:
-        number = KINDS.index(kind)
+        number = numbers[kind[:4]]
         for dtype, (T, H, B) in SIZES.items():
             net, rng = net_of(kind, H), np.random.default_rng([seed, number])
             params = random_params(net, rng, dtype, "peepholes" in kind.net)

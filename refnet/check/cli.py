@@ -120,6 +120,10 @@ VECTORS = """example:
 """
 
 
+EXAMPLES_IN = ("autograd", "c", "equinox", "flax", "jax", "numpy", "torch")
+"""What a judged function may be written with, as a file of ``examples`` shows."""
+
+
 def add_commands(subparsers: Subparsers) -> None:
     """Add ``check`` and ``vectors``; each sets ``run``, a function of the parsed arguments
     that returns the exit status: 0 if all is explained by rounding, 1 if not."""
@@ -180,8 +184,10 @@ def _add_function(judges: Subparsers) -> None:
     parser.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function to judge")
     parser.add_argument(
         "--example",
-        choices=("autograd", "c", "equinox", "flax", "jax", "numpy", "torch"),
-        help="print a file with a correct function named gradients, to start from",
+        choices=EXAMPLES_IN,
+        metavar="NAME",
+        help="print a file with a correct function named gradients, to start from: "
+        + ", ".join(EXAMPLES_IN),
     )
     parser.add_argument(
         "--required",

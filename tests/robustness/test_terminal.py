@@ -9,8 +9,9 @@ from importlib.util import find_spec
 
 import pytest
 
-from refnet import cli, terminal
+from refnet import cli
 from refnet.__main__ import main
+from refnet.common import terminal
 from refnet.common.terminal import wrapped
 from support.oracles import planted
 
