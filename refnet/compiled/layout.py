@@ -49,7 +49,7 @@ blocks of rows cost nothing."""
 SPARE = 2**22
 """Bytes up to which an array is kept for the next kernel."""
 
-LENT, POOLED = 2**18, 2**28
+LENT, POOLED = 2**22, 2**28
 """Bytes from which an array of a tape is lent, and those of all memory that is kept to be lent."""
 
 APART = 2**16

@@ -18,6 +18,7 @@ SHAPE = (70, 16, 64)
 @pytest.fixture(autouse=True)
 def empty_pool(monkeypatch):
     monkeypatch.setattr(layout, "_POOL", {})
+    monkeypatch.setattr(layout, "LENT", 2**18)  # small tapes are lent, too
 
 
 def test_memory_in_use_is_not_lent_again():
