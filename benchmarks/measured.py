@@ -3,6 +3,7 @@ pages."""
 
 from collections.abc import Callable
 
+from benchmarks import fit
 from benchmarks.peers import FLUSHED, ROOF, SHARE
 from benchmarks.records import Row, processor, record
 from benchmarks.roofline import tables
@@ -220,6 +221,10 @@ def torch_layers() -> str:
     )
 
 
+def fits() -> str:
+    return fit.fits(record("fit"))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     make.__name__.replace("_", "-"): make
     for make in (
@@ -234,5 +239,6 @@ TABLES: dict[str, Callable[[], str]] = {
         verdicts,
         checkpoints,
         torch_layers,
+        fits,
     )
 }
