@@ -99,6 +99,7 @@ class Wrong(NamedTuple):
 
 
 def wrong_of(name: str, theirs: Array, true: Array, sigma: Array, certified: Certificate) -> Wrong:
+    """A result with its axes, the rows of gates as an axis of their own."""
     axes = axes_of(name, certified, true.shape)
     shape = true.shape
     if axes and axes[0].names:
@@ -132,6 +133,7 @@ def relation(part: Wrong, box: Sequence[Array]) -> str:
 
 
 def value(part: Wrong) -> str:
+    """A number of theirs beside the certified one, and their ratio."""
     theirs, true = float(part.theirs), float(part.true)
     ratio = f", {theirs / true:.6g} times" if true else ""
     return f"{theirs:.9g} for {true:.9g}{ratio}"
@@ -209,4 +211,9 @@ def _moved(part: Wrong, box: Sequence[Array], axis: int) -> str:
 
 
 def plural(noun: str) -> str:
+    """The noun of several.
+
+    >>> plural("step"), plural("class")
+    ('steps', 'classes')
+    """
     return f"{noun}es" if noun.endswith("s") else f"{noun}s"

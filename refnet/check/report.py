@@ -33,6 +33,7 @@ def report(verdict: Verdict) -> str:
 
 
 def quantities(verdict: Verdict) -> Iterator[str]:
+    """A line for every quantity that was judged, the worst first."""
     parts = sorted(verdict.parts, key=attrgetter("z"), reverse=True)
     width = max(len(part.name) for part in parts)
     for part in parts:
