@@ -182,8 +182,7 @@ def bug_rows(
 def summary(rows: list[Row]) -> Row:
     """Counts: false alarms among the correct, misses among the bugs, bugs by their name.
 
-    ``named``: bugs found to be no rounding and given a name; ``by_their_own``: the right name,
-    perhaps beside another.
+    ``named``: bugs found to be no rounding and given a name; ``by_their_own``: the right name.
     """
     correct = [row for row in rows if row["kind"] == "correct"]
     planted = [row for row in rows if row["kind"] == "bug"]
@@ -200,7 +199,7 @@ def summary(rows: list[Row]) -> Row:
         "hidden_in_rounding": sum(row["true_z"] <= LIMITS[1] for row in missed),
         "missed": sum(row["true_z"] > LIMITS[1] for row in missed),
         "named": len(named),
-        "by_their_own": sum(row["what"] in row["convention"] for row in named),
+        "by_their_own": sum(row["convention"] == row["what"] for row in named),
     }
 
 

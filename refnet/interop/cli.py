@@ -3,13 +3,14 @@
 import argparse
 from typing import Any
 
+from refnet.common.arguments import Subparsers
 from refnet.common.names import TRUST
 from refnet.runs.files import named
 
 __all__ = ["add_command"]
 
 
-def add_command(commands: Any) -> None:
+def add_command(commands: Subparsers) -> None:
     """Enter the command in the command line's parser."""
     parser = commands.add_parser(
         "export",
