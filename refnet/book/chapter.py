@@ -91,11 +91,11 @@ def equations(path: Path) -> list[Equation]:
 def mathematics(latex: str, display: str = "inline") -> str:
     """LaTeX as MathML. Raises ValueError for what is none."""
     try:
-        mathml = str(convert(latex.strip(), display=display))
+        mathml = str(convert(latex.strip().replace("{aligned}", "{split}"), display=display))
     except Exception as error:
         raise ValueError(f"{latex!r} is no LaTeX: {type(error).__name__}: {error}") from None
-    if unknown := re.search(r"\\[a-zA-Z]+", mathml):
-        raise ValueError(f"the LaTeX command {unknown[0]} is not known")
+    if unknown := re.search(r"\\[a-zA-Z]+|<mi>&<|newline", mathml):
+        raise ValueError(f"{latex!r} has {unknown[0]}, which MathML has no form of")
     # an upright letter, which MathML makes italic unless it is told
     return re.sub(r"<mi>(&#x000[4-7].;)", r'<mi mathvariant="normal">\1', mathml)
 

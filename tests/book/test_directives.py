@@ -96,6 +96,7 @@ WRONG = [
     ("```slider gradient\n```", 3, "no slider is called 'gradient'"),
     ("```erratum 99\n```", 3, "no erratum '99'"),
     ("One\n\n$$ \\unknowncommand{x} $$", 5, "\\unknowncommand"),
+    ("A $a & b$ without a table", 3, "<mi>&<"),
     ("$$ a $$ (nobody:3)", 3, "papers.toml has no 'nobody'"),
     ("See [there](eq:nobody:3).", 3, "no equation has the label 'nobody:3'"),
 ]
