@@ -59,15 +59,16 @@ def _book(args: argparse.Namespace) -> int:
 
     if args.folder is None and args.serve is None:
         raise ValueError("name a folder for the book, such as: refnet book site (or pass --serve)")
+    server = None if args.serve is None else _server(args.serve)  # refused before the work
     if args.folder is None:
         with temporary(Path(gettempdir()) / "refnet-book") as folder:
             folder.mkdir()
             site.write(folder, site.pages(args.only))
-            return _serve(folder, args.serve)
+            return _serve(folder, server)
     with site.place(args.folder) as folder:
         site.write(folder, site.pages(args.only))
     print(f"the book: {printable(args.folder / 'index.html')}")
-    return 0 if args.serve is None else _serve(args.folder, args.serve)
+    return _serve(args.folder, server)
 
 
 class _Pages(SimpleHTTPRequestHandler):
@@ -75,13 +76,17 @@ class _Pages(SimpleHTTPRequestHandler):
         """Requests are not reported."""
 
 
-def _serve(folder: Path, port: int) -> int:
-    """Serve a folder to this machine until the process is ended."""
+def _server(port: int) -> ThreadingHTTPServer:
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Pages, directory=str(folder)))
+        return ThreadingHTTPServer(("127.0.0.1", port), _Pages)
     except (OSError, OverflowError) as error:
         raise ValueError(f"--serve: port {port} cannot be used ({error}); need another") from None
-    with server:
+
+
+def _serve(folder: Path, server: ThreadingHTTPServer | None) -> int:
+    """Serve a folder to this machine until the process is ended."""
+    if server is not None:
+        server.RequestHandlerClass = partial(_Pages, directory=str(folder))  # type: ignore[assignment]
         print(f"the book: http://127.0.0.1:{server.server_port} (Ctrl-C ends this)", flush=True)
         server.serve_forever()
     return 0

@@ -137,6 +137,8 @@ def place(folder: Path) -> Iterator[Path]:
                 f"{folder} holds {others[0]!r}, which is of no book; need a new folder, an empty "
                 "one, or one with a book, which is replaced"
             )
+        if Path.cwd().is_relative_to(folder):
+            raise ValueError(f"{folder} is the working directory, or holds it; need another folder")
         new.mkdir(parents=True)
         yield new
         if folder.exists():

@@ -157,6 +157,7 @@ def test_a_build_that_fails_leaves_the_book_as_it_was(tmp_path, monkeypatch, cap
     [
         ([], "name a folder for the book"),
         (["site", "--only", "xx"], "no chapter's name begins with 'xx'"),
+        (["."], "is the working directory, or holds it"),
         (["--only", "01", "--serve", "70000"], "port 70000 cannot be used"),
     ],
 )

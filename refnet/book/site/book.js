@@ -169,5 +169,5 @@ if (typeof document !== "undefined") {
   const menu = document.getElementById("menu");
   const here = location.pathname.split("/").pop() || "index.html";
   menu.querySelector(`a[href="${here}"]`)?.classList.add("here");
-  if (matchMedia("(min-width: 76rem)").matches) menu.open = true;
+  if (!matchMedia("(min-width: 76rem)").matches) menu.open = false;
 } else module.exports = { frameIndex, matches, path, scale, ticks };
