@@ -113,8 +113,7 @@ class Chapter:
 
     def __init__(self, path: Path, known: dict[str, Equation]) -> None:
         self.path = path
-        local = {each.label: each for each in equations(path) if ":" not in each.label}
-        self.known = {**known, **local}
+        self.known = {**known, **{each.label: each for each in equations(path)}}
         self.line = 1
         self.checks = self.figures = 0
         self.namespace: dict[str, Any] = {"np": np, "refnet": refnet}

@@ -33,7 +33,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
-        self.names += [attributes["id"]] * ("id" in attributes)
+        self.names += [attributes[key] for key in ("id",) if key in attributes]
         self.links += [
             attributes[key] for key in ("href", "src", "xlink:href") if key in attributes
         ]
@@ -131,7 +131,7 @@ def test_a_book_replaces_a_book_and_nothing_else(tmp_path):
     with refused("holds 'notes.txt', which is of no book"), site.place(folder):
         pass
     assert sorted(path.name for path in folder.iterdir()) == [".refnet-book", "a.html", "notes.txt"]
-    with refused("need a folder there", OSError), site.place(folder / "notes.txt"):
+    with refused("Not a directory", OSError), site.place(folder / "notes.txt"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
 
