@@ -34,11 +34,13 @@ PAPERS: dict[str, dict[str, Any]] = tomllib.loads((HERE / "papers.toml").read_te
 PLAIN = ("", "text", "python", "console", "toml")
 """Languages of code that is shown and not run."""
 STYLE: dict[str, Any] = {"svg.hashsalt": "refnet", "font.size": 8}
+COMPUTED = re.compile(r"\{\{(.+?)\}\}(?!\})", re.S)
+POWER = re.compile(r"e([+-]\d+)$")
 
 
 def _computed(state: Any, silent: bool) -> bool:
     """The rule of markdown-it for ``{{expression:format}}``."""
-    match = re.compile(r"\{\{(.+?)\}\}(?!\})", re.S).match(state.src, state.pos)
+    match = COMPUTED.match(state.src, state.pos)
     if match is None:
         return False
     if not silent:
@@ -141,9 +143,11 @@ class Chapter:
             if token.type == "softbreak":
                 self.line += 1
             elif token.type == "math_inline":
-                token.type, token.content = "html_inline", mathematics(token.content)
+                latex = COMPUTED.sub(lambda m: self._evaluated(m[1]), token.content)
+                token.type, token.content = "html_inline", mathematics(latex)
             elif token.type == "computed":
-                token.type, token.content = "html_inline", self._evaluated(token.content)
+                text = escape(self._evaluated(token.content))
+                token.type, token.content = "html_inline", POWER.sub(_as_power, text)
             elif token.attrs.get("href") == f"eq:{label}":
                 if label not in self.known:
                     raise ValueError(f"no equation has the label {label!r}")
@@ -171,11 +175,9 @@ class Chapter:
 
     def _evaluated(self, expression: str) -> str:
         try:
-            text = escape(str(eval(f'f"""{{{expression}}}"""', self.namespace)))
+            return str(eval(f'f"""{{{expression}}}"""', self.namespace))
         except Exception as error:
             raise ValueError(f"{{{{{expression}}}}}: {type(error).__name__}: {error}") from None
-        times = "\N{MULTIPLICATION SIGN}"
-        return re.sub(r"e([+-]\d+)$", lambda m: f" {times} 10<sup>{int(m[1])}</sup>", text)
 
     def _directive(self, token: Token) -> str:
         kind, _, rest = token.info.strip().partition(" ")
@@ -258,6 +260,10 @@ class Chapter:
 
 def _number(path: Path) -> str:
     return path.stem[:2].lstrip("0")
+
+
+def _as_power(match: re.Match[str]) -> str:
+    return f" \N{MULTIPLICATION SIGN} 10<sup>{int(match[1])}</sup>"
 
 
 def _rendered(tokens: list[Token]) -> str:

@@ -36,6 +36,7 @@ figure.subplots().plot([1, 2])
         ("```python compute\nprint(2 ** 10)\n```", "1024"),
         ("```python compute\nx = 3\n```\n\nHere is {{x * 2}}.", "Here is 6."),
         ("Here is {{3e-7:.1e}}.", "Here is 3.0 \N{MULTIPLICATION SIGN} 10-7."),
+        ("Here is $x = {{2 * 3}}$.", "Here is x&#x0003D;6."),
         ('Here is {{"a_b_c <"}}.', "Here is a_b_c &lt;."),
         ("Here is {{ {'a': 1}['a'] }}.", "Here is 1."),
         ("```source refnet.cells.rnn:backward\n```", "carry = matmul(da[t], p["),
