@@ -304,27 +304,31 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
                 copy_rows(state[0], 0, width, tape.h, start * H, H, rows, H)
             if STATES > 1:
                 copy_rows(state[LAST], 0, width, tape.c, start * H, H, rows, H)
-            for t in range(s.T):
-                while rows and ends[start + rows - 1] <= t:
+            since = 0
+            while since < s.T:
+                while rows and ends[start + rows - 1] <= since:
                     rows -= 1
-                at, each = t * B + start, rows * stride
-                tape_at, state_at = at if keeps == 2 else start, at if keeps else start
                 if not rows:
                     break
-                panels = split(after if ALONE else flat, each, each, PANELS)
+                until, each = min(s.T, ends[start + rows - 1]), rows * stride
                 state = split(cut(work, *room.state), size, rows * width, STATES)
-                for stage in range(STAGES):
-                    seen = after if stage else now
-                    join_inputs(seen, panels, tape.x, at, s, rows, stage)
-                    multiply(panels, stride, seen, w, rules.vectors, s, rows, stage)
-                    if not stage:
-                        fetch_next(tape, tape_at, state_at, s, rows)
-                    advance(Block(rows, stride, panels, state), rules, tape, tape_at, s, stage)
-                store(tape, panels, stride, state, tape_at, state_at, s, rows)
-                if ALONE:
-                    now, after = after, now
-                else:
-                    copy_rows(now, 0, s.step, state[0], 0, width, rows, H)
+                for t in range(since, until):
+                    at = t * B + start
+                    tape_at, state_at = at if keeps == 2 else start, at if keeps else start
+                    panels = split(after if ALONE else flat, each, each, PANELS)
+                    for stage in range(STAGES):
+                        seen = after if stage else now
+                        join_inputs(seen, panels, tape.x, at, s, rows, stage)
+                        multiply(panels, stride, seen, w, rules.vectors, s, rows, stage)
+                        if not stage:
+                            fetch_next(tape, tape_at, state_at, s, rows)
+                        advance(Block(rows, stride, panels, state), rules, tape, tape_at, s, stage)
+                    store(tape, panels, stride, state, tape_at, state_at, s, rows)
+                    if ALONE:
+                        now, after = after, now
+                    else:
+                        copy_rows(now, 0, s.step, state[0], 0, width, rows, H)
+                since = until
         float_control(0, mode)
 
     return _kernel(forward, step)
@@ -542,36 +546,46 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
             first = split(da if ALONE else cut(work, *room.e), size, size, STATES)
             if STATES > 1:
                 copy_rows(first[LAST], 0, width, grads.dc, start * H, H, most, H)
-            for t in range(min(s.T, ends[start]) - 1, -1, -1):
+            until = min(s.T, ends[start])
+            while until > 0:
                 before = rows
-                while rows < most and ends[start + rows] > t:
+                while rows < most and ends[start + rows] >= until:
                     rows += 1
-                now, at, late = rows * width, t * B + start, t - s.T + grads.last
+                since, now = max(ends[start + rows], 0) if rows < most else 0, rows * width
                 panels = split(cut(work, *room.panels), now, now, PANELS)
                 states = split(cut(work, *room.states), now, now, SEEN)
                 block = _block(rows, panels, states, pre, grads, b, len(rules.vectors))
-                rest = cut(da, held * width, len(da) - held * width)
+                e = split(
+                    cut(da, held * width, size) if ALONE else cut(work, *room.e), size, now, STATES
+                )
+                fresh = cut(e[0], before * width, now - before * width)
                 if ALONE:
-                    clear(rest, before * width, now - before * width)
-                e = split(rest if ALONE else cut(work, *room.e), size, now, STATES)
-                load(panels, states, pre, tape, at, s, rows)
+                    clear(fresh, 0, len(fresh))
                 if grads.last == 1:
-                    fresh = cut(e[0], before * width, now - before * width)
                     add_rows(fresh, width, grads.dh, (start + before) * H, H, rows - before, H)
-                elif late >= 0:
-                    add_rows(e[0], width, grads.dh, (late * B + start) * H, H, rows, H)
-                das = split(rest, s.chunk * width, now, PRODUCTS)
-                step_through(block, chunk, e, das, given, at, held)
-                held += rows
-                if ALONE:
-                    e = split(cut(da, held * width, now), now, now, STATES)
-                back(e[0], das, chunk.w, s, rows, 0)
-                if held + most > s.chunk or t == 0:
-                    accumulate(chunk, grads.dx, s, ends, start, t, held, rows)
-                    held = 0
+                for t in range(until - 1, since - 1, -1):
+                    at, late = t * B + start, t - s.T + grads.last
+                    load(panels, states, pre, tape, at, s, rows)
+                    if grads.last > 1 and late >= 0:
+                        add_rows(e[0], width, grads.dh, (late * B + start) * H, H, rows, H)
+                    das = split(
+                        cut(da, held * width, len(da) - held * width),
+                        s.chunk * width,
+                        now,
+                        PRODUCTS,
+                    )
+                    step_through(block, chunk, e, das, given, at, held)
+                    held += rows
                     if ALONE:
-                        copy_rows(da, 0, 0, e[0], 0, 0, 1, now)
-                        e = split(da, now, now, STATES)
+                        e = split(cut(da, held * width, now), now, now, STATES)
+                    back(e[0], das, chunk.w, s, rows, 0)
+                    if held + most > s.chunk or t == 0:
+                        accumulate(chunk, grads.dx, s, ends, start, t, held, rows)
+                        held = 0
+                        if ALONE:
+                            copy_rows(da, 0, 0, e[0], 0, 0, 1, now)
+                            e = split(da, now, now, STATES)
+                until = since
             deliver(grads, chunk.totals, b, len(rules.vectors), s)
             deliver_first(grads.dh0, first, start, most, rows, s)
         float_control(0, mode)

@@ -37,6 +37,7 @@ from refnet.common.arguments import (
 from refnet.common.names import Table, lacking
 from refnet.maths.kinds import inexact, join
 from refnet.maths.numeric import Number, clamp, constant, product, sqrt, times
+from refnet.nets.backends import compiled
 from refnet.runs.read import Record
 
 __all__ = [
@@ -187,11 +188,10 @@ class Optimizer:
     ) -> tuple[list[Array], list[Array]]:
         """The new parameters, and the new accumulators in the order of the old ones; to the same
         bits at any size."""
-        if rule := self._compiled(values, [*gs, *old]):
-            from refnet.compiled.elementwise import stepped  # Numba is slow to import
-
+        if rule := self._compiled(values):
             constants = {rate: list(map(float, self.constants(rate, steps))) for rate in set(rates)}
-            return stepped(rule, values, gs, old, [constants[rate] for rate in rates])
+            columns = [constants[rate] for rate in rates]
+            return compiled("elementwise").stepped(rule, values, gs, old, columns)  # type: ignore[no-any-return]
         directions, new = gs, []
         if type(self).move is not Optimizer.move:
             count = len(self.accumulators)
@@ -204,12 +204,13 @@ class Optimizer:
             np.subtract(value, change, out=change) for value, change in zip(values, changes)
         ], new
 
-    def _compiled(self, values: list[Array], others: list[Array]) -> str | None:
-        """The name of the kernel that steps these arrays faster than NumPy, if there is one. A
-        subclass with a ``move`` of its own has none."""
+    def _compiled(self, values: list[Array]) -> str | None:
+        """The name of the kernel that steps these arrays, whose gradients and accumulators have
+        their dtypes, faster than NumPy, if there is one. A subclass with a ``move`` of its own has
+        none."""
         rule = COMPILED.get(type(self).move)
         large = sum([value.size for value in values]) >= self.large
-        return rule if large and all_floats([*values, *others]) else None
+        return rule if large and all_floats(values) else None
 
     def constants(self, rate: Number, steps: int) -> list[Number]:
         """What the kernel of the rule takes for a parameter of that rate."""
@@ -360,7 +361,7 @@ class AdamW(Adam):
         old: list[Array],
         steps: int,
     ) -> tuple[list[Array], list[Array]]:
-        if not self._compiled(values, [*gs, *old]):
+        if not self._compiled(values):
             decays = {rate: product(rate, self.weight_decay) for rate in set(rates)}
             values = [
                 np.asarray(value - times(decays[rate], value)) for value, rate in zip(values, rates)
@@ -500,10 +501,8 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
             f"clip_by_norm: the gradient of {exact[0]} holds exact numbers, whose "
             "norm is in general irrational; use clip_by_value, or float64"
         )
-    from refnet.compiled.elementwise import sum_of_squares  # Numba is slow to import
-
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        square = sum_of_squares(grads.values())
+        square = compiled("elementwise").sum_of_squares(grads.values())
     scaled, unit, root = grads, 1.0, square**0.5
     if not 1e-200 < square < 1e200:  # of float32 no square overflows or underflows
         with np.errstate(over="ignore"):
