@@ -482,16 +482,21 @@ def _collecting(cell: Cell) -> Arg:
 
 
 def _stepping_back(cell: Cell, step_back: Arg) -> Arg:
-    STAGES, DS = cell.stages, cell.panels - 1
+    STAGES, DS, PRODUCTS = cell.stages, cell.panels - 1, len(cell.products)
     load, back, (_, collect) = _loading(cell), _recursion(cell), _collecting(cell)
 
     @inlined
-    def step_through(
-        block: Arg, chunk: Arg, e: Arg, das: Arg, given: Arg, at: int, held: int
-    ) -> None:
-        """The cell's step back, both stages; its rows are added to the chunk."""
+    def step_through(block: Arg, chunk: Arg, e: Arg, given: Arg, at: int, held: int) -> Arg:
+        """The cell's step back, both stages, from the gradients at the next states, to which those
+        that come in are added; its rows are added to the chunk. The products' gradients."""
         rows, panels, states, pre, dq, dvectors, clipped = block
         s, rules, tape, grads = given
+        load(panels, states, pre, tape, at, s, rows)
+        coming = at - (s.T - grads.last) * s.B
+        if grads.last > 1 and coming >= 0:
+            add_rows(e[0], s.width, grads.dh, coming * s.H, s.H, rows, s.H)
+        rest = cut(chunk.da, held * s.width, len(chunk.da) - held * s.width)
+        das = split(rest, s.chunk * s.width, rows * s.width, PRODUCTS)
         here = StepBack(
             rows,
             s.width,
@@ -515,18 +520,19 @@ def _stepping_back(cell: Cell, step_back: Arg) -> Arg:
             back(panels[DS], das, chunk.w, s, rows, 1)
             step_back(here, 1)
         collect(chunk, panels, tape, at, held, s, rows)
+        return das
 
-    return load, step_through, back
+    return step_through, back
 
 
 def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
     """The kernel ``(begin, end, work, plan, acts, weights, tape, grads)`` for the blocks of rows
     from ``begin`` to ``end``. The rows of a block come in one by one at their ends."""
     STATES, PANELS, ALONE = cell.states, cell.panels, cell.alone
-    PRODUCTS, SEEN, LAST = len(cell.products), len(cell.reads) or 1, STATES - 1
+    SEEN, LAST = len(cell.reads) or 1, STATES - 1
     (_, pack_back), (prepare, _) = _packing(cell), _collecting(cell)
     accumulate, (deliver, deliver_first) = _accumulating(cell), _delivering(cell)
-    load, step_through, back = _stepping_back(cell, step_back)
+    step_through, back = _stepping_back(cell, step_back)
 
     def backward(
         begin: int, end: int, work: Arg, plan: Arg, acts: Arg, weights: Arg, tape: Arg, grads: Arg
@@ -534,7 +540,7 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
         mode = float_control(-1, FLUSH)
         (starts, ends, s, room), (act, gate, vectors) = plan, acts
         rules = Rules(Rule(*act), Rule(*gate), vectors)
-        B, H, width, work = s.B, s.H, s.width, cut(work, boundary(work), room.end)
+        H, width, work = s.H, s.width, cut(work, boundary(work), room.end)
         chunk, pre = _chunk(work, room), cut(work, *room.pre)
         da, given = chunk.da, Given(s, rules, tape, grads)
         pack_back(chunk.w, chunk.wx, weights, s, len(grads.dx) > 0)
@@ -555,26 +561,15 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
                 panels = split(cut(work, *room.panels), now, now, PANELS)
                 states = split(cut(work, *room.states), now, now, SEEN)
                 block = _block(rows, panels, states, pre, grads, b, len(rules.vectors))
-                e = split(
-                    cut(da, held * width, size) if ALONE else cut(work, *room.e), size, now, STATES
-                )
+                here = cut(da, held * width, size) if ALONE else cut(work, *room.e)
+                e = split(here, size, now, STATES)
                 fresh = cut(e[0], before * width, now - before * width)
                 if ALONE:
                     clear(fresh, 0, len(fresh))
                 if grads.last == 1:
                     add_rows(fresh, width, grads.dh, (start + before) * H, H, rows - before, H)
                 for t in range(until - 1, since - 1, -1):
-                    at, late = t * B + start, t - s.T + grads.last
-                    load(panels, states, pre, tape, at, s, rows)
-                    if grads.last > 1 and late >= 0:
-                        add_rows(e[0], width, grads.dh, (late * B + start) * H, H, rows, H)
-                    das = split(
-                        cut(da, held * width, len(da) - held * width),
-                        s.chunk * width,
-                        now,
-                        PRODUCTS,
-                    )
-                    step_through(block, chunk, e, das, given, at, held)
+                    das = step_through(block, chunk, e, given, t * s.B + start, held)
                     held += rows
                     if ALONE:
                         e = split(cut(da, held * width, now), now, now, STATES)
