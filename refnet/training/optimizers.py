@@ -36,7 +36,7 @@ from refnet.common.arguments import (
 )
 from refnet.common.names import Table, lacking
 from refnet.maths.kinds import inexact, join
-from refnet.maths.numeric import Number, clamp, constant, product, sqrt, times
+from refnet.maths.numeric import Number, clamp, constant, nonpositive, product, sqrt, times
 from refnet.nets.backends import compiled
 from refnet.runs.read import Record
 
@@ -54,6 +54,7 @@ __all__ = [
     "SGD",
     "clip_by_norm",
     "clip_by_value",
+    "l1_penalty",
     "optimizer",
     "weight_decay",
 ]
@@ -466,6 +467,27 @@ def weight_decay(weights: Params, strength: Number) -> tuple[Array, Params]:
     weights = {name: inexact(W) for name, W in weights.items()}
     value = sum(times(strength, np.asanyarray((W * W).sum(), W.dtype)) for W in weights.values())
     return np.asanyarray(value), {name: times(2 * strength, W) for name, W in weights.items()}
+
+
+@takes(weights=ARRAYS, strength=real("[0, inf)"))
+def l1_penalty(weights: Params, strength: Number) -> tuple[Array, Params]:
+    """``strength sum |W|`` over all the given matrices and its gradient ``strength sign(W)``, 0 at
+    an entry of 0. Returns as ``weight_decay``.
+
+    >>> value, gradients = l1_penalty({"W": np.array([[-1.0, 0.0, 2.0]])}, 0.5)
+    >>> float(value), gradients["W"].tolist()
+    (1.5, [[-0.5, 0.0, 0.5]])
+
+    Checked by: tests/training/test_penalties.py::test_l1.
+    """
+    weights = {name: inexact(W) for name, W in weights.items()}
+    grads = {}
+    for name, W in weights.items():
+        up = constant(strength, W)
+        below = np.where(nonpositive(np.asarray(-W)), W * 0, -up)
+        grads[name] = np.where(nonpositive(W), below, up)
+    value = sum(np.asanyarray((W * grads[name]).sum(), W.dtype) for name, W in weights.items())
+    return np.asanyarray(value), grads
 
 
 class Clipped(NamedTuple):
