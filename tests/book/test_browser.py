@@ -68,10 +68,8 @@ def test_a_slider_moves_its_lines(book, browser):
         for box in page.locator(".frames").all():
             lines = box.locator("path[clip-path]")
             before = [line.get_attribute("d") for line in lines.all()]
-            note = box.locator(".note").inner_text()
             box.locator("input").last.fill("0")
             assert [line.get_attribute("d") for line in lines.all()] != before
-            assert box.locator(".note").inner_text() != note
 
 
 @pytest.mark.slow
