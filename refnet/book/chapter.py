@@ -26,7 +26,7 @@ from refnet.book.sources import cut
 from refnet.explain.errata import ERRATA
 from refnet.explain.errata.page import details
 
-__all__ = ["Chapter", "Equation", "PAPERS", "equations", "mathematics"]
+__all__ = ["Chapter", "Equation", "PAPERS", "displayed", "equations"]
 
 HERE = Path(__file__).parent
 PAPERS: dict[str, dict[str, Any]] = tomllib.loads((HERE / "papers.toml").read_text("utf-8"))
@@ -85,7 +85,9 @@ def equations(path: Path) -> list[Equation]:
             place = sum(":" not in each.label for each in out) + 1
             same = sum(each.label == token.info for each in out)
             anchor = f"eq-{token.info.replace(':', '-')}" + f"-{same + 1}" * bool(same)
-            name = f"{PAPERS[paper]['short']}, {number}" if number else f"({_number(path)}.{place})"
+            name = f"({_number(path)}.{place})"
+            if number:
+                name = f"{PAPERS[paper]['short']} ({number.replace('-', ' ')})"
             out.append(Equation(token.info, f"{path.stem}.html", anchor, name, token.content))
     return out
 
@@ -99,7 +101,14 @@ def mathematics(latex: str, display: str = "inline") -> str:
     if unknown := re.search(r"\\[a-zA-Z]+|<mi>&<|newline", mathml):
         raise ValueError(f"{latex!r} has {unknown[0]}, which MathML has no form of")
     # an upright letter, which MathML makes italic unless it is told
-    return re.sub(r"<mi>(&#x000[4-7].;)", r'<mi mathvariant="normal">\1', mathml)
+    mathml = re.sub(r"<mi>(&#x000[4-7].;)", r'<mi mathvariant="normal">\1', mathml)
+    return mathml.replace("<mo>&#x02016;", '<mo stretchy="false">&#x02016;')
+
+
+def displayed(latex: str) -> str:
+    r"""A displayed formula; on a narrow page its parts between ``\qquad`` are below each other."""
+    parts = [latex] if "\\begin" in latex else latex.split(r"\qquad")
+    return f'<div class="lines">{"".join(mathematics(part, "block") for part in parts)}</div>'
 
 
 class Chapter:
@@ -163,7 +172,7 @@ class Chapter:
         return _rendered(tokens)
 
     def _equation(self, token: Token, labelled: Equation | None) -> str:
-        mathml = mathematics(token.content, "block")
+        mathml = displayed(token.content)
         if labelled is None:
             return f'<div class="equation">{mathml}</div>\n'
         index = "equations.html" if ":" in labelled.label else ""
@@ -262,7 +271,8 @@ def _number(path: Path) -> str:
 
 
 def _as_power(match: re.Match[str]) -> str:
-    return f" \N{MULTIPLICATION SIGN} 10<sup>{int(match[1])}</sup>"
+    power = str(int(match[1])).replace("-", "\N{MINUS SIGN}")
+    return f" \N{MULTIPLICATION SIGN} 10<sup>{power}</sup>"
 
 
 def _rendered(tokens: list[Token]) -> str:

@@ -10,7 +10,7 @@ from html import escape, unescape
 from pathlib import Path
 from string import Template
 
-from refnet.book.chapter import HERE, PAPERS, Chapter, Equation, equations, mathematics
+from refnet.book.chapter import HERE, PAPERS, Chapter, Equation, displayed, equations
 from refnet.runs.files import naming, temporary
 
 __all__ = ["CHAPTERS", "pages", "place", "write"]
@@ -95,9 +95,10 @@ def _index(places: list[Equation], bodies: dict[str, str]) -> str:
             links = ", ".join(
                 f'<a href="{each.href}">{_title(each.page, bodies)}</a>' for each in same
             )
+            number = escape(label.partition(":")[2].replace("-", " "))
             parts.append(
-                f'<div class="entry" id="{same[0].anchor}"><b>{escape(label.partition(":")[2])}'
-                f"</b>{mathematics(same[0].latex)}<p>{links}</p></div>"
+                f'<div class="entry" id="{same[0].anchor}"><b>{number}</b>'
+                f"{displayed(same[0].latex)}<p>{links}</p></div>"
             )
     return "\n".join(parts)
 

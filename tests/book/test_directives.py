@@ -35,7 +35,7 @@ figure.subplots().plot([1, 2])
     [
         ("```python compute\nprint(2 ** 10)\n```", "1024"),
         ("```python compute\nx = 3\n```\n\nHere is {{x * 2}}.", "Here is 6."),
-        ("Here is {{3e-7:.1e}}.", "Here is 3.0 \N{MULTIPLICATION SIGN} 10-7."),
+        ("Here is {{3e-7:.1e}}.", "Here is 3.0 \N{MULTIPLICATION SIGN} 10\N{MINUS SIGN}7."),
         ("Here is $x = {{2 * 3}}$.", "Here is x&#x0003D;6."),
         ('Here is {{"a_b_c <"}}.', "Here is a_b_c &lt;."),
         ("Here is {{ {'a': 1}['a'] }}.", "Here is 1."),
@@ -44,7 +44,7 @@ figure.subplots().plot([1, 2])
         ("```python check One is one\nholds = 1 == 1\n```", "Check 1.1. One is one. It holds."),
         ("```erratum 2\n```", "Erratum 2: Manchev &amp; Spratling"),
         ("$$ a = b $$ (mine)\n\nSee [](eq:mine).", "See (1.1)."),
-        ("$$ a $$ (vorontsov:3)\n\n[](eq:vorontsov:3)", "Vorontsov et al., 3"),
+        ("$$ a $$ (vorontsov:3)\n\n[](eq:vorontsov:3)", "Vorontsov et al. (3)"),
         (FIGURE, "Figure 1.1. The caption"),
         ("```text\n{{x}}\n```", "{{x}}"),
     ],

@@ -134,10 +134,14 @@ function startSlider(box) {
   const style = (n) => ({ stroke: `var(--line-${n % 5})`, "stroke-width": 2, "stroke-dasharray": DASHES[n % 5] });
   const lines = data.lines.map((_, n) => svg("path", { ...style(n), fill: "none", "clip-path": `url(#${name})` }));
   canvas.append(...lines);
+  const legend = document.createElement("div");
+  legend.className = "legend";
   data.lines.forEach((line, n) => {
-    const y = TOP + 12 + 16 * n;
-    canvas.append(svg("path", { d: `M${WIDTH - 42} ${y - 4}h30`, ...style(n) }));
-    canvas.append(svg("text", { x: WIDTH - 48, y, "font-size": 11, fill: "currentColor", "text-anchor": "end" }, line));
+    const sample = svg("svg", { viewBox: "0 0 36 10" });
+    sample.append(svg("path", { d: "M0 5h36", ...style(n) }));
+    const item = text("span", line);
+    item.prepend(sample);
+    legend.append(item);
   });
   const note = text("p", "");
   note.className = "note";
@@ -151,7 +155,7 @@ function startSlider(box) {
     box.append(label);
     return input;
   });
-  box.append(canvas, note);
+  box.append(legend, canvas, note);
   draw();
 
   function draw() {
