@@ -201,7 +201,7 @@ def _moduli(a: Array, b: Array) -> _Moduli:
 
 def _joined(off: Array, x: Array, y: Array) -> Array:
     pairs = np.stack([np.where(off, 0, x), np.where(off, 0, y)], axis=-1)
-    return pairs.reshape(*x.shape[:-1], -1)
+    return pairs.reshape(*x.shape[:-1], 2 * x.shape[-1])
 
 
 def _modrelu_pairs(a: Array, p: Params, alpha: float) -> Array:
