@@ -34,7 +34,6 @@ from refnet.nets.stacked import StackedNet
 from refnet.training.specs import read_spec
 
 __all__ = [
-    "EXAMPLES",
     "Described",
     "arrays_by_name",
     "example",
@@ -44,7 +43,6 @@ __all__ = [
     "tolerance_rows",
 ]
 
-EXAMPLES = ("autograd", "c", "equinox", "flax", "jax", "numpy", "torch")
 SAID: dict[str | float, str] = {
     "": "",
     "large": ", large inputs",
@@ -57,7 +55,8 @@ LARGEST = 512.0
 
 
 def example(name: str) -> str:
-    """The text of a file whose ``gradients`` is right for a net as described by default."""
+    """The text of a file in ``examples`` whose ``gradients`` is right for a net as described by
+    default."""
     return (Path(__file__).parent / "examples" / f"{name}_rnn.py").read_text(encoding="utf-8")
 
 
