@@ -86,7 +86,7 @@ def _server(port: int) -> ThreadingHTTPServer:
 def _serve(folder: Path, server: ThreadingHTTPServer | None) -> int:
     """Serve a folder to this machine until the process is ended."""
     if server is not None:
-        server.RequestHandlerClass = partial(_Pages, directory=str(folder))  # type: ignore[assignment]
+        server.RequestHandlerClass = partial(_Pages, directory=str(folder))
         print(f"the book: http://127.0.0.1:{server.server_port} (Ctrl-C ends this)", flush=True)
         server.serve_forever()
     return 0
