@@ -62,7 +62,7 @@ def pages(only: str = "") -> dict[str, str]:
 def _title(name: str, bodies: dict[str, str]) -> str:
     """The title of a page, with the chapter's number."""
     number = f"{int(name[:2])}. " if name[:2].isdigit() else ""
-    return f"{number}{HEADING.findall(bodies[name])[0][2]}"
+    return number + str(HEADING.findall(bodies[name])[0][2])
 
 
 def _link(name: str, bodies: dict[str, str]) -> str:

@@ -41,7 +41,7 @@ def bounded(net: Net) -> set[str]:
     """The transition's parts of which W is a bounded function, so that they may be large: skew
     matrices, angles, and a spectrum within a margin."""
     matrix = getattr(net, "transition", None)
-    return {"A", "a", "p"} & {*matrix.shapes(2, 2)} if matrix else set()
+    return {"A", "a", "p", "theta"} & {*matrix.shapes(2, 2)} if matrix else set()
 
 
 def random_params(

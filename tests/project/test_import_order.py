@@ -12,7 +12,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 ORDER = (
     "batch common maths runs cells compiled tasks "
-    "matrices transitions nets analysis training estimators exact interop torch jax check "
+    "matrices transitions nets analysis training estimators exact interop torch jax stiefel check "
     "__init__ prove studies explain book cli __main__"
 ).split()
 """From the ground up: a part imports from itself and from those on its left."""
