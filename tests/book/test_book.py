@@ -130,7 +130,7 @@ def test_a_book_replaces_a_book_and_nothing_else(tmp_path):
             site.write(new, {"a.html": text})
     assert (folder / "a.html").read_text() == "second"
     (folder / "notes.txt").write_text("mine")
-    with refused("holds 'notes.txt', which is of no book"), site.place(folder):
+    with refused("holds 'notes.txt', which belongs to no book"), site.place(folder):
         pass
     assert sorted(path.name for path in folder.iterdir()) == [".refnet-book", "a.html", "notes.txt"]
     with refused("Not a directory", OSError), site.place(folder / "notes.txt"):
