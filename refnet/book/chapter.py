@@ -33,7 +33,8 @@ PAPERS: dict[str, dict[str, Any]] = tomllib.loads((HERE / "papers.toml").read_te
 """The texts of the index of equations, by the name in labels."""
 PLAIN = ("", "text", "python", "console", "toml")
 """Languages of code that is shown and not run."""
-STYLE: dict[str, Any] = {"svg.hashsalt": "refnet", "font.size": 8}
+STYLE: dict[str, Any] = {"svg.hashsalt": "refnet", "mathtext.fontset": "stix"}
+"""What Matplotlib asks for as it writes a figure, for the house style."""
 COMPUTED = re.compile(r"\{\{(.+?)\}\}(?!\})", re.S)
 POWER = re.compile(r"e([+-]\d+)$")
 
