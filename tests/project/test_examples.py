@@ -139,7 +139,7 @@ MINUTES = re.compile(
 NEEDS = {
     "check": ("flint", "torch", "jax", "onnx", "onnxruntime"),
     "vectors": ("flint",),
-    "explain": ("matplotlib",),
+    "explain": ("flint", "matplotlib"),
     "analyse": ("matplotlib",),
     "errata": ("flint",),
     "export": ("onnx",),
