@@ -142,7 +142,7 @@ NEEDS = {
     "book": ("mdit_py_plugins", "latex2mathml", "flint"),
     "check": ("flint", "torch", "jax", "onnx", "onnxruntime"),
     "vectors": ("flint",),
-    "explain": ("matplotlib",),
+    "explain": ("flint", "matplotlib"),
     "analyse": ("matplotlib",),
     "errata": ("flint",),
     "export": ("onnx",),
