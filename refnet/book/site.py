@@ -135,8 +135,8 @@ def place(folder: Path) -> Iterator[Path]:
         written = manifest.read_text("utf-8").split("\n") if manifest.exists() else []
         if others := sorted(there - {*written, MANIFEST}):
             raise ValueError(
-                f"{folder} holds {others[0]!r}, which belongs to no book; need a new folder, an empty "
-                "one, or one with a book, which is replaced"
+                f"{folder} holds {others[0]!r}, which belongs to no book; need a new folder, an "
+                "empty one, or one with a book, which is replaced"
             )
         if Path.cwd().is_relative_to(folder):
             raise ValueError(f"{folder} is the working directory, or holds it; need another folder")
