@@ -149,7 +149,9 @@ STUDIES = [
     Study("orthogonalisation", TITLE, _experiments, _experiment_table, published=_numbers),
     declared("figure-2").study(),
     declared("table-iii").study(),
+    declared("table-iii-rates").study(),
     declared("table-iv").study(),
     *TABLES,
+    declared("gaussian-start").study(),
     declared("table-ii", pixel_by_pixel).study(),
 ]
