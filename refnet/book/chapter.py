@@ -25,7 +25,6 @@ import refnet
 from refnet.book.sources import cut
 from refnet.explain.errata import ERRATA
 from refnet.explain.errata.page import details
-from refnet.runs.style import RC
 
 __all__ = ["Chapter", "Equation", "PAPERS", "displayed", "equations"]
 
@@ -34,6 +33,8 @@ PAPERS: dict[str, dict[str, Any]] = tomllib.loads((HERE / "papers.toml").read_te
 """The texts of the index of equations, by the name in labels."""
 PLAIN = ("", "text", "python", "console", "toml")
 """Languages of code that is shown and not run."""
+STYLE: dict[str, Any] = {"svg.hashsalt": "refnet", "mathtext.fontset": "stix"}
+"""What Matplotlib asks for as it writes a figure, for the house style."""
 COMPUTED = re.compile(r"\{\{(.+?)\}\}(?!\})", re.S)
 POWER = re.compile(r"e([+-]\d+)$")
 
@@ -224,7 +225,7 @@ class Chapter:
         return _code(code) + self._run(code)[1]
 
     def directive_figure(self, code: str, caption: str) -> str:
-        with matplotlib.rc_context(RC):
+        with matplotlib.rc_context(STYLE):
             figure, output = self._run(code, "figure")
             image = StringIO()
             figure.savefig(image, format="svg", transparent=True, metadata={"Date": None})

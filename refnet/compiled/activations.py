@@ -20,6 +20,8 @@ from refnet.maths.activations import ACTIVATIONS, Activation
 
 __all__ = [
     "Rule",
+    "by_parameter",
+    "by_unit",
     "clamp",
     "known",
     "needs_a",
@@ -73,16 +75,30 @@ def own_parameter(act: Activation, p: Params, lay: Layout) -> Array:
     """The activation's own parameter for every unit, padded: (width,)."""
     q = np.zeros(lay.width, lay.dtype)
     for name, *_ in act.start:
-        q[: lay.H] = np.repeat(p[name], lay.H // p[name].size)
+        q[: lay.H] = by_unit(p[name], lay.H)
     return q
+
+
+def by_unit(value: Array, units: int) -> Array:
+    """An activation's parameter for each of its units: (units,) of one (), for every unit or pair.
+
+    >>> by_unit(np.array([1.0, 2.0]), 4).tolist()
+    [1.0, 1.0, 2.0, 2.0]
+    """
+    return np.repeat(value, units // value.size)
+
+
+def by_parameter(total: Array, value: Array) -> Array:
+    """The pullback of ``by_unit``."""
+    return total if total.shape == value.shape else total.reshape(*value.shape, -1).sum(axis=-1)
 
 
 def own_gradients(act: Activation, p: Params, dq: Array, H: int) -> Params:
     """The gradients of the activation's own parameters from the blocks' (blocks, width)."""
     return {
-        name: np.asarray(dq[:, :H].sum(axis=0).reshape(*p[name].shape, -1).sum(axis=-1))
-        if act.pairs
-        else np.asarray(dq[:, :H].sum(axis=0 if p[name].ndim else None))
+        name: np.asarray(
+            by_parameter(dq[:, :H].sum(axis=0), p[name]) if p[name].ndim else dq[:, :H].sum()
+        )
         for name, *_ in act.start
     }
 

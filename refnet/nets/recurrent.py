@@ -521,7 +521,7 @@ class RecurrentNet(Backed):
         """The outputs, and the complete tape; ``lengths`` of the sequences, if not all of them
         have T steps."""
         p = tape.p
-        x = self.embedded(p, x)
+        x = self.embedded(p, x) if x.ndim == 2 else x
         h0, (T, B), H = self.initial_state(p, x), x.shape[:2], self.width
         steps: Array | int | None = None
         if self.readout == "last":
@@ -603,8 +603,8 @@ class RecurrentNet(Backed):
         embedded = bool(self.embedding) and any(
             named("Wxh.E", suffix) in grads for suffix in self.every_cell
         )
-        grads, extra = dict(grads), dict(extra or {})
         by_slot = self.transition is not None or bool(extra)
+        grads, extra = dict(grads), dict(extra or {})
         for suffix, cell in self.every_cell.items():
             h0 = f"h0{suffix}"
             if h0 in params and params[h0].ndim < grads[h0].ndim:

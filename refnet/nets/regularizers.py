@@ -32,7 +32,8 @@ def _norms(rows: Array) -> tuple[Array, Array]:
     return np.where(zero, norm * 0, norm), np.where(zero, rows * 0, rows / norm)
 
 
-def _one_layer(where: str, net: RecurrentNet) -> None:
+def _admit(where: str, net: RecurrentNet, params: Params, batch: Batch) -> None:
+    net.admit(where, params, batch.x, batch.mask)
     if isinstance(net, StackedNet):
         raise ValueError(f"{where}: the net has several layers or directions; need one of each")
 
@@ -54,7 +55,7 @@ def norm_stabilizer(net: RecurrentNet, params: Params, batch: Batch) -> tuple[Ar
 
     Checked by: tests/nets/test_regularizers.py::test_norm_stabilizer.
     """
-    _one_layer("norm_stabilizer", net)
+    _admit("norm_stabilizer", net, params, batch)
     every = replace(net, readout="every", outputs=net.width, loss="none", reduction="sum")
     if net.noise is not None:
         every = replace(every, noise=replace(net.noise, outputs={}))
@@ -104,7 +105,7 @@ def vanishing_gradients(net: RecurrentNet, params: Params, batch: Batch) -> tupl
 
     Checked by: tests/nets/test_regularizers.py::test_vanishing_gradients.
     """
-    _one_layer("vanishing_gradients", net)
+    _admit("vanishing_gradients", net, params, batch)
     if net.cell != "rnn" or net.zoneout or net.noise is not None:
         raise ValueError(
             f"vanishing_gradients: the net has cell {net.cell}, zoneout {net.zoneout} and noise "

@@ -50,8 +50,6 @@ MADE = {
     "scaled_cayley": ("A",),
     "householder": (),
     "schur": (),
-    "urnn": (),
-    "unitary": (),
 }
 """The transitions that compute something, and the parts that are moved off the start."""
 woken = []

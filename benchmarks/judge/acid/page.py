@@ -35,6 +35,11 @@ def grouped(*keys: str) -> dict[tuple[Any, ...], list[Row]]:
     return groups
 
 
+def informative(row: Row) -> tuple[bool, bool, float]:
+    """The order of wrong rows: those with a name, with a location, the largest z."""
+    return "convention" in row, "where" in row, float(row["z"])
+
+
 def acid() -> str:
     """How many of a layer's results have which verdict."""
     shown = []
@@ -52,7 +57,7 @@ def acid_others() -> str:
     for key, group in grouped("layer").items():
         bad = [row for row in group if row["verdict"] in VERDICTS[2:4]]
         if bad:
-            worst = max(bad, key=lambda row: float(row["z"]))
+            worst = max(bad, key=informative)
             said = worst.get("convention") or "; ".join(worst.get("where", ())[:2])
             at = f"T = {worst['T']}, H = {worst['H']}" + f", {worst['at']}" * bool(worst["at"])
             quantity = f"{worst['worst']}: {worst['theirs']:.6g} for {worst['certified']:.6g}"
@@ -95,7 +100,8 @@ def acid_faults() -> str:
         language = "js" if entry.name.endswith(".js") else "python"
         package = entry.package.removeprefix("npm:")
         parts.append(
-            f"### {entry.title}\n\n{package} {known['version']}. Known: {entry.known}.\n\n"
+            f"### {entry.title}\n\n{package} {known['version']}. Known: "
+            f"{' '.join(entry.known.split())}.\n\n"
             f"{entry.text.strip()}\n\n```{language}\n{entry.code}\n```\n\n"
             f"```\n{known['output'].rstrip()}\n```\n"
         )

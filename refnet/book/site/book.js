@@ -52,7 +52,9 @@ function text(tag, words) {
 }
 
 // The sliders: frames that refnet computed, drawn as lines.
-const WIDTH = 640, HEIGHT = 330, LEFT = 62, RIGHT = 12, TOP = 12, BOTTOM = 44;
+// On a phone the drawing is narrower, so that its letters stay legible.
+const WIDTH = typeof innerWidth === "undefined" || innerWidth > 640 ? 640 : 370;
+const HEIGHT = 330, LEFT = 62, RIGHT = 12, TOP = 12, BOTTOM = 44;
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "1 4"];
 
 // From a number to its place on an axis that runs from least to most over the pixels a to b.

@@ -47,7 +47,7 @@ async function main() {
   const plain = results.map(result => [result.shape, Array.from(result.dataSync())]);
   process.stdout.write(JSON.stringify(plain));
 }
-main();
+main().catch(error => { process.stderr.write(String(error)); process.exit(1); });
 """
 
 
