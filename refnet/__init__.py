@@ -12,7 +12,8 @@ One training step passes through the package in this order:
 Beneath them ``common`` and ``maths`` (arithmetic for any number type, activations, losses); beside
 them ``exact`` (certified gradients), ``interop`` (PyTorch, JAX, ONNX, Keras), ``check`` (a judge
 for other frameworks), ``analysis`` and
-``explain`` (the papers' mathematics and their errata) and ``studies`` (their tables).
+``explain`` (the papers' mathematics and their errata), ``studies`` (their tables) and ``book``
+(derivations that run).
 The names below are nets, their derivatives, tasks and training, and the packages
 ``refnet.analysis``, ``refnet.check``, ``refnet.exact``, ``refnet.stiefel``, ``refnet.tasks`` and
 ``refnet.transitions``. Each loads on first use, so ``import refnet`` takes almost no time.
