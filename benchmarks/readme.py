@@ -26,7 +26,7 @@ from refnet.studies.study import Study, View
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
-    *(ROOT / place / "README.md" for place in ("", "refnet/check", "refnet/training")),
+    *(ROOT / page for page in ("README.md", "benchmarks/JUDGE.md", "refnet/training/README.md")),
     ROOT / "benchmarks" / "SPEED.md",
     ROOT / "benchmarks" / "ACID.md",
     ROOT / "refnet" / "training" / "DATA.md",

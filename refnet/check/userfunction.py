@@ -129,9 +129,10 @@ class Described:
 
     @property
     def smallest(self) -> int:
-        """The smallest H, whose multiples all will do: OPLU and the blocks of a Schur form take
-        units in pairs, and one class alone has no gradient."""
-        paired = "oplu" in (self.activation, self.gate) or self.transition.startswith("schur")
+        """The smallest H, whose multiples all will do: OPLU, complex numbers and the blocks of a
+        Schur form take units in pairs, and one class alone has no gradient."""
+        paired = any(ACTIVATIONS[name].pairs for name in (self.activation, self.gate))
+        paired |= self.transition.startswith(("schur", "urnn", "unitary"))
         classes = self.readout == "none" and self.loss == "cross_entropy" and not self.bidirectional
         return max(2 if paired or classes else 1, 2 * self.projection)
 
