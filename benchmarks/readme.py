@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks import judged, measured, studies
 from benchmarks.figures import draw
+from benchmarks.judge.acid import page as acid
 from benchmarks.real import real_data
 from benchmarks.records import Row
 from refnet.runs.rows import table
@@ -25,8 +26,9 @@ from refnet.studies.study import Study, View
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
-    *(ROOT / place / "README.md" for place in ("", "refnet/check", "refnet/training")),
+    *(ROOT / page for page in ("README.md", "benchmarks/JUDGE.md", "refnet/training/README.md")),
     ROOT / "benchmarks" / "SPEED.md",
+    ROOT / "benchmarks" / "ACID.md",
     ROOT / "refnet" / "training" / "DATA.md",
 ]
 """Those with tables; studies.PAGE is made as a whole."""
@@ -159,6 +161,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "real-data": real_data,
     **judged.TABLES,
     **measured.TABLES,
+    **acid.TABLES,
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "Row", "checked", "options", "processor", "record", "save"]
+__all__ = ["RESULTS", "Row", "checked", "options", "processor", "record", "rows_in", "save"]
 
 Row = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"
@@ -18,6 +18,11 @@ def record(name: str) -> Row:
     path = RESULTS / f"{name}.json"
     entries: Row = json.loads(path.read_text()) if path.exists() else {}
     return entries
+
+
+def rows_in(path: Path) -> list[Row]:
+    """The rows of a file with a line of JSON for each; none if it is not there."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def save(name: str, entries: Row) -> None:

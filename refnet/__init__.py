@@ -12,9 +12,10 @@ One training step passes through the package in this order:
 Beneath them ``common`` and ``maths`` (arithmetic for any number type, activations, losses); beside
 them ``exact`` (certified gradients), ``interop`` (PyTorch, JAX, ONNX, Keras), ``check`` (a judge
 for other frameworks), ``analysis`` and
-``explain`` (the papers' mathematics and their errata) and ``studies`` (their tables).
+``explain`` (the papers' mathematics and their errata), ``studies`` (their tables) and ``book``
+(derivations that run).
 The names below are nets, their derivatives, tasks and training, and the packages
-``refnet.analysis``, ``refnet.check``, ``refnet.exact``, ``refnet.tasks`` and
+``refnet.analysis``, ``refnet.check``, ``refnet.exact``, ``refnet.stiefel``, ``refnet.tasks`` and
 ``refnet.transitions``. Each loads on first use, so ``import refnet`` takes almost no time.
 """
 
@@ -24,7 +25,13 @@ from refnet.common.face import face
 from refnet.common.version import __version__
 
 if TYPE_CHECKING:
-    from refnet import analysis as analysis, check as check, exact as exact, tasks as tasks
+    from refnet import (
+        analysis as analysis,
+        check as check,
+        exact as exact,
+        stiefel as stiefel,
+        tasks as tasks,
+    )
     from refnet.batch import Batch as Batch
     from refnet.common.process import settle as settle
     from refnet.maths.activations import (
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     )
     from refnet.matrices import transitions as transitions
     from refnet.matrices.initializers import initialize as initialize
+    from refnet.nets.curvature import curvature_matrix as curvature_matrix, fvp as fvp, gnvp as gnvp
     from refnet.nets.feedforward import FeedforwardNet as FeedforwardNet
     from refnet.nets.gradients import (
         hvp as hvp,
@@ -63,6 +71,7 @@ else:
             "refnet.nets.recurrent": ("RecurrentNet",),
             "refnet.nets.stacked": ("StackedNet",),
             "refnet.nets.feedforward": ("FeedforwardNet",),
+            "refnet.nets.curvature": ("curvature_matrix", "fvp", "gnvp"),
             "refnet.nets.gradients": ("hvp", "jvp", "loss_and_gradients", "per_example_gradients"),
             "refnet.nets.states": ("state_gradients", "state_jacobians"),
             "refnet.common.process": ("settle",),
@@ -77,6 +86,7 @@ else:
             "analysis": "refnet.analysis",
             "check": "refnet.check",
             "exact": "refnet.exact",
+            "stiefel": "refnet.stiefel",
             "tasks": "refnet.tasks",
             "transitions": "refnet.matrices.transitions",
         },

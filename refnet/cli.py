@@ -15,6 +15,7 @@ from textwrap import wrap
 from types import FrameType
 from typing import Any, NoReturn
 
+from refnet.book.cli import add_command as add_book
 from refnet.check.cli import add_commands
 from refnet.common.arguments import SEED, Subparsers, whole
 from refnet.common.names import TRUST, label
@@ -130,6 +131,7 @@ def main(arguments: list[str]) -> int:
     add_commands(commands)
     add_study(commands)
     add_explanations(commands)
+    add_book(commands)
     _add_runs(commands)
     _add_info(commands)
     output = sys.stdout

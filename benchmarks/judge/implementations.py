@@ -97,6 +97,7 @@ def by_autograd(net: RecurrentNet, params: Params, batch: Batch) -> Params:
     differentiates functions of its own NumPy alone, and no backward pass is written by hand."""
     import autograd.numpy as anp
     from autograd import value_and_grad
+    from autograd.scipy.special import expit as s
 
     (T, B, _), H, kind = batch.x.shape, net.hidden, batch.x.dtype.type
     weights, divisor, steps = _counted(net, batch)
@@ -104,9 +105,6 @@ def by_autograd(net: RecurrentNet, params: Params, batch: Batch) -> Params:
 
     def act(a: Traced) -> Traced:
         return anp.where(a > 0, a, 0 * a) if net.activation.name == "relu" else anp.tanh(a)
-
-    def s(a: Traced) -> Traced:
-        return 1 / (1 + anp.exp(-a))
 
     def step(p: Traced, h: Traced, c: Traced, x: Traced) -> Traced:
         z, u = anp.dot(x, p["Wxh"].T) + p["bh"], anp.dot(h, p["Whh"].T)

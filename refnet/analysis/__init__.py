@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         gradient_norms as gradient_norms,
         jacobian_spectra as jacobian_spectra,
         lyapunov_exponents as lyapunov_exponents,
+        lyapunov_spectrum as lyapunov_spectrum,
         step_bounds as step_bounds,
     )
     from refnet.analysis.geometry import (
@@ -64,6 +65,7 @@ else:
                 "gradient_norms",
                 "jacobian_spectra",
                 "lyapunov_exponents",
+                "lyapunov_spectrum",
                 "step_bounds",
             ),
             "refnet.analysis.geometry": (

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.common.arguments import FLAG, Rule, admit_mask, takes
+from refnet.common.arguments import FLAG, Rule, admit_mask, count, optional, takes
 from refnet.nets.gradients import BATCH
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -23,7 +23,15 @@ from refnet.nets.states import (
     step_jacobians,
 )
 
-__all__ = ["StepBounds", "gradient_norms", "jacobian_spectra", "lyapunov_exponents", "step_bounds"]
+__all__ = [
+    "LyapunovSpectrum",
+    "StepBounds",
+    "gradient_norms",
+    "jacobian_spectra",
+    "lyapunov_exponents",
+    "lyapunov_spectrum",
+    "step_bounds",
+]
 
 
 _ONE = Rule(lambda what, net: _one_layer(what, net), (*FORWARD.wrong, StackedNet(1, 2, 1)))
@@ -104,17 +112,77 @@ def lyapunov_exponents(net: RecurrentNet, params: Params, x: Array) -> Array:
 
     Checked by: tests/analysis/test_analysis_theory.py::test_exponents.
     """
+    return -np.sort(-_growth("lyapunov_exponents", net, params, x).mean(axis=0), axis=1)
+
+
+def _growth(function: str, net: RecurrentNet, params: Params, x: Array) -> Array:
+    """The logarithms of R's diagonal at every step: (T, B, S)."""
     factors = step_jacobians(net, params, x)
     T, B, S, _ = factors.shape
     if not T:
-        raise ValueError("lyapunov_exponents: x has no steps; need at least one")
+        raise ValueError(f"{function}: x has no steps; need at least one")
     Q = np.broadcast_to(np.eye(S), (B, S, S))
-    total = np.zeros((B, S))
+    growth = np.empty((T, B, S))
     for t in range(T):
         Q, R = np.linalg.qr(factors[t].astype(np.float64) @ Q)
         with np.errstate(divide="ignore"):
-            total += np.log(abs(np.diagonal(R, axis1=1, axis2=2)))
-    return -np.sort(-total / T, axis=1)
+            growth[t] = np.log(abs(np.diagonal(R, axis1=1, axis2=2)))
+    return growth
+
+
+class LyapunovSpectrum(NamedTuple):
+    """``exponents``, largest first, their standard ``errors``, and the ``shift`` that they would
+    have if the first half of the steps counted were part of the transient, too; each (B, S),
+    float64, in nats per step."""
+
+    exponents: Array
+    errors: Array
+    shift: Array
+
+
+@takes(net=FORWARD, x=SEQUENCES, transient=optional(count(0)), blocks=count(2))
+def lyapunov_spectrum(
+    net: RecurrentNet, params: Params, x: Array, transient: int | None = None, blocks: int = 20
+) -> LyapunovSpectrum:
+    """The Lyapunov exponents of the states that x (T, B, D) drives, with their errors.
+
+    As ``lyapunov_exponents``, but over the steps after the ``transient`` alone, in which states and
+    directions settle: by default a tenth of T, or up to ``blocks`` - 1 steps more, so that the rest
+    makes equal blocks. ``errors`` are those of the mean of the blocks' means, right where a block
+    is much longer than the growth is correlated: they do not grow with fewer blocks then. (The
+    sequences are independent, so their spread is another estimate.) After the transient ``shift``
+    has the size of the errors; if it is several times as large, the transient is too short. At an
+    exponent of -inf, which an uninvertible step makes, both are nan.
+
+    Raises ValueError if the steps after the transient do not fill the blocks.
+    Source: Benettin et al. (1980); Schmeiser (1982) for the blocks; Geweke (1992) for halves.
+
+    >>> net = RecurrentNet(1, 2, 1, activation="identity")
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> params["Whh"] = np.array([[2, 1], [0, 0.5]])
+    >>> spectrum = lyapunov_spectrum(net, params, np.zeros((200, 1, 1)))  # log 2 and -log 2
+    >>> spectrum.exponents.round(6).tolist(), bool((spectrum.errors < 1e-6).all())
+    ([[0.693147, -0.693147]], True)
+
+    Checked by: tests/analysis/test_lyapunov.py.
+    """
+    T = len(x)
+    transient = T // 10 if transient is None else transient
+    length = (T - transient) // blocks
+    if length < 1:
+        raise ValueError(
+            f"lyapunov_spectrum: x has {T} steps, {transient} of them transient; need at least "
+            f"{blocks} more, one a block: pass a longer x, or fewer blocks"
+        )
+    growth = _growth("lyapunov_spectrum", net, params, x)[T - blocks * length :]
+    with np.errstate(invalid="ignore"):
+        means = growth.reshape(blocks, length, *growth.shape[1:]).mean(axis=1)
+        exponents, errors = means.mean(axis=0), means.std(axis=0, ddof=1) / blocks**0.5
+        shift = growth[len(growth) // 2 :].mean(axis=0) - exponents
+    order = np.argsort(-exponents, axis=1)
+    return LyapunovSpectrum(
+        *(np.take_along_axis(part, order, axis=1) for part in (exponents, errors, shift))
+    )
 
 
 class StepBounds(NamedTuple):

@@ -5,6 +5,8 @@ covariance given the inputs is ``C = noise sum_k W^k W^k'``, and J(k) is the Fis
 information of h[t] about s[t-k]. Source: Ganguli, Huh & Sompolinsky (2008).
 """
 
+import warnings
+
 import numpy as np
 from scipy.linalg import solve_discrete_lyapunov
 
@@ -55,7 +57,8 @@ def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> 
 
     ``horizon``: only the noise of that many steps, k < horizon, which is finite for every W: the
     state's covariance at that time if it was known exactly at time 0.
-    Raises ValueError without a horizon for a spectral radius of 1 or more, where the sum diverges.
+    Raises ValueError without a horizon for a spectral radius of 1 or more, where the sum diverges,
+    and where W amplifies some directions so far that float64 does not hold C.
 
     >>> noise_covariance(np.array([[0.5]])).round(6).tolist()
     [[1.333333]]
@@ -76,7 +79,19 @@ def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> 
             "grows without end and no stationary state exists; need one below 1: scale W, such as "
             ".99 W, or give a horizon, a number of steps"
         )
-    return np.asarray(solve_discrete_lyapunov(W.astype(np.float64), noise * np.eye(len(W))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of an equation that float64 does not hold
+        C = np.asarray(solve_discrete_lyapunov(W.astype(np.float64), noise * np.eye(len(W))))
+    C = np.where(np.isfinite(C), C, 0)
+    scale = np.sqrt(np.diagonal(C).clip(noise))  # C >= noise I
+    least = np.linalg.eigvalsh(C / np.outer(scale, scale)).min(initial=1)
+    if least < 1e4 * len(W) * np.finfo(float).eps:  # J would have fewer than four digits
+        raise ValueError(
+            f"noise_covariance: W amplifies noise to {abs(C).max():.3g}, beside which float64 has "
+            "lost the directions that it does not amplify; need a smaller gain between units, or "
+            "a horizon, a number of steps"
+        )
+    return np.asarray(C)
 
 
 def below_one(W: Array) -> bool:

@@ -75,7 +75,7 @@ def predicted_variances(
 
     ``widths``: inputs, hidden layers, outputs, (L + 2,); ``weight_variances`` (L + 1,); ``x``: the
     mean square of an input; ``gradient``: that of dE/dv_{L+1}, the gradient at the outputs.
-    ``activation``: one that acts on each unit by itself (not oplu).
+    ``activation``: one that acts on each unit by itself (not on ``pairs``).
     Raises ValueError if the numbers do not fit the widths.
     Source: Manchev & Spratling, eqs. 7-14 (errata 4, 7, 8, 9); Glorot & Bengio (2010).
     Checked by: tests/analysis/test_analysis_theory.py::test_variances,
@@ -92,10 +92,10 @@ def predicted_variances(
             f"{weight_variances.shape}; need ({layers},), one a matrix, because "
             f"the widths are {widths}"
         )
-    if activation.name == "oplu":
+    if activation.pairs:
         raise ValueError(
-            "predicted_variances: activation oplu sorts pairs of units; need one that "
-            "acts on each unit by itself"
+            f"predicted_variances: activation {activation.name} acts on pairs of units; need one "
+            "that acts on each unit by itself"
         )
     params = activation.init(1)
     kinks = [float(value) for start in params.values() for value in np.ravel(start)]

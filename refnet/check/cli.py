@@ -6,6 +6,7 @@ Checked by: tests/robustness/test_cli.py, tests/check/test_function_command.py.
 import argparse
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from refnet.check import commands
@@ -120,8 +121,8 @@ VECTORS = """example:
 """
 
 
-EXAMPLES_IN = ("autograd", "c", "equinox", "flax", "jax", "numpy", "torch")
-"""What a judged function may be written with, as a file of ``examples`` shows."""
+EXAMPLES = sorted(path.stem[:-4] for path in Path(__file__).parent.glob("examples/*_rnn.py"))
+"""What a judged function may be written with, as a file NAME_rnn.py shows."""
 
 
 def add_commands(subparsers: Subparsers) -> None:
@@ -184,10 +185,10 @@ def _add_function(judges: Subparsers) -> None:
     parser.add_argument("function", nargs="?", metavar="FILE.py:NAME", help="the function to judge")
     parser.add_argument(
         "--example",
-        choices=EXAMPLES_IN,
+        choices=EXAMPLES,
         metavar="NAME",
         help="print a file with a correct function named gradients, to start from: "
-        + ", ".join(EXAMPLES_IN),
+        + ", ".join(EXAMPLES),
     )
     parser.add_argument(
         "--required",

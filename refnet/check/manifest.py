@@ -82,6 +82,8 @@ CONVENTIONS = {
         "prelu": "a if a > 0 else slope a; slope () is a parameter",
         "oplu": "units 2i and 2i + 1 become (max, min) of the pair; equal ones stay as they are",
         "modrelu": "sign(a) max(|a| + b_mod, 0), 0 at a = 0; b_mod (H) is a parameter",
+        "modrelu_pairs": "of units 2i and 2i + 1 as z = a_2i + i a_(2i + 1): z max(|z| + b_mod_i, "
+        "0) / |z|, 0 at z = 0; b_mod (H/2) is a parameter",
     },
     "transitions": {
         "what": "null, or what each square matrix (Whh; every gate's by itself as Whh_i, Whh_f, "
@@ -99,6 +101,11 @@ CONVENTIONS = {
         "0",
         "schur": "W = P (R + T) P': R of 2 x 2 blocks g [[cos a, -sin a], [sin a, cos a]] along "
         "the diagonal, of T only what is strictly above the diagonal",
+        "urnn": "a complex matrix of H/2 rows, of which an entry a + bi is the block [[a, -b], [b, "
+        "a]] of W: D3 R2 F* D2 P R1 F D1 / (H/2), D_k = diag(e^(i theta_k)), R_k = I - 2 z z* / "
+        "z*z with z = v_k as pairs, F_jk = e^(-2 pi i j k / (H/2)), (P x)_j = x_(order_j), order = "
+        "argsort(numpy.random.SeedSequence(seed).generate_state(H/2, numpy.uint64)), seed 0",
+        "unitary": "likewise of blocks; column j of M (H, H/2) is complex column j as pairs",
     },
     "losses": {
         "cross_entropy": "of one prediction: log(sum_c exp(v_c)) - v_y; y are classes 0 .. C - 1",

@@ -36,7 +36,6 @@ from refnet.nets.stacked import StackedNet
 from refnet.training.specs import read_spec
 
 __all__ = [
-    "EXAMPLES",
     "Described",
     "arrays_by_name",
     "example",
@@ -46,7 +45,6 @@ __all__ = [
     "tolerance_rows",
 ]
 
-EXAMPLES = ("autograd", "c", "equinox", "flax", "jax", "numpy", "torch")
 SAID: dict[str | float, str] = {
     "": "",
     "large": ", large inputs",
@@ -62,7 +60,8 @@ LARGEST = 512.0
 
 
 def example(name: str) -> str:
-    """The text of a file whose ``gradients`` is right for a net as described by default."""
+    """The text of a file in ``examples`` whose ``gradients`` is right for a net as described by
+    default."""
     return (Path(__file__).parent / "examples" / f"{name}_rnn.py").read_text(encoding="utf-8")
 
 
@@ -140,9 +139,10 @@ class Described:
 
     @property
     def smallest(self) -> int:
-        """The smallest H, whose multiples all will do: OPLU and the blocks of a Schur form take
-        units in pairs, and one class alone has no gradient."""
-        paired = "oplu" in (self.activation, self.gate) or self.transition.startswith("schur")
+        """The smallest H, whose multiples all will do: OPLU, complex numbers and the blocks of a
+        Schur form take units in pairs, and one class alone has no gradient."""
+        paired = any(ACTIVATIONS[name].pairs for name in (self.activation, self.gate))
+        paired |= self.transition.startswith(("schur", "urnn", "unitary"))
         classes = self.readout == "none" and self.loss == "cross_entropy" and not self.bidirectional
         return max(2 if paired or classes else 1, 2 * self.projection)
 

@@ -19,6 +19,7 @@ __all__ = [
     "BLAS_THREADS",
     "Forked",
     "blas_is_serial",
+    "cpu_features",
     "ended",
     "endings",
     "interrupt",
@@ -75,6 +76,26 @@ def settle() -> None:
         if mallopt is not None:
             mallopt(_M_MMAP_MAX, 0)
             mallopt(_M_TRIM_THRESHOLD, -1)
+
+
+def cpu_features() -> Any:
+    """The processor's features by name, an LLVM FeatureMap, without those that
+    NUMBA_CPU_FEATURES takes away; none where LLVM cannot tell, as on some ARM systems.
+
+    >>> "avx2" in cpu_features() or "neon" in cpu_features() or not cpu_features()
+    True
+
+    Checked by: tests/training/test_other_machines.py::test_an_environment_names_what_changes_bits.
+    """
+    from llvmlite import binding
+
+    masked = os.environ.get("NUMBA_CPU_FEATURES", "").split(",")
+    features = binding.FeatureMap()
+    with suppress(RuntimeError):
+        features.update(binding.get_host_cpu_features())
+    for name in features:
+        features[name] &= f"-{name}" not in masked
+    return features
 
 
 def serial_blas(function: Callable[P, R]) -> Callable[P, R]:

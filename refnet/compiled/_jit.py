@@ -212,7 +212,7 @@ def _after_first_call(kernel: Any, dtype: Any) -> Any:
     """What is to be called from now on."""
     if _CACHED:
         for signature, compiled in kernel.overloads.items():
-            if any(getattr(kind, "dtype", None) == numba.from_dtype(dtype) for kind in signature):
+            if signature[2].dtype == numba.from_dtype(dtype):  # that of the space to work in
                 return compiled.entry_point
     return kernel
 
@@ -227,12 +227,13 @@ def run(
     Unlike ``in_blocks`` it looks at no argument's type but the first time.
     """
     key = kernel, spaces.dtype.char
-    if key not in _COMPILED:
+    compiled = _COMPILED.get(key)
+    if compiled is None:
         _before_first_call(kernel, then)
         in_blocks(kernel, blocks, spaces, *arguments)
         _COMPILED[key] = _after_first_call(kernel, spaces.dtype)
     else:
-        in_blocks(_COMPILED[key], blocks, spaces, *arguments)
+        in_blocks(compiled, blocks, spaces, *arguments)
 
 
 def in_blocks(kernel: Any, blocks: int, spaces: Any, *arguments: Any) -> None:

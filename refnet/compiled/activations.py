@@ -20,6 +20,8 @@ from refnet.maths.activations import ACTIVATIONS, Activation
 
 __all__ = [
     "Rule",
+    "by_parameter",
+    "by_unit",
     "clamp",
     "known",
     "needs_a",
@@ -44,10 +46,11 @@ CODES = {
             "elu",
             "oplu",
             "modrelu",
+            "modrelu_pairs",
         )
     )
 }
-IDENTITY, TANH, SIGMOID, SOFTSIGN, RELU, LEAKY, PRELU, ELU, OPLU, MODRELU = range(10)
+IDENTITY, TANH, SIGMOID, SOFTSIGN, RELU, LEAKY, PRELU, ELU, OPLU, MODRELU, PAIRS = range(11)
 
 
 class Rule(NamedTuple):
@@ -62,7 +65,7 @@ def needs_a(act: Activation) -> bool:
     """Whether the slope needs the pre-activation, because it cannot be had from ``h`` (accurately,
     for elu: h + alpha cancels)."""
     return (
-        act.name in ("softsign", "prelu", "elu", "oplu", "modrelu")
+        act.name in ("softsign", "prelu", "elu", "oplu", "modrelu", "modrelu_pairs")
         or act.name == "leaky_relu"
         and not act.alpha > 0
     )
@@ -72,14 +75,31 @@ def own_parameter(act: Activation, p: Params, lay: Layout) -> Array:
     """The activation's own parameter for every unit, padded: (width,)."""
     q = np.zeros(lay.width, lay.dtype)
     for name, *_ in act.start:
-        q[: lay.H] = p[name]
+        q[: lay.H] = by_unit(p[name], lay.H)
     return q
+
+
+def by_unit(value: Array, units: int) -> Array:
+    """An activation's parameter for each of its units: (units,) of one (), for every unit or pair.
+
+    >>> by_unit(np.array([1.0, 2.0]), 4).tolist()
+    [1.0, 1.0, 2.0, 2.0]
+    """
+    return np.repeat(value, units // value.size)
+
+
+def by_parameter(total: Array, value: Array) -> Array:
+    """The pullback of ``by_unit``."""
+    return total if total.shape == value.shape else total.reshape(*value.shape, -1).sum(axis=-1)
 
 
 def own_gradients(act: Activation, p: Params, dq: Array, H: int) -> Params:
     """The gradients of the activation's own parameters from the blocks' (blocks, width)."""
     return {
-        name: np.asarray(dq[:, :H].sum(axis=0 if p[name].ndim else None)) for name, *_ in act.start
+        name: np.asarray(
+            by_parameter(dq[:, :H].sum(axis=0), p[name]) if p[name].ndim else dq[:, :H].sum()
+        )
+        for name, *_ in act.start
     }
 
 
@@ -87,6 +107,16 @@ def own_gradients(act: Activation, p: Params, dq: Array, H: int) -> Params:
 def _above(x: Arg) -> Arg:
     """``max(x, 0)``, the sign of zero and NaN kept."""
     return number(0.0, x) if x < 0 else x
+
+
+@inner
+def _modulus(x: Arg, y: Arg, b: Arg) -> tuple[Arg, Arg]:
+    """Of a complex number as a pair: its modulus, 1 for 0; and modReLU's factor."""
+    square = x * x + y * y
+    r = np.sqrt(number(1.0, x) if square <= 0 else square)
+    grown = (number(0.0, x) if square <= 0 else r) + b
+    factor = number(1.0, x) if square <= 0 else grown / r
+    return r, number(0.0, x) if grown <= 0 else factor
 
 
 @inner
@@ -134,6 +164,11 @@ def push(rule: Arg, c: Arg, rows: int, width: int, stride: int) -> None:
                 grown = (-row[i] if row[i] <= 0 else row[i]) + q[i]
                 signed = (zero if row[i] == 0 else -grown) if row[i] <= 0 else grown
                 row[i] = zero if grown <= 0 else signed
+        elif code == PAIRS:
+            for pair in range(width // 2):
+                _, factor = _modulus(row[2 * pair], row[2 * pair + 1], q[2 * pair])
+                row[2 * pair] *= factor
+                row[2 * pair + 1] *= factor
 
 
 @inner
@@ -185,6 +220,18 @@ def pull(rule: Arg, a: Arg, h: Arg, g: Arg, dq: Arg, rows: int, width: int) -> N
                 signed = -passed if below[j] <= 0 else passed
                 dq[j] += zero if below[j] == 0 else signed
                 row[j] = passed + zero
+    elif code == PAIRS:
+        for r in range(rows):
+            below, row = cut(a, r * width, width), cut(g, r * width, width)
+            for pair in range(width // 2):
+                i, j = 2 * pair, 2 * pair + 1
+                size, factor = _modulus(below[i], below[j], q[i])
+                x, y = below[i] / size, below[j] / size
+                along = number(0.0, x) if factor == 0 else x * row[i] + y * row[j]
+                less = q[i] / size * along
+                dq[i] += along
+                row[i] = factor * row[i] - less * x
+                row[j] = factor * row[j] - less * y
 
 
 @inner

@@ -83,22 +83,24 @@ def stepped(
     kernel, kinds, columns = KERNELS[rule]
     count, dtype = len(values), values[0].dtype
     sizes = [value.size for value in values]
-    by_kind = chain(*(accumulators[kind::kinds] for kind in range(kinds)))
+    by_kind = chain(*[accumulators[kind::kinds] for kind in range(kinds)])
     given = [*values, *gradients, *by_kind]
     admit_counts("a step", given, sizes * (2 + kinds))
-    table = np.array(constants, dtype)
-    if table.shape != (count, columns):
+    lengths = list(map(len, constants))
+    if lengths != [columns] * count:
         raise ValueError(
-            f"a step: the constants are of shape {table.shape}; {rule} needs {columns} for each "
-            f"of {count} arrays"
+            f"a step: the rows of constants have {lengths} numbers; {rule} needs {columns} for "
+            f"each of {count} arrays"
         )
+    table = np.array([*chain(*constants)], dtype).reshape(count, columns)
     new = [np.empty(value.shape, dtype) for _ in range(1 + kinds) for value in values]
     starts = _starts(tuple(sizes))
     blocks = -(-int(starts[-1]) // BLOCK)
     threads = max(min(get_threads(), blocks // 8), 1)
     arrays = normals(given, dtype) + new
     run(kernel, blocks, np.empty((threads, 0), dtype), starts, table, addresses_of(arrays))
-    return new[:count], list(chain(*(new[count + n :: count] for n in range(count))))
+    by_value = zip(*[new[kind * count :][:count] for kind in range(1, 1 + kinds)])
+    return new[:count], [*chain(*by_value)]
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.compiled._jit import inlined, inner, jit, run
-from refnet.compiled.activations import Rule, needs_a, pull, push, settings
+from refnet.compiled.activations import Rule, by_parameter, by_unit, needs_a, pull, push, settings
 from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import (
     APART,
@@ -351,7 +351,7 @@ def _rule(plan: Sizes, p: Params, act: Activation) -> Rule:
     q = plan.zeros.copy()
     for name, *_ in act.start:
         for layer in range(1, len(widths) - 1):
-            q[at[layer] : at[layer] + widths[layer]] = p[f"{name}{layer}"]
+            q[at[layer] : at[layer] + widths[layer]] = by_unit(p[f"{name}{layer}"], widths[layer])
     return Rule(*settings(act, plan.dtype), q)
 
 
@@ -438,7 +438,7 @@ def backward(
         for layer in range(1, last):
             total = np.add.reduce(dq[:, layers.at[layer] : layers.at[layer] + widths[layer]])
             gradients |= {
-                f"{name}{layer}": total if p[f"{name}{layer}"].ndim else np.asarray(total.sum())
+                f"{name}{layer}": np.asarray(by_parameter(total, p[f"{name}{layer}"]))
                 for name, *_ in act.start
             }
     if inputs:

@@ -6,10 +6,10 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.common.arguments import array
-from refnet.compiled._jit import in_blocks, jit
+from refnet.compiled._jit import jit, run
 from refnet.compiled.annotations import Arg
 from refnet.compiled.elementary import exp
-from refnet.compiled.layout import borrow, give_back, normal
+from refnet.compiled.layout import borrow, common, give_back, normal
 from refnet.compiled.products import block_starts
 from refnet.compiled.vector import cut
 from refnet.maths import losses
@@ -38,7 +38,7 @@ def cross_entropy(logits: Array, labels: Array) -> Scored:
         scored = Scored(np.empty(len(logits), dtype), np.empty(logits.shape, dtype))
         starts = block_starts(len(logits))
         known = np.zeros(len(starts) - 1, bool)
-        _run(_cross_entropy, starts, 0, normal(logits, dtype), labels, scored, known)
+        _run(_cross_entropy, starts, 0, normal(logits, dtype), labels, (*scored,), known)
         if all(known.tolist()):
             return scored
     return losses.cross_entropy(logits, labels)
@@ -55,17 +55,9 @@ def classified(logits: Array, labels: Array) -> tuple[int, float]:
     """
     array("classified: logits", logits, ("N", "C"))
     losses.admit_labels(logits, labels)
-    starts = block_starts(len(logits))
+    dtype, starts = common("classified", logits), block_starts(len(logits))
     errors, loss = np.zeros(len(starts) - 1, np.int64), np.zeros(len(starts) - 1)
-    _run(
-        _classified,
-        starts,
-        CHUNK * logits.shape[1],
-        normal(logits, logits.dtype),
-        labels,
-        errors,
-        loss,
-    )
+    _run(_classified, starts, CHUNK * logits.shape[1], normal(logits, dtype), labels, errors, loss)
     return int(errors.sum()), float(loss.sum())
 
 
@@ -74,9 +66,7 @@ def _run(
 ) -> None:
     threads = min(get_threads(), len(starts) - 1)
     work = borrow((threads, numbers), logits.dtype)
-    in_blocks(
-        kernel, len(starts) - 1, work, starts, logits, normal(labels, np.dtype(np.int64)), *results
-    )
+    run(kernel, len(starts) - 1, work, starts, logits, normal(labels, np.dtype(np.int64)), *results)
     give_back(work)
 
 

@@ -304,27 +304,31 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
                 copy_rows(state[0], 0, width, tape.h, start * H, H, rows, H)
             if STATES > 1:
                 copy_rows(state[LAST], 0, width, tape.c, start * H, H, rows, H)
-            for t in range(s.T):
-                while rows and ends[start + rows - 1] <= t:
+            since = 0
+            while since < s.T:
+                while rows and ends[start + rows - 1] <= since:
                     rows -= 1
-                at, each = t * B + start, rows * stride
-                tape_at, state_at = at if keeps == 2 else start, at if keeps else start
                 if not rows:
                     break
-                panels = split(after if ALONE else flat, each, each, PANELS)
+                until, each = min(s.T, ends[start + rows - 1]), rows * stride
                 state = split(cut(work, *room.state), size, rows * width, STATES)
-                for stage in range(STAGES):
-                    seen = after if stage else now
-                    join_inputs(seen, panels, tape.x, at, s, rows, stage)
-                    multiply(panels, stride, seen, w, rules.vectors, s, rows, stage)
-                    if not stage:
-                        fetch_next(tape, tape_at, state_at, s, rows)
-                    advance(Block(rows, stride, panels, state), rules, tape, tape_at, s, stage)
-                store(tape, panels, stride, state, tape_at, state_at, s, rows)
-                if ALONE:
-                    now, after = after, now
-                else:
-                    copy_rows(now, 0, s.step, state[0], 0, width, rows, H)
+                for t in range(since, until):
+                    at = t * B + start
+                    tape_at, state_at = at if keeps == 2 else start, at if keeps else start
+                    panels = split(after if ALONE else flat, each, each, PANELS)
+                    for stage in range(STAGES):
+                        seen = after if stage else now
+                        join_inputs(seen, panels, tape.x, at, s, rows, stage)
+                        multiply(panels, stride, seen, w, rules.vectors, s, rows, stage)
+                        if not stage:
+                            fetch_next(tape, tape_at, state_at, s, rows)
+                        advance(Block(rows, stride, panels, state), rules, tape, tape_at, s, stage)
+                    store(tape, panels, stride, state, tape_at, state_at, s, rows)
+                    if ALONE:
+                        now, after = after, now
+                    else:
+                        copy_rows(now, 0, s.step, state[0], 0, width, rows, H)
+                since = until
         float_control(0, mode)
 
     return _kernel(forward, step)
@@ -478,16 +482,21 @@ def _collecting(cell: Cell) -> Arg:
 
 
 def _stepping_back(cell: Cell, step_back: Arg) -> Arg:
-    STAGES, DS = cell.stages, cell.panels - 1
+    STAGES, DS, PRODUCTS = cell.stages, cell.panels - 1, len(cell.products)
     load, back, (_, collect) = _loading(cell), _recursion(cell), _collecting(cell)
 
     @inlined
-    def step_through(
-        block: Arg, chunk: Arg, e: Arg, das: Arg, given: Arg, at: int, held: int
-    ) -> None:
-        """The cell's step back, both stages; its rows are added to the chunk."""
+    def step_through(block: Arg, chunk: Arg, e: Arg, given: Arg, at: int, held: int) -> Arg:
+        """The cell's step back, both stages, from the gradients at the next states, to which those
+        that come in are added; its rows are added to the chunk. The products' gradients."""
         rows, panels, states, pre, dq, dvectors, clipped = block
         s, rules, tape, grads = given
+        load(panels, states, pre, tape, at, s, rows)
+        coming = at - (s.T - grads.last) * s.B
+        if grads.last > 1 and coming >= 0:
+            add_rows(e[0], s.width, grads.dh, coming * s.H, s.H, rows, s.H)
+        rest = cut(chunk.da, held * s.width, len(chunk.da) - held * s.width)
+        das = split(rest, s.chunk * s.width, rows * s.width, PRODUCTS)
         here = StepBack(
             rows,
             s.width,
@@ -511,18 +520,19 @@ def _stepping_back(cell: Cell, step_back: Arg) -> Arg:
             back(panels[DS], das, chunk.w, s, rows, 1)
             step_back(here, 1)
         collect(chunk, panels, tape, at, held, s, rows)
+        return das
 
-    return load, step_through, back
+    return step_through, back
 
 
 def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
     """The kernel ``(begin, end, work, plan, acts, weights, tape, grads)`` for the blocks of rows
     from ``begin`` to ``end``. The rows of a block come in one by one at their ends."""
     STATES, PANELS, ALONE = cell.states, cell.panels, cell.alone
-    PRODUCTS, SEEN, LAST = len(cell.products), len(cell.reads) or 1, STATES - 1
+    SEEN, LAST = len(cell.reads) or 1, STATES - 1
     (_, pack_back), (prepare, _) = _packing(cell), _collecting(cell)
     accumulate, (deliver, deliver_first) = _accumulating(cell), _delivering(cell)
-    load, step_through, back = _stepping_back(cell, step_back)
+    step_through, back = _stepping_back(cell, step_back)
 
     def backward(
         begin: int, end: int, work: Arg, plan: Arg, acts: Arg, weights: Arg, tape: Arg, grads: Arg
@@ -530,7 +540,7 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
         mode = float_control(-1, FLUSH)
         (starts, ends, s, room), (act, gate, vectors) = plan, acts
         rules = Rules(Rule(*act), Rule(*gate), vectors)
-        B, H, width, work = s.B, s.H, s.width, cut(work, boundary(work), room.end)
+        H, width, work = s.H, s.width, cut(work, boundary(work), room.end)
         chunk, pre = _chunk(work, room), cut(work, *room.pre)
         da, given = chunk.da, Given(s, rules, tape, grads)
         pack_back(chunk.w, chunk.wx, weights, s, len(grads.dx) > 0)
@@ -542,36 +552,35 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
             first = split(da if ALONE else cut(work, *room.e), size, size, STATES)
             if STATES > 1:
                 copy_rows(first[LAST], 0, width, grads.dc, start * H, H, most, H)
-            for t in range(min(s.T, ends[start]) - 1, -1, -1):
+            until = min(s.T, ends[start])
+            while until > 0:
                 before = rows
-                while rows < most and ends[start + rows] > t:
+                while rows < most and ends[start + rows] >= until:
                     rows += 1
-                now, at, late = rows * width, t * B + start, t - s.T + grads.last
+                since, now = max(ends[start + rows], 0) if rows < most else 0, rows * width
                 panels = split(cut(work, *room.panels), now, now, PANELS)
                 states = split(cut(work, *room.states), now, now, SEEN)
                 block = _block(rows, panels, states, pre, grads, b, len(rules.vectors))
-                rest = cut(da, held * width, len(da) - held * width)
+                here = cut(da, held * width, size) if ALONE else cut(work, *room.e)
+                e = split(here, size, now, STATES)
+                fresh = cut(e[0], before * width, now - before * width)
                 if ALONE:
-                    clear(rest, before * width, now - before * width)
-                e = split(rest if ALONE else cut(work, *room.e), size, now, STATES)
-                load(panels, states, pre, tape, at, s, rows)
+                    clear(fresh, 0, len(fresh))
                 if grads.last == 1:
-                    fresh = cut(e[0], before * width, now - before * width)
                     add_rows(fresh, width, grads.dh, (start + before) * H, H, rows - before, H)
-                elif late >= 0:
-                    add_rows(e[0], width, grads.dh, (late * B + start) * H, H, rows, H)
-                das = split(rest, s.chunk * width, now, PRODUCTS)
-                step_through(block, chunk, e, das, given, at, held)
-                held += rows
-                if ALONE:
-                    e = split(cut(da, held * width, now), now, now, STATES)
-                back(e[0], das, chunk.w, s, rows, 0)
-                if held + most > s.chunk or t == 0:
-                    accumulate(chunk, grads.dx, s, ends, start, t, held, rows)
-                    held = 0
+                for t in range(until - 1, since - 1, -1):
+                    das = step_through(block, chunk, e, given, t * s.B + start, held)
+                    held += rows
                     if ALONE:
-                        copy_rows(da, 0, 0, e[0], 0, 0, 1, now)
-                        e = split(da, now, now, STATES)
+                        e = split(cut(da, held * width, now), now, now, STATES)
+                    back(e[0], das, chunk.w, s, rows, 0)
+                    if held + most > s.chunk or t == 0:
+                        accumulate(chunk, grads.dx, s, ends, start, t, held, rows)
+                        held = 0
+                        if ALONE:
+                            copy_rows(da, 0, 0, e[0], 0, 0, 1, now)
+                            e = split(da, now, now, STATES)
+                until = since
             deliver(grads, chunk.totals, b, len(rules.vectors), s)
             deliver_first(grads.dh0, first, start, most, rows, s)
         float_control(0, mode)

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from refnet.batch import Array
-from refnet.compiled._jit import in_blocks, jit
+from refnet.compiled._jit import jit, run
 from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import APART, borrow, boundary, give_back, normal, pack
 from refnet.compiled.plan import CHUNK
@@ -70,7 +70,7 @@ def block_starts(rows: int) -> Array:
 def _run(kernel: Arg, starts: Array, numbers: int, a: Array, b: Array, out: Array) -> None:
     threads = min(get_threads(), len(starts) - 1)
     work = borrow((threads, numbers + APART // a.itemsize), a.dtype)
-    in_blocks(kernel, len(starts) - 1, work, starts, lanes(a.dtype), a, b, out)
+    run(kernel, len(starts) - 1, work, starts, lanes(a.dtype), a, b, out)
     give_back(work)
 
 

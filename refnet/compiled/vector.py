@@ -14,10 +14,10 @@ from inspect import Parameter, Signature
 
 import numpy as np
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.extending import intrinsic
 
+from refnet.common.process import cpu_features
 from refnet.compiled._jit import JIT, cgutils, populate_array
 from refnet.compiled.annotations import IR, Arg
 
@@ -38,10 +38,7 @@ __all__ = [
     "whole_registers",
 ]
 
-try:
-    _FEATURES = get_host_cpu_features()
-except RuntimeError:  # LLVM cannot tell on some ARM systems
-    _FEATURES = {}
+_FEATURES = cpu_features()
 # BYTES: the size of a vector register. Zen 4 executes 64 bytes as two halves, but in half as many
 # instructions: a step takes .80 to .97 times as long as with 32, although more is padded.
 _WIDE = bool(_FEATURES.get("avx512f"))

@@ -16,7 +16,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.exact.library import flint
-from refnet.maths.linalg import EXPM
+from refnet.maths.linalg import EXPM, PI
 from refnet.maths.numeric import MATMUL
 
 __all__ = [
@@ -193,6 +193,7 @@ def _sums(entries: list[Ball], shape: tuple[int, ...], b: Array) -> Array:
 
 MATMUL[arb] = _product(arb_mat)
 EXPM[arb] = lambda a: _array(arb_mat(*a.shape, a.ravel().tolist()).exp())
+PI[arb] = arb.pi
 MATMUL[_flint.fmpq] = _product(_flint.fmpq_mat)
 EXPM[_flint.fmpq] = None
 

@@ -31,6 +31,7 @@ from refnet.maths.kinds import fix, kind as kind_of
 from refnet.maths.losses import counted_predictions
 from refnet.maths.numeric import Number
 from refnet.nets.base import NetTape
+from refnet.nets.curvature import fvp, gnvp
 from refnet.nets.gradients import BATCH, NET, Net, Penalty, hvp, jvp, scored
 from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
@@ -152,9 +153,21 @@ class Certified:
 
         Checked by: tests/exact/test_second_order.py.
         """
+        return self._product(hvp, direction, limits)
 
+    def gnvp(self, direction: Params, **limits: Unpack[Limits]) -> Enclosures:
+        """The Gauss-Newton matrix times a direction, as ``refnet.gnvp`` has it."""
+        return self._product(gnvp, direction, limits)
+
+    def fvp(self, direction: Params, **limits: Unpack[Limits]) -> Enclosures:
+        """The Fisher matrix times a direction, as ``refnet.fvp`` has it."""
+        return self._product(fvp, direction, limits)
+
+    def _product(
+        self, product: Callable[..., Params], direction: Params, limits: Limits
+    ) -> Enclosures:
         def run(params: Params, batch: Batch, along: Params) -> Params:
-            return hvp(self.net, params, batch, along, self.penalty, self.divisor)
+            return product(self.net, params, batch, along, self.penalty, self.divisor)
 
         return self._derived(run, direction, limits)
 

@@ -2,13 +2,13 @@
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from refnet.check.tables import target
 from refnet.common.arguments import Subparsers
 from refnet.common.names import TRUST
+from refnet.explain import TOPICS, topic
 from refnet.runs.files import named, printable
+from refnet.studies.cli import FIGURE
 
 __all__ = ["add_commands"]
 
@@ -17,6 +17,8 @@ EXPLAIN = """examples:
       norms of powers of random, orthogonal and chain matrices; Fibonacci numbers
   refnet explain memory --figure memory.png
       how long initialisers remember an input in noise, as a figure too
+  refnet explain rounding --figure rounding.pdf
+      how many digits of a float32 gradient are right, by length and cell
   refnet explain gradient-flow --weights glorot_uniform orthogonal chain --cell rnn lstm
       how much of the gradient is left after so many steps, by start and cell
   refnet explain spectra --matrix chain:gain=0.9 --size 30
@@ -43,15 +45,8 @@ COMPARE = """example:
       orthogonal pre-training beside the orthogonality penalty
 """
 
-TOPICS = (
-    "gradient-flow",
-    "spectra",
-    "variance",
-    "orthogonalization",
-    "memory",
-    "powers",
-    "geometry",
-)
+WITHOUT_MATRIX = ("gradient-flow", "orthogonalization", "geometry")
+WITH_MATRIX = [topic for topic in TOPICS if topic not in WITHOUT_MATRIX]
 
 
 def add_commands(commands: Subparsers) -> None:
@@ -69,9 +64,8 @@ def add_commands(commands: Subparsers) -> None:
     explain.add_argument(
         "--matrix",
         metavar="SPEC",
-        help="for spectra, powers, memory and "
-        "variance: an initializer, such as chain:gain=1.02, instead of several; "
-        "for the first three also a .npy file",
+        help=f"for {', '.join(WITH_MATRIX)}: an initializer, such as chain:gain=1.02, or (but for "
+        "variance) a .npy file, instead of several",
     )
     for name, what in (("weights", "the recurrent matrix's initializers"), ("cell", "cells")):
         explain.add_argument(
@@ -104,9 +98,8 @@ def add_commands(commands: Subparsers) -> None:
     for command in (explain, errata):
         command.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
     for command in (explain, analyse, compare):
-        command.add_argument(
-            "--figure", type=target, metavar="FILE", help="draw it, as .png or .svg"
-        )
+        for name, options in FIGURE.items():
+            command.add_argument(f"--{name}", **options)
 
 
 def _add_errata(commands: Subparsers) -> argparse.ArgumentParser:
@@ -152,38 +145,33 @@ def _add(
     return parser
 
 
-def _show(figure: Path | None, explain: Callable[[], Any]) -> int:
-    from refnet.explain.base import check_figure, save
+def _show(args: argparse.Namespace, explain: Callable[[], Any]) -> int:
+    from refnet.runs.style import check_figure, save
 
-    if figure is not None:
-        check_figure(figure)
+    check_figure(args.figure, args.dpi)
     explanation = explain()
     print(explanation)
-    if figure is not None:
-        save(explanation, figure)
-        print(f"figure: {printable(figure)}")
+    if args.figure is not None:
+        save(explanation.figure(), args.figure, args.dpi)
+        print(f"figure: {printable(args.figure)}")
     return 0
 
 
 def _analyse(args: argparse.Namespace) -> int:
     from refnet.explain.runs import analyse
 
-    return _show(args.figure, lambda: analyse(args.folder, args.trust))
+    return _show(args, lambda: analyse(args.folder, args.trust))
 
 
 def _compare(args: argparse.Namespace) -> int:
     from refnet.explain.runs import compare
 
-    return _show(args.figure, lambda: compare(args.folders, args.trust))
+    return _show(args, lambda: compare(args.folders, args.trust))
 
 
 def _explain(args: argparse.Namespace) -> int:
-    from refnet.explain.topics import TOPICS as functions
-
-    if args.matrix is not None and args.topic in ("gradient-flow", "orthogonalization", "geometry"):
-        raise ValueError(
-            f"--matrix is not for {args.topic}; it is for spectra, powers, memory and variance"
-        )
+    if args.matrix is not None and args.topic in WITHOUT_MATRIX:
+        raise ValueError(f"--matrix is not for {args.topic}; it is for {', '.join(WITH_MATRIX)}")
     if args.size is not None and args.size < 2:
         raise ValueError(f"--size is {args.size}; need at least 2 units")
     chosen = {} if args.size is None else {"size": args.size}
@@ -193,10 +181,8 @@ def _explain(args: argparse.Namespace) -> int:
 
         if args.topic != "gradient-flow":
             raise ValueError(f"--weights and --cell are for gradient-flow, not for {args.topic}")
-        return _show(args.figure, lambda: explain_starts(seed=args.seed, **starts, **chosen))
-    return _show(
-        args.figure, lambda: functions[args.topic](seed=args.seed, matrix=args.matrix, **chosen)
-    )
+        return _show(args, lambda: explain_starts(seed=args.seed, **starts, **chosen))
+    return _show(args, lambda: topic(args.topic)(seed=args.seed, matrix=args.matrix, **chosen))
 
 
 def _errata(args: argparse.Namespace) -> int:

@@ -1,14 +1,17 @@
 """Steps on the Stiefel manifold: order, descent, drift, and the margin."""
 
+from functools import partial
+
 import numpy as np
 from numpy.random import Generator, default_rng
 
 from refnet.analysis.geometry import defect_over_steps, descents, margin_steps, retraction_errors
 from refnet.batch import Array
-from refnet.explain.base import LEGEND, THEORY, Explanation, Table, style
+from refnet.explain.base import Explanation, Table
 from refnet.matrices.stiefel import METRICS
 from refnet.matrices.transitions.svd import SVD
 from refnet.runs.rows import Canvas
+from refnet.runs.style import THEORY, Draw, panels, plot
 
 __all__ = ["explain"]
 
@@ -40,19 +43,12 @@ def explain(
         ),
     ]
 
-    def draw(figure: Canvas) -> None:
-        (order, walk), (spectrum, step) = figure.subplots(2, 2)
-        _draw_orders(order, square)
-        _draw_drift(walk, drift)
-        _draw_spectrum(spectrum)
-        for i, m in enumerate(MARGINS):
-            step.semilogy(RAW, printed[i], label=f"m = {m:g}, printed", **style(i))
-        step.semilogy(RAW, free[0], **THEORY, label="any m, divided by (2m)^2")
-        step.set(title="step in s of SGD with rate 1, for dL/ds = -1", xlabel="p", ylabel="ds")
-        for ax in (order, walk, spectrum, step):
-            ax.legend(**LEGEND, loc="lower right" if ax in (order, spectrum) else "best")
-        step.set_ylim(bottom=1e-10)
-
+    draws: list[Draw] = [
+        partial(_draw_orders, square),
+        partial(_draw_drift, drift),
+        _draw_spectrum,
+        partial(_draw_steps, printed, free),
+    ]
     return Explanation(
         "Geometry of orthogonal matrices",
         "Vorontsov et al., eqs. 9-11 (errata 25-28, 31)",
@@ -64,8 +60,8 @@ def explain(
         "2m in gradient descent's step of s, but not in RMSprop's of gradients well above the root "
         "of its eps.",
         tables,
-        draw,
-        5,
+        partial(panels, draws=draws, columns=2),
+        5.6,
     )
 
 
@@ -128,36 +124,55 @@ def _drift(size: int, steps: int, rng: Generator) -> tuple[Drift, Table]:
     )
 
 
-def _draw_orders(ax: Canvas, square: dict[str, Array]) -> None:
-    for i, (name, errors) in enumerate(square.items()):
-        label = f"{name}: order {_order(errors):.2f}"
-        ax.loglog(RATES, errors, label=label, **style(i, len(RATES)))
+def _draw_orders(square: dict[str, Array], ax: Canvas) -> None:
     growth = RATES / RATES[0]
-    label = "predicted: rate cubed, squared"
-    ax.loglog(RATES, square["cayley"][0] * growth**3, **THEORY, label=label)
-    ax.loglog(RATES, square["qr"][0] * growth**2, **THEORY)
-    ax.set(
-        title="distance from the geodesic after one step, square M",
+    for name, power in (("cayley", 3), ("qr", 2)):
+        predicted = square[name][0] * growth**power
+        ax.plot(RATES, predicted, **THEORY, label="predicted: rate cubed, squared")
+    plot(
+        ax,
+        {f"{name}: order {_order(errors):.2f}": (RATES, errors) for name, errors in square.items()},
+        "log",
+        title="one step, square $M$",
         xlabel="rate",
-        ylabel="Frobenius norm",
+        ylabel="distance from the geodesic",
+        xscale="log",
     )
 
 
-def _draw_drift(ax: Canvas, drift: Drift) -> None:
-    for i, ((dtype, guarded), (at, values)) in enumerate(drift.items()):
-        label = f"{dtype}{', guarded' if guarded else ''}"
-        ax.loglog(at, values, label=label, **style(i, len(at)))
+def _draw_drift(drift: Drift, ax: Canvas) -> None:
+    for (_, guarded), (at, values) in drift.items():
         if not guarded:
             root = values[-1] * np.sqrt(at / at[-1])
-            ax.loglog(at, root, **THEORY, label=None if i else "root of the steps")
-    ax.set(title="defect ||M'M - I|| along a walk", xlabel="steps", ylabel="Frobenius norm")
+            ax.plot(at, root, **THEORY, label="root of the steps")
+    plot(
+        ax,
+        {f"{dtype}{', guarded' * guarded}": pair for (dtype, guarded), pair in drift.items()},
+        "log",
+        title="a random walk",
+        xlabel="steps",
+        ylabel=r"defect $\|M^\top M - I\|$",
+        xscale="log",
+    )
 
 
 def _draw_spectrum(ax: Canvas) -> None:
-    identity = np.eye(len(RAW))
-    for i, m in enumerate((0.1, 1.0, 2.0)):
+    identity, curves = np.eye(len(RAW)), {}
+    for m in (0.1, 1.0, 2.0):
         s = SVD(margin=m).spectrum({"U": identity, "V": identity, "p": RAW})
-        ax.plot(RAW, s, label=f"m = {m:g}", **style(i))
-        ax.axhline(1 - m, **THEORY, label=None if i else "limits 1 - m, 1 + m")
-        ax.axhline(1 + m, **THEORY)
-    ax.set(title="the margin's map s(p)", xlabel="p", ylabel="s")
+        curves[f"margin {m:g}"] = RAW, s
+        for limit in (1 - m, 1 + m):
+            ax.axhline(limit, **THEORY, label=r"limits $1 \pm m$")
+    plot(ax, curves, title="the margin's map $s(p)$", xlabel="$p$", ylabel="$s$")
+
+
+def _draw_steps(printed: Array, free: Array, ax: Canvas) -> None:
+    ax.plot(RAW, free[0], **THEORY, label="any, divided by $(2m)^2$")
+    plot(
+        ax,
+        {f"margin {m:g}, printed": (RAW, values) for m, values in zip(MARGINS, printed)},
+        "log",
+        title=r"SGD's step, rate 1, $\partial L/\partial s = -1$",
+        xlabel="$p$",
+        ylabel=r"$\Delta s$",
+    )

@@ -10,28 +10,19 @@ from refnet.analysis.memory import (
     chain_memory,
     fisher_memory,
     normal_memory,
-    signal_to_noise,
     total_memory,
 )
 from refnet.analysis.spectra import henrici, schur_form, singular_values, spectral_radius
 from refnet.batch import Array
-from refnet.explain.base import (
-    POINTS,
-    Explanation,
-    Table,
-    label_of,
-    legend_below,
-    named_matrix,
-    positive,
-    style,
-)
+from refnet.explain.base import Explanation, Table, draw_schur, named_matrix
 from refnet.runs.rows import Canvas
+from refnet.runs.style import POINTS, label_of, legend_below, plot
 
 __all__ = ["explain"]
 
 STARTS = {
     "chain, gain 1.02": "chain",
-    "feedback chain": "fbchain",
+    "fbchain": "fbchain",
     ".9 orthogonal": "orthogonal:gain=0.9",
     ".9 identity": "identity:scale=0.9",
 }
@@ -39,12 +30,10 @@ STARTS = {
 
 @dataclass(frozen=True)
 class Curve:
-    """What one matrix remembers: J(k) and the signal-to-noise ratio; ``horizon`` if only the noise
-    of so many steps is counted."""
+    """What one matrix remembers, J(k); ``horizon``: the noise of so many steps alone counts."""
 
     W: Array
     fisher: Array
-    ratio: Array
     horizon: int | None
 
     def row(self) -> list[Any]:
@@ -58,7 +47,7 @@ class Curve:
 
 
 def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explanation:
-    """Fisher memory curves, J_tot and the signal-to-noise ratio of initialisers."""
+    """Fisher memory curves and J_tot of initialisers."""
     rng = np.random.default_rng(seed)
     starts = (
         {matrix: matrix} if matrix else {**STARTS, "Gaussian": f"gaussian:sd={0.9 * size**-0.5}"}
@@ -78,11 +67,11 @@ def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explana
 
     def draw(figure: Canvas) -> None:
         upper, lower = figure.subfigures(2, 1, height_ratios=(1.7, 1))
-        panels = upper.subplots(1, 2)
-        _draw_curves(panels, curves)
+        ax = upper.subplots()
+        _draw_curves(ax, curves)
         if not matrix:
-            _draw_closed(panels, size)
-        legend_below(upper, panels[0])
+            _draw_closed(ax, size)
+        legend_below(upper)
         _draw_schur(lower, curves)
 
     return Explanation(
@@ -102,7 +91,7 @@ def explain(size: int = 50, seed: int = 0, matrix: str | None = None) -> Explana
 def _curve(W: Array) -> Curve:
     v, horizon = np.eye(len(W))[0], None if below_one(W) else 2 * len(W)
     fisher = fisher_memory(W, v, min(2 * len(W), 200), horizon=horizon)
-    return Curve(W, fisher, signal_to_noise(W, v, len(fisher)), horizon)
+    return Curve(W, fisher, horizon)
 
 
 def _checks(size: int, rng: np.random.Generator) -> Table:
@@ -129,48 +118,31 @@ def _checks(size: int, rng: np.random.Generator) -> Table:
     )
 
 
-def _draw_curves(panels: Canvas, curves: dict[str, Curve]) -> None:
-    left, right = panels
-    for i, (name, curve) in enumerate(curves.items()):
+def _draw_curves(ax: Canvas, curves: dict[str, Curve]) -> None:
+    shown = {}
+    for name, curve in curves.items():
         noise = f", noise of {curve.horizon} steps" if curve.horizon else ""
-        left.plot(positive(curve.fisher, 1e-12), label=label_of(name + noise), **style(i))
-        right.plot(positive(curve.ratio, 1e-12), label=label_of(name), **style(i))
-    left.set_title("Fisher information J(k) about an input")
-    right.set_title("power of the input over that of the noise")
-    for ax in panels:
-        ax.set(yscale="log", ylim=(1e-4, 2), xlabel="steps since the input, k")
+        shown[label_of(name + noise)] = range(len(curve.fisher)), curve.fisher
+    title = "Fisher information $J(k)$ about an input"
+    plot(ax, shown, "log", 1e-12, title=title, ylim=(1e-4, 2), xlabel="steps since it, $k$")
 
 
-def _draw_closed(panels: Canvas, size: int) -> None:
-    """W^k W^k' is gain^2k on the chain's H - k last units, and .81^k I."""
-    k = np.arange(size)
-    chain, orthogonal = 1.02 ** (2 * k), 0.81**k
+def _draw_closed(ax: Canvas, size: int) -> None:
     forms = {
-        "chain": (chain_memory(1.02, size), chain / np.cumsum(chain * (size - k))),
-        ".9 orthogonal": (
-            normal_memory(np.array([0.9]), np.ones(1), size),
-            orthogonal / np.cumsum(orthogonal * size),
-        ),
+        "chain": chain_memory(1.02, size),
+        ".9 orthogonal": normal_memory(np.array([0.9]), np.ones(1), size),
     }
-    shown = slice(None, None, max(1, size // 12))
-    for marker, (name, pair) in zip("so", forms.items()):
-        for ax, values in zip(panels, pair):
-            points = {**POINTS, "marker": marker, "label": f"{name}, closed form"}
-            ax.plot(k[shown], values[shown], **points)
+    shown = np.arange(0, size, max(1, size // 12))
+    for marker, (name, J) in zip("so", forms.items()):
+        points = {**POINTS, "marker": marker, "label": f"{name}, closed form"}
+        ax.plot(shown, J[shown], **points)
 
 
 def _draw_schur(figure: Canvas, curves: dict[str, Curve]) -> None:
     axes = np.atleast_1d(figure.subplots(1, len(curves), sharey=True))
     for ax, (name, curve) in zip(axes, curves.items()):
         values, strict, _ = schur_form(curve.W)
-        ax.imshow(
-            np.log10(np.maximum(abs(np.diag(values) + strict), 1e-4)),
-            cmap="Greys",
-            vmin=-3,
-            vmax=0.5,
-            interpolation="nearest",
-        )
-        ax.set_title(label_of(name), fontsize=7)
-        ax.set_xlabel("from direction", fontsize=7)
-    axes[0].set_ylabel("to direction", fontsize=7)
-    figure.suptitle("Schur form: sizes of the entries, white below 0.001, black from 3", fontsize=8)
+        image = draw_schur(ax, np.diag(values) + strict)
+        ax.set_title(label_of(name))
+    axes[0].set_ylabel("to direction")
+    figure.colorbar(image, ax=axes, label=r"$\log_{10}$ |Schur form|")

@@ -1,6 +1,7 @@
 """Matrix powers: growth, decay, rotation, and where float64 gives out."""
 
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,18 +9,9 @@ import numpy as np
 from refnet.analysis.powers import fibonacci, power_norms, power_radii
 from refnet.analysis.spectra import spectral_radius
 from refnet.batch import Array
-from refnet.explain.base import (
-    LEGEND,
-    LINES,
-    THEORY,
-    Explanation,
-    Table,
-    label_of,
-    named_matrix,
-    positive,
-    style,
-)
+from refnet.explain.base import Explanation, Table, named_matrix
 from refnet.runs.rows import Canvas
+from refnet.runs.style import POINTS, THEORY, label_of, legend_below, line, panels, plot
 
 __all__ = ["explain"]
 
@@ -59,14 +51,14 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
     ]
 
     def draw(figure: Canvas) -> None:
-        axes, (errors, products) = figure.subplots(2, 2)
+        upper, lower = figure.subfigures(2, 1, height_ratios=(1.15, 1))
+        axes = upper.subplots(1, 2)
         radii = {name: spectral_radius(W) for name, W in matrices.items()}
         _draw_norms(axes[0], norms, radii, 64, (1e-6, 1e3))
         _draw_norms(axes[1], norms, radii, 1000, (1e-20, 1e20))
-        axes[0].set_ylabel("norm of W^n (2-norm)")
-        axes[1].legend(**LEGEND, loc="lower right")
-        _draw_errors(errors)
-        _draw_products(products, gaps)
+        axes[0].set_ylabel(r"$\|W^n\|_2$")
+        legend_below(upper)
+        panels(lower, [_draw_errors, partial(_draw_products, gaps)])
 
     return Explanation(
         "Powers of a matrix",
@@ -78,7 +70,7 @@ def explain(size: int = 100, seed: int = 0, matrix: str | None = None) -> Explan
         "has passed its last unit, and then gives exactly 0.",
         tables,
         draw,
-        5.2,
+        5.6,
     )
 
 
@@ -123,10 +115,11 @@ def _draw_norms(
     limits: tuple[float, float],
 ) -> None:
     n = np.arange(last + 1)
-    for i, (name, values) in enumerate(norms.items()):
-        ax.plot(n, positive(values[: last + 1]), label=label_of(name), **style(i))
-        ax.plot(n, radii[name] ** n, **THEORY, label=None if i else "spectral radius ^ n")
-    ax.set(yscale="log", ylim=limits, xlabel="power n", title=f"up to n = {last}")
+    for radius in radii.values():
+        ax.plot(n, radius**n, **THEORY, label=r"spectral radius $\rho^n$")
+    curves = {label_of(name): (n, values[n]) for name, values in norms.items()}
+    title = f"up to $n = {last}$"
+    plot(ax, curves, "log", title=title, ylim=limits, xlabel="power $n$")
 
 
 def _draw_errors(ax: Canvas) -> None:
@@ -136,46 +129,25 @@ def _draw_errors(ax: Canvas) -> None:
         (("squared", "repeated squaring"), ("eigen", "eigendecomposition"))
     ):
         errors = [abs(round(getattr(f, method)) - f.exact) / f.exact for f in numbers]
-        ax.semilogy(
-            n,
-            positive(np.array(errors, float)),
-            linestyle="none",
-            marker="os"[i],
-            markersize=2.5,
-            color=LINES[i][0],
-            label=label,
-        )
-    ax.semilogy(n, n * 2.0**-53, **THEORY, label="n roundings")
-    ax.axvline(78.5, color="grey", linewidth=0.6)
-    ax.set_ylim(top=1e-11)
+        points = {**line(i, 1), "linestyle": "none", "markersize": 2, "label": label}
+        ax.semilogy(n, np.array(errors, float), **points)
+    ax.semilogy(n, n * 2.0**-53, **THEORY, label="$n$ roundings")
+    ax.axvline(78.5, color="grey", linewidth=0.6, label="$F_n$ passes $2^{53}$")
     ax.set(
-        title="relative error of F_n in float64, rounded to integers\n(vertical "
-        "line: F_n passes 2^53; no point: no error)",
-        xlabel="n",
-        ylabel="|error| / F_n",
+        title="Fibonacci numbers, rounded",
+        xlabel="$n$ (no point: no error)",
+        ylabel="|error| / $F_n$",
     )
-    ax.legend(**LEGEND, loc="upper left")
 
 
-def _draw_products(ax: Canvas, gaps: list[list[Any]]) -> None:
+def _draw_products(gaps: list[list[Any]], ax: Canvas) -> None:
     sizes, means, errors = np.array(gaps).T
-    ax.axhline(0, **THEORY, label="limit of large N")
-    ax.errorbar(
-        sizes,
-        means,
-        2 * errors,
-        color="black",
-        marker="o",
-        markersize=3.5,
-        capsize=2,
-        linewidth=1,
-        label="measured, two standard errors",
-    )
+    ax.axhline(0, **THEORY, label="limit of large $N$")
+    bars = {**POINTS, "capsize": 2, "label": "measured, two standard errors"}
+    ax.errorbar(sizes, means, 2 * errors, **bars)
     ax.set_xscale("log", base=2)
     ax.set(
-        title="one draw's power against products of ten:\n"
-        "(log rho(W^10) - log rho(W_1 ... W_10)) / 10",
-        xlabel="N, rows and columns",
+        title=r"$(\log\,\rho(W^{10}) - \log\,\rho(W_1 \cdots W_{10}))/10$",
+        xlabel="$N$, rows and columns",
         ylabel="nats per factor",
     )
-    ax.legend(**LEGEND)

@@ -16,11 +16,12 @@ from refnet.analysis.orthogonalization import (
 )
 from refnet.analysis.variance import predicted_variances, simulated_variances
 from refnet.batch import Array
-from refnet.explain.base import LEGEND, POINTS, THEORY, Explanation, Table, legend_below, style
+from refnet.explain.base import Explanation, Table
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import defect, orthogonalize
 from refnet.runs.rows import Canvas
+from refnet.runs.style import POINTS, THEORY, Draw, label_of, legend_below, line, lines, panels
 from refnet.training.specs import read_spec
 
 __all__ = ["explain_orthogonalization", "explain_variance"]
@@ -28,6 +29,7 @@ __all__ = ["explain_orthogonalization", "explain_variance"]
 
 FIELDS = {"v": "the pre-activations v", "dv": "dE/dv", "dW": "dE/dW"}
 """What has a variance in every layer, and its words."""
+SYMBOLS = {"v": "$v$", "dv": r"$\partial E/\partial v$", "dW": r"$\partial E/\partial W$"}
 LAPACK = "by QR, signs as LAPACK leaves them"
 
 
@@ -75,7 +77,7 @@ def explain_variance(
         panels = figure.subplots(1, 3)
         for ax, field in zip(panels, FIELDS):
             _draw_variances(ax, field, nets, depth)
-        legend_below(figure, panels[0])
+        legend_below(figure)
 
     return Explanation(
         f"Variances in a net of {depth} hidden layers of {size} {activation} units",
@@ -125,18 +127,11 @@ def explain_orthogonalization(
         _haar(rng),
     ]
 
-    def draw(figure: Canvas) -> None:
-        *histograms, values, steps = figure.subplots(2, 2).ravel()
-        for ax, name in zip(histograms, samples):
-            _draw_defects(ax, name, *samples[name])
-        _draw_values(values)
-        measured, mapped = zip(*costs)
-        steps.semilogy(mapped, label="by the map of s", **style(1))
-        steps.semilogy(measured, label="descent", **POINTS)
-        steps.set(title="cost ||WW' - I||^2 by step, rate .1\n(Gaussian start)", xlabel="step")
-        for ax in (*histograms, values, steps):
-            ax.legend(**LEGEND)
-
+    draws: list[Draw] = [
+        *(partial(_draw_defects, name, *sample) for name, sample in samples.items()),
+        _draw_values,
+        partial(_draw_costs, costs),
+    ]
     return Explanation(
         "Descending to an orthogonal matrix",
         "Manchev & Spratling, II-A, eqs. 19-28 (errata 13-17)",
@@ -145,7 +140,7 @@ def explain_orthogonalization(
         "the singular vectors, so a Gaussian start ends at a uniformly distributed orthogonal "
         "matrix, and moves each singular value by a cubic map whose basin decides success.",
         tables,
-        draw,
+        partial(panels, draws=draws, columns=2),
         5,
     )
 
@@ -209,38 +204,51 @@ def _draw_values(ax: Canvas) -> None:
             for _ in range(steps):
                 ends = singular_value_map(ends, 0.1)
         label = f"map, {steps} step{'s' * (steps > 1)}"
-        ax.plot(s, np.where(abs(ends) < 4, ends, np.nan), label=label, **style(i))
+        ax.plot(s, np.where(abs(ends) < 4, ends, np.nan), label=label, **line(i))
         W = orthogonalize(np.diag(starts), 0.1, stop_cost=None, max_steps=steps).W
-        ax.plot(starts, np.diag(W), label=None if i else "descent on diag(s)", **POINTS)
-    ax.axvline(basin(0.1).limit, color="grey", linewidth=0.8)
-    ax.axhline(1, color="grey", linewidth=0.5)
+        ax.plot(starts, np.diag(W), label=None if i else "descent on diag($s$)", **POINTS)
+    ax.axvline(basin(0.1).limit, **THEORY, label="limit of the basin")
     ax.set(
-        title="s after descent with rate .1\n(grey line: limit of the basin)",
-        xlabel="s at the start",
+        title="descent of one singular value, rate 0.1",
+        xlabel="$s$ at the start",
+        ylabel="$s$ after it",
         ylim=(-2, 2),
     )
 
 
 def _draw_variances(ax: Canvas, field: str, nets: dict[str, tuple[Any, ...]], depth: int) -> None:
     layers = range(1, depth + 2)
-    for i, (name, (measured, _, mean, linear)) in enumerate(nets.items()):
-        points, line = {**style(i, len(layers)), "linestyle": "none"}, style(i)
-        ax.semilogy(layers, getattr(measured, field), label=f"{name}, measured", **points)
-        ax.semilogy(layers, getattr(mean, field), label=f"{name}, predicted", **line)
-        label = "linear nets, predicted" if i == len(nets) - 1 else None
-        ax.semilogy(layers, getattr(linear, field), label=label, **THEORY)
-    ax.set(title=f"mean square of {FIELDS[field].split()[-1]}", xlabel="layer")
-    ax.set_xticks(range(1, depth + 2, max(1, depth // 5)))
+    styles, dotted = lines(nets), lines(nets, len(layers))
+    for name, (measured, _, mean, linear) in nets.items():
+        shown = label_of(name)
+        points = {**dotted[name], "linestyle": "none", "label": f"{shown}, measured"}
+        ax.semilogy(layers, getattr(measured, field), **points)
+        ax.semilogy(layers, getattr(mean, field), label=f"{shown}, predicted", **styles[name])
+        ax.semilogy(layers, getattr(linear, field), label="linear nets, predicted", **THEORY)
+    ax.set(title=f"mean square of {SYMBOLS[field]}", xlabel="layer")
+
+
+def _draw_costs(costs: list[tuple[float, float]], ax: Canvas) -> None:
+    measured, mapped = zip(*costs)
+    ax.semilogy(mapped, label="by the map of $s$", **line(1))
+    ax.semilogy(measured, label="descent", **POINTS)
+    ax.set(
+        title="descent from a Gaussian start, rate 0.1",
+        xlabel="step",
+        ylabel=r"cost $\|WW^\top - I\|^2$",
+    )
 
 
 def _draw_defects(
-    ax: Canvas, name: str, sample: Array, true: DefectMoments, printed: float
+    name: str, sample: Array, true: DefectMoments, printed: float, ax: Canvas
 ) -> None:
     ax.hist(sample, bins=40, density=True, color="lightgrey", label=f"{len(sample)} draws")
     x = np.linspace(sample.min(), sample.max(), 200)
     density = np.exp(-((x - true.mean) ** 2) / 2 / true.variance)
     density /= (2 * np.pi * true.variance) ** 0.5
-    ax.plot(x, density, label="derived mean and variance", **style(0))
-    title = f"defect, {name} entries\n(printed mean: {printed:.4g})"
-    ax.set(title=title, xlabel="f(X)", ylabel="density")
-    ax.set_ylim(top=1.35 * ax.get_ylim()[1])
+    ax.plot(x, density, label="derived mean and variance", **line(0))
+    ax.set(
+        title=f"{name} entries (printed mean: {printed:.4g})",
+        xlabel=r"defect $\|XX^\top - I\|^2$",
+        ylabel="density",
+    )

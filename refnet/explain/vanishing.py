@@ -9,15 +9,16 @@ from numpy.random import default_rng
 
 from refnet.analysis.flow import gradient_norms
 from refnet.batch import Array, Batch, Params
-from refnet.explain.base import THEORY, Explanation, Table, label_of, legend_below, positive, style
+from refnet.explain.base import Explanation, Table
 from refnet.matrices.initializers import initialize
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.rows import Canvas
+from refnet.runs.style import THEORY, grid, label_of, legend_below, plot
 
 __all__ = ["STARTS", "explain_starts", "slope"]
 
 STARTS = ("glorot_uniform", "orthogonal", "identity", "chain", "gaussian:sd=0.1")
-EXAMPLES, INPUTS = 16, 2
+EXAMPLES, INPUTS, TINY = 16, 2, 1e-30
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)
 
 
@@ -114,14 +115,16 @@ def explain_starts(
 def _draw(
     norms: Mapping[str, Mapping[str, Array]], theory: Mapping[str, Array], figure: Canvas
 ) -> None:
-    axes = figure.subplots(1, len(norms), sharey=True, squeeze=False)[0]
+    axes = grid(figure, len(norms))
     for ax, (cell, curves) in zip(axes, norms.items()):
-        for i, (start, share) in enumerate(curves.items()):
-            back = np.arange(len(share))[::-1]
-            ax.plot(back, positive(share, 1e-30), label=label_of(start), **style(i))
-            if start in theory and cell == "rnn":
-                label = "theory, sqrt(chi) a step" if not i else None
-                ax.plot(back, positive(theory[start], 1e-30), **THEORY, label=label)
-        ax.set(title=cell, xlabel="steps back in time", yscale="log")
-    legend_below(figure, axes[0])
-    axes[0].set_ylabel("||dL/dh_t|| / ||dL/dh_T||")
+        for values in theory.values() if cell == "rnn" else ():
+            back = np.arange(len(values))[::-1]
+            label = r"theory, $\sqrt{\chi}$ a step"
+            ax.plot(back, np.where(values > TINY, values, np.nan), **THEORY, label=label)
+        pairs = {
+            label_of(start): (np.arange(len(share))[::-1], share) for start, share in curves.items()
+        }
+        plot(ax, pairs, "log", TINY, title=cell, xlabel="steps back in time")
+        ax.sharey(axes[0])
+    legend_below(figure)
+    axes[0].set_ylabel(r"$\|\partial L/\partial h_t\| / \|\partial L/\partial h_T\|$")

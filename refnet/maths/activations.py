@@ -6,7 +6,8 @@ the left-hand one (relu'(0) = 0), as in PyTorch; JAX's leaky_relu takes the righ
 propagates.
 
 Sources: softsign, ELU (Clevert et al. 2016), PReLU (He et al. 2015), OPLU (Chernodub &
-Nowicki 2016), modReLU (Arjovsky et al. 2016; real form: Lezcano-Casado 2019).
+Nowicki 2016), modReLU (Arjovsky et al. 2016, of complex numbers as pairs of units; real form:
+Lezcano-Casado 2019).
 Checked by: tests/maths/test_activations.py.
 """
 
@@ -28,6 +29,7 @@ from refnet.maths.numeric import (
     expm1,
     nonpositive,
     sigmoid,
+    sqrt,
     tanh,
     times,
 )
@@ -43,7 +45,8 @@ class Activation:
     arrays (..., H) of any dtype; ``p`` holds the activation's own parameters by name:
     ``start`` gives the name, the shape for H units and the initial value of each.
     ``rational``: the value is a rational function of its input, piece by piece.
-    ``smooth``: it is analytic everywhere. ``alpha`` is the constant of leaky_relu and elu.
+    ``smooth``: it is analytic everywhere. ``pairs``: it acts on units 2i and 2i + 1 together, and
+    needs an even H. ``alpha`` is the constant of leaky_relu and elu.
     Raises TypeError for numbers that the function is not defined on, such as tanh of Fractions.
 
     >>> act, a = ACTIVATIONS["softsign"], np.array([-1.0, 3.0])
@@ -63,11 +66,15 @@ class Activation:
     start: tuple[tuple[str, Callable[[int], tuple[int, ...]], float], ...] = field(
         default=(), repr=False
     )
+    pairs: bool = field(default=False, repr=False)
 
     def admit(self, hidden: int) -> None:
         """Raise ValueError for a number of units that the activation does not work on."""
-        if self.name == "oplu":
-            _even(hidden)
+        if self.pairs and hidden % 2:
+            raise ValueError(
+                f"{self.name} acts on pairs of units and needs an even width, not {hidden}; "
+                f"use {hidden + 1} or {hidden - 1} hidden units"
+            )
 
     def init(self, hidden: int, dtype: object = np.float64) -> Params:
         """The activation's own parameters for H = hidden units, at their usual start."""
@@ -79,6 +86,8 @@ class Activation:
 
     def forward(self, a: Array, p: Params) -> Array:
         """``h = f(a)``."""
+        if self.pairs:
+            self.admit(a.shape[-1])
         return self.value(a, p, self.alpha)
 
     def backward(self, a: Array, h: Array, dh: Array, p: Params) -> tuple[Array, Params]:
@@ -147,17 +156,8 @@ def _elu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[A
     return np.where(left, slope * dh, dh), {}
 
 
-def _even(hidden: int) -> None:
-    if hidden % 2:
-        raise ValueError(
-            f"oplu sorts units in pairs (max, min) and needs an even width, not {hidden}; "
-            f"use {hidden + 1} or {hidden - 1} hidden units"
-        )
-
-
 def _permute_pairs(values: Array, a: Array) -> Array:
     """Swap the entries of ``values`` wherever the pair of ``a`` is out of order."""
-    _even(a.shape[-1])
     first, second = values[..., 0::2], values[..., 1::2]
     keep = nonpositive(a[..., 1::2] - a[..., 0::2])
     out = np.empty_like(values)
@@ -176,6 +176,51 @@ def _modrelu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tup
     off = nonpositive(_magnitude(a) + p["b_mod"])
     signed = np.where(nonpositive(a), np.where(nonpositive(-a), 0, -dh), dh)
     return np.where(off, 0, dh), {"b_mod": _sum_leading(np.where(off, 0, signed))}
+
+
+class _Moduli(NamedTuple):
+    """Of the pairs (x, y) of a: where both are 0, the modulus r (1 there), the factor
+    ``(r + b) / r`` (1 there), and where the pair is off, r + b <= 0."""
+
+    x: Array
+    y: Array
+    zero: Array
+    r: Array
+    factor: Array
+    off: Array
+
+
+def _moduli(a: Array, b: Array) -> _Moduli:
+    x, y = a[..., 0::2], a[..., 1::2]
+    square = np.asanyarray(x * x + y * y)
+    zero = nonpositive(square)
+    r = sqrt(np.where(zero, square + 1, square))
+    grown = np.where(zero, r - 1, r) + b
+    return _Moduli(x, y, zero, r, np.where(zero, 1, grown / r), nonpositive(grown))
+
+
+def _joined(off: Array, x: Array, y: Array) -> Array:
+    pairs = np.stack([np.where(off, 0, x), np.where(off, 0, y)], axis=-1)
+    return pairs.reshape(*x.shape[:-1], 2 * x.shape[-1])
+
+
+def _modrelu_pairs(a: Array, p: Params, alpha: float) -> Array:
+    m = _moduli(a, p["b_mod"])
+    return _joined(m.off, m.x * m.factor, m.y * m.factor)
+
+
+def _modrelu_pairs_pull(
+    a: Array, h: Array, dh: Array, p: Params, alpha: float
+) -> tuple[Array, Params]:
+    """With u = z / r: ``dz = (1 + b / r) dh - (b / r) <u, dh> u``, ``db = <u, dh>``; at z = 0
+    ``dz = dh``."""
+    m = _moduli(a, p["b_mod"])
+    gx, gy = dh[..., 0::2], dh[..., 1::2]
+    ux, uy = m.x / m.r, m.y / m.r
+    along = ux * gx + uy * gy
+    less = p["b_mod"] / m.r * along
+    da = _joined(m.off, m.factor * gx - less * ux, m.factor * gy - less * uy)
+    return da, {"b_mod": _sum_leading(np.where(m.off, 0, along))}
 
 
 def _sum_leading(values: Array) -> Array:
@@ -208,6 +253,7 @@ _ENTRIES = (
         lambda a, p, alpha: _permute_pairs(a, a),
         lambda a, h, dh, p, alpha: (_permute_pairs(dh, a), {}),
         rational=True,
+        pairs=True,
     ),
     Activation(
         "modrelu",
@@ -215,6 +261,13 @@ _ENTRIES = (
         _modrelu_pull,
         rational=True,
         start=(("b_mod", lambda hidden: (hidden,), 0),),
+    ),
+    Activation(
+        "modrelu_pairs",
+        _modrelu_pairs,
+        _modrelu_pairs_pull,
+        start=(("b_mod", lambda hidden: (hidden // 2,), 0),),
+        pairs=True,
     ),
 )
 ACTIVATIONS: Table[Activation] = Table(
@@ -273,8 +326,8 @@ SPEC = Kind(ACTIVATIONS, _options)
 @takes(alpha=optional(real("(-inf, inf)")), start=optional(real("(-inf, inf)")))
 def activation(name: str, alpha: float | None = None, start: float | None = None) -> Activation:
     """The activation of that name, or of a spec such as "elu:alpha=0.5"; ``alpha`` replaces the
-    constant of leaky_relu or elu, and ``start`` the initial value of what prelu (the slope) or
-    modrelu (the bias) learns.
+    constant of leaky_relu or elu, and ``start`` the initial value of what prelu (the slope),
+    modrelu or modrelu_pairs (the bias) learns.
 
     Raises ValueError for an unknown name, or an option that the activation does not have.
 
@@ -295,7 +348,9 @@ def activation(name: str, alpha: float | None = None, start: float | None = None
         entry = replace(entry, alpha=alpha)
     if start is not None:
         if not entry.start:
-            raise ValueError(f"activation {name!r} learns nothing; start is for prelu and modrelu")
+            raise ValueError(
+                f"activation {name!r} learns nothing; start is for prelu, modrelu and modrelu_pairs"
+            )
         entry = replace(entry, start=tuple((part, shape, start) for part, shape, _ in entry.start))
     return entry
 

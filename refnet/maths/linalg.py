@@ -22,10 +22,22 @@ from numpy.typing import DTypeLike
 from refnet.batch import Array, Scalar
 from refnet.maths.dual import Dual, dual_array, parts
 from refnet.maths.kinds import inexact, kind
-from refnet.maths.numeric import divided, matmul, nonpositive, sqrt
+from refnet.maths.numeric import cos, divided, matmul, nonpositive, sin, sqrt
 from refnet.maths.threads import in_parts
 
-__all__ = ["EXPM", "Exponential", "Factored", "OnePlus", "eye", "expm", "expm_pull", "qr", "solve"]
+__all__ = [
+    "EXPM",
+    "Exponential",
+    "Factored",
+    "OnePlus",
+    "PI",
+    "expm",
+    "expm_pull",
+    "eye",
+    "qr",
+    "solve",
+    "turns",
+]
 
 
 @cache
@@ -247,6 +259,43 @@ def qr(a: Array) -> tuple[Array, Array]:
         q[:, k:] = q[:, k:] - np.multiply.outer(matmul(q[:, k:], v[:, None])[:, 0], u)
         r[k], q[:, k] = sign * r[k], sign * q[:, k]
     return q[:, :columns], np.triu(r[:columns])
+
+
+PI: dict[type, Callable[[], Scalar]] = {}
+"""Kind of object arrays -> its own pi."""
+
+
+def turns(like: Array) -> tuple[Array, Array]:
+    """cos and sin of ``2 pi k / n``, k = 0 .. n - 1, both (n,) in the kind of ``like`` (n,).
+
+    Exact numbers have those of 1, 2 and 4 parts of a turn; TypeError of others.
+
+    >>> [part.round(9).tolist() for part in turns(np.zeros(4))]
+    [[1.0, 0.0, -1.0, -0.0], [0.0, 1.0, 0.0, -1.0]]
+
+    Checked by: tests/maths/test_linalg.py::test_turns.
+    """
+    n = len(like)
+    k = np.arange(n)
+    if like.dtype != object:
+        wide = np.longdouble if like.dtype.char in "gG" else np.float64
+        angle = 8 * np.arctan(wide(1)) * k / n
+        if like.dtype.kind == "V":
+            angle = like * 0 + angle
+        cosines, sines = np.cos(angle), np.sin(angle)
+        return cosines.astype(like.dtype), sines.astype(like.dtype)
+    number = kind(like)
+    number = kind(parts(like)[0]) if number is Dual else number
+    if 4 % n == 0:
+        quarter = np.array([[1, 0, -1, 0], [0, 1, 0, -1]], object)[:, :: 4 // n]
+        return quarter[0], quarter[1]
+    if number not in PI:
+        raise TypeError(
+            f"turns: the cosine of 1/{n} of a turn is no {number.__name__}; use float64, balls "
+            "(refnet.exact), or 1, 2 or 4 complex numbers"
+        )
+    angle = np.array([2 * PI[number]() * j / n for j in range(n)], object)
+    return cos(angle), sin(angle)
 
 
 EXPM: dict[type, Callable[[Array], Array] | None] = {int: None, float: None, Fraction: None}

@@ -35,7 +35,15 @@ PARTS, LONGEST = 4, 256
 makes more parts."""
 _INSIDE = ContextVar("inside", default=False)
 """Whether this is such a part: parts of it would wait for their own thread."""
-_SET = local()
+
+
+class _Set(local):
+    """The number that a thread has set."""
+
+    threads: int | None = None
+
+
+_SET = _Set()
 
 
 @cache
@@ -58,7 +66,7 @@ def get_threads() -> int:
     >>> get_threads() >= 1
     True
     """
-    return int(getattr(_SET, "threads", None) or usual_threads())
+    return _SET.threads or usual_threads()
 
 
 def set_threads(threads: int) -> None:

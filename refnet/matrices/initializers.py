@@ -173,7 +173,8 @@ def chain(shape: Shape, rng: Rng, gain: float = 1.02, diagonal: float = 0) -> Ar
     """Unit i feeds unit i + 1: ``diagonal`` I + ``gain`` on the subdiagonal.
 
     Orhan & Pitkow (2020) write h W, with the superdiagonal; here W h needs the subdiagonal.
-    A superdiagonal would pass what enters unit 0 to no other unit.
+    A superdiagonal would pass what enters unit 0 to no other unit. With a diagonal it is the scaled
+    identity and a chain that Orhan's post proposes.
 
     >>> chain((3, 3), np.random.default_rng(0), gain=2).tolist()
     [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 2.0, 0.0]]

@@ -30,6 +30,7 @@ from refnet.maths.numeric import Number, divided, matmul, nonpositive, sqrt, tim
 __all__ = [
     "Descent",
     "FORMS",
+    "PENALTIES",
     "defect",
     "defect_and_gradient",
     "open_penalty",
@@ -39,7 +40,10 @@ __all__ = [
 ]
 
 FORMS = ("squared", "unsquared", "mean_square")
-_RULES = {"W": MATRIX, "form": one_of(FORMS), "side": optional(one_of(("rows", "columns")))}
+"""Those with which OINIT descends."""
+PENALTIES = (*FORMS, "double", "spectral")
+"""OPEN's."""
+_RULES = {"W": MATRIX, "form": one_of(PENALTIES), "side": optional(one_of(("rows", "columns")))}
 
 
 def _error_matrix(W: Array, side: str | None) -> tuple[Array, bool]:
@@ -63,15 +67,21 @@ def defect(W: Array, form: str = "squared", side: str | None = None) -> Array:
     """The defect of W (rows, columns), as an array ().
 
     ``form``: "squared" ``||E||_F^2``; "unsquared" ``||E||_F``; "mean_square", the mean of
-    E's squared entries. ``side``: "rows" for ``E = W W' - I``, "columns" for ``W' W - I``,
-    None for the smaller of the two. Any number type ("unsquared" needs one with roots).
+    E's squared entries; "double", the squared ones of both sides together; "spectral", Bansal et
+    al.'s estimate of ``||E||_2`` from below by two products, ``||E E e|| / ||E e||``, with e the
+    unit vector whose column of E is the longest (theirs is random). ``side``: "rows" for
+    ``E = W W' - I``, "columns" for ``W' W - I``, None for the smaller of the two. Any number type
+    ("unsquared" and "spectral" need one with roots).
     Raises ValueError for an unknown form or side or an empty W.
-    Source: Manchev & Spratling, eqs. 16, 29 (erratum 12); Vorontsov et al., eq. 7.
+    Source: Manchev & Spratling, eqs. 16, 29 (erratum 12); Vorontsov et al., eq. 7; Bansal, Chen &
+    Wang (2018).
 
     >>> float(defect(np.diag([2.0, 1.0])))  # ||diag(4, 1) - I||^2
     9.0
     """
-    return _value(_error_matrix(inexact(W), side)[0], form)
+    if form in FORMS:
+        return _value(_error_matrix(inexact(W), side)[0], form)
+    return defect_and_gradient(W, form, side)[0]
 
 
 @takes(**_RULES)
@@ -92,7 +102,16 @@ def defect_and_gradient(
     Checked by: tests/matrices/test_orthogonality.py::test_gradient_is_the_tangent.
     """
     W = inexact(W)
+    if form == "double":
+        (value, gradient), (more, other) = (
+            defect_and_gradient(W, "squared", each) for each in ("rows", "columns")
+        )
+        return np.asanyarray(value + more), np.asanyarray(gradient + other)
     E, columns = _error_matrix(W, side)
+    if form == "spectral":
+        value, dE = _longest(E)
+        dE = np.asanyarray(dE + dE.T)
+        return value, matmul(W, dE) if columns else matmul(dE, W)
     value = _value(E, form)
     gradient = 4 * (matmul(W, E) if columns else matmul(E, W))
     if form == "mean_square":
@@ -100,6 +119,25 @@ def defect_and_gradient(
     elif form == "unsquared":
         gradient = gradient * 0 if bool(nonpositive(value)) else divided(gradient, 2 * value)
     return value, np.asanyarray(gradient)
+
+
+def _longest(E: Array) -> tuple[Array, Array]:
+    """``||v|| / ||u||`` with u the longest column of a symmetric E and v = E u, and its gradient
+    in E; 0 of E = 0, which has none. E is scaled first: the squares of a small one underflow."""
+    scale = float(abs(E.real).max(initial=0)) if E.dtype.kind in "fc" else 1.0
+    E = divided(E, scale) if scale else E
+    place = int((E * E).sum(axis=0).real.argmax())
+    u = E[:, place, None]
+    v = matmul(E, u)
+    under, over = (np.asanyarray((each * each).sum(), E.dtype) for each in (u, v))
+    if bool(nonpositive(under)):
+        return under, E * 0
+    value = sqrt(divided(over, under))
+    dv = divided(v, value * under)
+    du = matmul(E, dv) - divided(value * u, under)
+    dE = matmul(dv, u.T)
+    dE[:, place] = dE[:, place] + du[:, 0]
+    return times(scale, value), dE
 
 
 @dataclass(frozen=True)
@@ -259,12 +297,13 @@ def orthogonalize_params(
     return {name: descent.W for name, descent in zip(weights, descents)}, report
 
 
-@takes(weights=ARRAYS, strength=real("[0, inf)"), form=one_of(FORMS))
+@takes(weights=ARRAYS, strength=real("[0, inf)"), form=one_of(PENALTIES))
 def open_penalty(weights: Params, strength: Number, form: str = "squared") -> tuple[Array, Params]:
     """OPEN as a penalty: ``strength`` times the sum of the defects, and its gradients.
 
     The paper's text has "squared", ``4 lambda (W W' - I) W``, its released recurrent code
-    "unsquared". Any number type. Returns the value () and gradients under the same names.
+    "unsquared"; "double" and "spectral" are Bansal et al.'s double soft orthogonality and spectral
+    restricted isometry. Any number type. Returns the value () and gradients under the same names.
     Source: Manchev & Spratling, eqs. 29-31 (errata 12, 18, 19).
 
     >>> value, gradients = open_penalty({"Whh": np.diag([2.0, 1.0])}, strength=0.5)
@@ -278,7 +317,7 @@ def open_penalty(weights: Params, strength: Number, form: str = "squared") -> tu
     return np.asanyarray(value), {name: times(strength, g) for name, (_, g) in pairs.items()}
 
 
-@takes(W=MATRIX, rate=real("[0, inf)"), strength=real("[0, inf)"), form=one_of(FORMS))
+@takes(W=MATRIX, rate=real("[0, inf)"), strength=real("[0, inf)"), form=one_of(PENALTIES))
 def open_update(W: Array, rate: Number, strength: Number, form: str = "squared") -> Array:
     """OPEN as an update: ``W - rate strength gradient``, any number type.
 

@@ -35,6 +35,14 @@ METRICS = ("canonical", "euclidean")
 RETRACTIONS = ("cayley", "qr", "polar", "geodesic")
 
 
+def _admit(function: str, M: Array, G: Array) -> None:
+    if M.shape != G.shape or M.ndim != 2 or M.shape[0] < M.shape[1]:
+        raise ValueError(
+            f"stiefel.{function}: M is {M.shape} and its gradient {G.shape}; need one "
+            "shape (N, P), N >= P, for orthonormal columns: transpose a wide matrix"
+        )
+
+
 def _half(a: Array) -> Array:
     return times(0.5, a)
 
@@ -52,6 +60,7 @@ def gradient(M: Array, G: Array, metric: str = "canonical") -> Array:
     Checked by: tests/matrices/test_stiefel.py::test_gradient_is_tangent_and_descends.
     """
     choice("stiefel: metric", metric, METRICS)
+    _admit("gradient", M, G)
     K = matmul(M.T, G)
     inner = K.T if metric == "canonical" else _half(K + K.T)
     return np.asarray(G - matmul(M, inner))
@@ -74,11 +83,7 @@ def step(
     Checked by: tests/matrices/test_stiefel.py::test_retractions_agree_to_their_order.
     """
     choice("stiefel: retraction", retraction, RETRACTIONS)
-    if M.shape != G.shape or M.ndim != 2 or M.shape[0] < M.shape[1]:
-        raise ValueError(
-            f"stiefel.step: M is {M.shape} and its gradient {G.shape}; need one "
-            "shape (N, P), N >= P, for orthonormal columns: transpose a wide matrix"
-        )
+    _admit("step", M, G)
     M = inexact(M)
     G = join("stiefel.step: the gradient G", G, "M", M)
     if retraction == "cayley":

@@ -4,7 +4,7 @@ float32 and float64 (compiled).
 Both run the same formulas. With ``backend="auto"`` the numbers of each call decide.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
@@ -21,14 +21,18 @@ from refnet.maths.activations import Activation
 from refnet.maths.losses import LOSSES, Loss, smoothed, softmax
 from refnet.maths.numeric import Number, matmul
 
-__all__ = ["BACKENDS", "Backed", "changed", "losses_of", "matmul_of", "passes_of"]
+__all__ = ["BACKENDS", "Backed", "changed", "compiled", "losses_of", "passes_of"]
 
 BACKENDS = ("auto", "compiled", "reference")
 
 
 @cache
-def _compiled(module: str) -> Any:
-    """A module of refnet.compiled, imported at its first use, because Numba is slow to import."""
+def compiled(module: str) -> Any:
+    """A module of refnet.compiled, imported at its first use, because Numba is slow to import.
+
+    >>> compiled("plan").CHUNK
+    96
+    """
     return import_module(f"refnet.compiled.{module}")
 
 
@@ -40,22 +44,10 @@ def losses_of(backend: str, smoothing: Number = 0) -> Mapping[str, Loss]:
     """
     known: Mapping[str, Loss] = LOSSES
     if backend == "compiled":
-        known = _compiled("losses").LOSSES
+        known = compiled("losses").LOSSES
     if not smoothing:
         return known
     return {**known, "cross_entropy": smoothed(known["cross_entropy"], smoothing)}
-
-
-def matmul_of(backend: str) -> Callable[[Array, Array], Array]:
-    """The product of two matrices, as a backend makes those of a read-out.
-
-    >>> matmul_of("reference") is matmul
-    True
-    """
-    if backend == "reference":
-        return matmul
-    product: Callable[[Array, Array], Array] = _compiled("products").matmul
-    return product
 
 
 def passes_of(cell: str, backend: str) -> Any:
@@ -67,7 +59,7 @@ def passes_of(cell: str, backend: str) -> Any:
     """
     if backend == "reference":
         return CELLS[cell]
-    if (kernel := _compiled("kernels").kernel_of(cell)) is None:
+    if (kernel := compiled("kernels").kernel_of(cell)) is None:
         raise ValueError(
             f"cell {cell} has no compiled kernel yet; use backend 'reference' (--backend reference)"
         )
@@ -189,4 +181,7 @@ class Backed:
 
     def product(self, a: Array, b: Array) -> Array:
         """The product of two matrices in a read-out."""
-        return matmul_of(self.backend_for(a.dtype))(a, b)
+        if self.backend_for(a.dtype) == "reference":
+            return matmul(a, b)
+        product: Array = compiled("products").matmul(a, b)
+        return product

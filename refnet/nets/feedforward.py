@@ -14,7 +14,7 @@ from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Residuals, Transition, assemble
-from refnet.nets.backends import BACKENDS, Backed
+from refnet.nets.backends import BACKENDS, Backed, compiled
 from refnet.nets.base import (
     Initializer,
     Named,
@@ -205,7 +205,6 @@ class FeedforwardNet(Backed):
         """The width of x."""
         return self.widths[0]
 
-    @serial_blas
     def matrices(self, params: Params, embedded: bool = False) -> tuple[Params, Residuals]:
         """The parameters with every matrix made by the transition, and its residuals."""
         if self.transition is None:
@@ -230,9 +229,7 @@ class FeedforwardNet(Backed):
         tape, x = begin(self, params, x, mask, copy)
         p = tape.p
         if self.backend_for(x.dtype) == "compiled":
-            from refnet.compiled import feedforward as compiled  # Numba is slow to import
-
-            outputs, rows, layers = compiled.forward(
+            outputs, rows, layers = compiled("feedforward").forward(
                 "FeedforwardNet.forward", p, x, self.widths, self.activation
             )
             return outputs, NetTape(*tape[:4], layers, rows, None, outputs.shape)
@@ -264,10 +261,9 @@ class FeedforwardNet(Backed):
         admit_backward(self, params, tape, doutputs, extra)
         p, layers, h = tape.p, tape.cell, tape.rows
         if self.backend_for(h.dtype) == "compiled":
-            from refnet.compiled import feedforward as compiled
-
-            where, act = "FeedforwardNet.backward", self.activation
-            grads = compiled.backward(where, p, layers, doutputs, self.widths, act, inputs)
+            grads = compiled("feedforward").backward(
+                "FeedforwardNet.backward", p, layers, doutputs, self.widths, self.activation, inputs
+            )
             return pull_to_parts(self, p, tape.residuals, grads, extra)
         grads, dv = {}, doutputs
         for layer in range(self.depth + 1, 0, -1):

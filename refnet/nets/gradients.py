@@ -174,9 +174,9 @@ def loss_and_gradients(
             )
         loss = np.asarray(loss + value)
     gradients = net.backward(params, tape, doutputs, inputs, extra)
-    floats = outputs.dtype.kind in "fc"
+    dtype = outputs.dtype
     for name, value in gradients.items():
-        if not (floats and value.dtype == outputs.dtype) and name != "clipped":
+        if not (value.dtype == dtype and dtype.kind in "fc") and name != "clipped":
             gradients[name] = join(f"the gradient of {name}", value, "the outputs", outputs)
     return Result(join("the loss", loss, "the outputs", outputs), gradients, outputs, states)
 

@@ -147,7 +147,8 @@ class Layer:
         for first, end in self._segments(len(x)):
             starts.append(state)
             tapes.clear()  # before the next one is made
-            tapes.append(self.run(p, x[first:end], state, last, _after(first, lengths)))
+            later = None if lengths is None else lengths - first
+            tapes.append(self.run(p, x[first:end], state, last, later))
             read(first, tapes[0])
             if end < len(x):
                 state = last_state(tapes[0])
@@ -185,7 +186,7 @@ class Layer:
         total: Params = {}
         dx: list[Array] = []
         for (first, end), start in reversed(list(zip(self._segments(len(x)), starts))):
-            later = _after(first, lengths)
+            later = None if lengths is None else lengths - first
             options |= {} if later is None else {"lengths": later}
             part = held.pop() if held else self.run(seen, x[first:end], start, lengths=later)
             if ended is not None:
@@ -216,8 +217,3 @@ class Layer:
 
     def _segments(self, T: int) -> list[tuple[int, int]]:
         return segments(T) if self.checkpoints else [(0, T)]
-
-
-def _after(first: int, lengths: Array | None) -> Array | None:
-    """How many steps of each sequence follow the first ones."""
-    return None if lengths is None else lengths - first

@@ -34,7 +34,7 @@ from refnet.maths.activations import ACTIVATIONS, Activation, clipped
 from refnet.maths.numeric import Number, matmul
 from refnet.matrices.initializers import gaussian, glorot_uniform
 from refnet.matrices.slots import Residuals, Transition, assemble
-from refnet.nets.backends import BACKENDS, Backed, ByNumbers, passes_of
+from refnet.nets.backends import BACKENDS, Backed, ByNumbers, compiled, passes_of
 from refnet.nets.base import (
     Initializer,
     Named,
@@ -443,13 +443,13 @@ class RecurrentNet(Backed):
             params["h0"] = np.zeros(H if cell.STATES == 1 else (cell.STATES, H))
         return {name: value.astype(dtype) for name, value in params.items()}
 
-    @serial_blas
     def matrices(self, params: Params, embedded: bool = False) -> tuple[Params, Residuals]:
         """The parameters with Wxh, Whh and each of its slots made; the transition's residuals.
         ``embedded``: Wxh is for inputs that are columns of the embedding already."""
         if self.embedding:
             W = params["Wxh.W"]
-            params = {**params, "Wxh": W if embedded else matmul(W, params["Wxh.E"])}
+            E = params["Wxh.E"]
+            params = {**params, "Wxh": W if embedded else serial_blas(matmul)(W, E)}
         if self.transition is None:
             if self.slots == ("Whh",):
                 return {**params}, {}
@@ -503,9 +503,7 @@ class RecurrentNet(Backed):
         dtype = next(iter(tape.p.values())).dtype
         if not self._deals(dtype):
             return self._run_cells(tape, finite_input(x, mask), lengths)
-        from refnet.compiled.layout import deal
-
-        order = deal(lengths, dtype, len(self.gates) * self.hidden, self.hidden)
+        order = compiled("layout").deal(lengths, dtype, len(self.gates) * self.hidden, self.hidden)
         p = {**tape.p}
         for suffix, cell in self.every_cell.items():
             name = f"h0{suffix}"
@@ -523,7 +521,7 @@ class RecurrentNet(Backed):
         """The outputs, and the complete tape; ``lengths`` of the sequences, if not all of them
         have T steps."""
         p = tape.p
-        x = self.embedded(p, x)
+        x = self.embedded(p, x) if x.ndim == 2 else x
         h0, (T, B), H = self.initial_state(p, x), x.shape[:2], self.width
         steps: Array | int | None = None
         if self.readout == "last":
@@ -605,8 +603,8 @@ class RecurrentNet(Backed):
         embedded = bool(self.embedding) and any(
             named("Wxh.E", suffix) in grads for suffix in self.every_cell
         )
-        grads, extra = dict(grads), dict(extra or {})
         by_slot = self.transition is not None or bool(extra)
+        grads, extra = dict(grads), dict(extra or {})
         for suffix, cell in self.every_cell.items():
             h0 = f"h0{suffix}"
             if h0 in params and params[h0].ndim < grads[h0].ndim:

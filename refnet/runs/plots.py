@@ -1,34 +1,29 @@
-"""Figures of runs; needs matplotlib (extra ``cli``)."""
+"""Curves of runs; needs matplotlib (extra ``cli``)."""
 
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 
 from refnet.batch import Array
-from refnet.runs.files import write_atomically
 from refnet.runs.read import Record
 from refnet.runs.rows import Canvas, finite
+from refnet.runs.style import grid, page, plot, save
 
-__all__ = ["banded", "curves", "of_seeds", "plot_curves", "save", "tidy", "words"]
-
-matplotlib.rcParams["svg.hashsalt"] = "refnet"
+__all__ = ["banded", "curves", "of_seeds", "plot_curves", "words"]
 
 WORDS = {
     "bpc": "bits per character",
     "mse": "mean squared error",
     "cross_entropy": "cross-entropy in nats",
     "loss": "training loss, with penalties",
-    "s_min": "smallest s",
-    "s_max": "largest s",
-    "s_mean": "mean s",
-    "s_sd": "s.d. of s",
+    "defect": "orthogonality defect",
+    "s_min": "smallest $s$",
+    "s_max": "largest $s$",
+    "s_mean": "mean $s$",
+    "s_sd": "s.d. of $s$",
 }
-COLUMNS = 3
 
 
 def words(column: str) -> str:
@@ -46,7 +41,7 @@ def banded(axes: Canvas, runs: list[tuple[Array, Array]], label: str, **style: A
     y = np.stack([np.interp(x, *run) for run in runs])
     (line,) = axes.plot(x, y[0] if len(runs) == 2 else np.median(y, axis=0), label=label, **style)
     if len(runs) == 2:
-        axes.plot(x, y[1], **{**style, "color": line.get_color()})
+        axes.plot(x, y[1], **style)
     if len(runs) > 1:
         axes.fill_between(
             x,
@@ -56,20 +51,6 @@ def banded(axes: Canvas, runs: list[tuple[Array, Array]], label: str, **style: A
             edgecolor=(line.get_color(), 0.5),
             linewidth=0.6,
         )
-
-
-def tidy(axes: Canvas, beside: Canvas = None, **legend: Any) -> None:
-    """A grid, a legend of small print, and ticks no closer than their numbers are wide.
-    ``beside``: other axes, which the legend has to itself."""
-    if axes.get_xscale() == "linear":
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axes.grid(alpha=0.3)
-    if beside is None:
-        axes.legend(fontsize=8, **legend)
-    else:
-        beside.set_axis_off()
-        beside.legend(*axes.get_legend_handles_labels(), fontsize=8, loc="center left")
 
 
 def of_seeds(counts: Collection[int]) -> str:
@@ -86,47 +67,23 @@ def of_seeds(counts: Collection[int]) -> str:
     )
 
 
-def curves(rows: list[Record], metric: str, title: str) -> Figure:
-    """Loss, the task's metric, gradient norm, spectral radius and defect over iterations, in a
-    grid of three columns.
+def curves(rows: list[Record], metric: str, title: str) -> Canvas:
+    """Loss, the task's metric, gradient norm, spectral radius and defect over iterations.
 
     Columns that a run does not have (a net without square hidden matrices has no spectral
     radius) are left out.
     """
-    panels = [
-        ("loss", words("loss"), "log"),
-        (metric, words(metric), "linear"),
-        ("gradient_norm", words("gradient_norm"), "log"),
-        ("spectral_radius", words("spectral_radius"), "linear"),
-        ("defect", "orthogonality defect", "log"),
-    ]
-    panels = [panel for panel in panels if any(row.get(panel[0]) is not None for row in rows)]
-    lines = -(-len(panels) // COLUMNS)
-    figure = Figure(figsize=(9, 0.6 + 2.5 * lines), layout="constrained")
+    known = dict.fromkeys(("loss", metric, "gradient_norm", "spectral_radius", "defect"))
+    columns = [name for name in known if any(row.get(name) is not None for row in rows)]
     x = finite([row["iteration"] for row in rows])
-    for n, (column, label, scale) in enumerate(panels):
-        axes = figure.add_subplot(lines, COLUMNS, n + 1)
-        y = finite([row.get(column) for row in rows])
-        if scale == "log" and (y > 0).any() and np.nanmax(y) > 10 * np.nanmin(y[y > 0]):
-            axes.set_yscale("log")
-            axes.yaxis.set_minor_formatter(NullFormatter())
-            y[y <= 0] = float("nan")
-        axes.plot(x, y, marker="o" if len(rows) < 40 else None, markersize=3)
-        axes.set_title(label, fontsize="medium")
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.set_xlabel("iteration")
-        axes.grid(alpha=0.3)
-    figure.suptitle(title)
+    with page(0.6 + 1.8 * -(-len(columns) // 3), title) as figure:
+        for column, axes in zip(columns, grid(figure, len(columns))):
+            y = finite([row.get(column) for row in rows])
+            scale = "auto" if column in ("loss", "gradient_norm", "defect") else "linear"
+            plot(axes, {"": (x, y)}, scale, title=words(column), xlabel="iteration")
     return figure
 
 
 def plot_curves(path: Path, rows: list[Record], metric: str, title: str) -> None:
     """The curves as a PNG file."""
-    save(path, curves(rows, metric, title))
-
-
-def save(path: Path, figure: Figure, **metadata: str) -> None:
-    """Write a figure as a PNG file, atomically."""
-    write_atomically(
-        path, lambda file: figure.savefig(file, format="png", dpi=100, metadata=metadata)
-    )
+    save(curves(rows, metric, title), path, dpi=150)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from refnet.common.process import BLAS_THREADS
+from refnet.common.process import BLAS_THREADS, cpu_features
 from refnet.common.version import __version__
 from refnet.runs.files import argument, naming, printable, write_named
 from refnet.runs.read import Record, contents, json_of, reading
@@ -160,7 +160,7 @@ def environment() -> Record:
 
     from llvmlite.binding import get_host_cpu_name
 
-    features = _features()
+    features = cpu_features()
     versions = {package: version(package) for package in ("numpy", "scipy", "numba")}
     return {
         "python": platform.python_version(),
@@ -173,16 +173,6 @@ def environment() -> Record:
         "system": platform.system(),
         "cpus": os.cpu_count(),
     }
-
-
-def _features() -> Any:
-    """The processor's features by name; none where LLVM cannot tell, as on some ARM systems."""
-    from llvmlite.binding import FeatureMap, get_host_cpu_features
-
-    try:
-        return get_host_cpu_features()
-    except RuntimeError:
-        return FeatureMap()
 
 
 def _blas() -> str:
@@ -212,7 +202,7 @@ def machine() -> str:
     matter as long as it keeps to one (``refnet.settle``).
     """
     facts = environment()
-    features = zlib.crc32(_features().flatten().encode())
+    features = zlib.crc32(cpu_features().flatten().encode())
     return (
         f"{facts['processor']} {features:08x}, {facts['system']} {facts['machine']}, "
         f"numpy {facts['numpy']}, scipy {facts['scipy']}, numba {facts['numba']}"

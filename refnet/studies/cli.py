@@ -4,11 +4,13 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from refnet.check.tables import target
 from refnet.common.arguments import Subparsers
 from refnet.runs.files import described, named, printable, quoted, user_cache
 
@@ -23,12 +25,12 @@ MOST = 1000
 """Seeds of a cell, processes, or threads."""
 
 RUNS = ("workers", "threads", "cluster", "repeat")
-TABLES = ("seeds", "only", "search", "status", "table")
+TABLES = ("seeds", "only", "search", "status", "table", "figure")
 VOID = {
     "protocols": ("name", "protocol", "list", "measure", "quick", *RUNS, *TABLES),
     "list": RUNS + TABLES,
     "measure": RUNS + TABLES,
-    "status": (*RUNS, "table"),
+    "status": (*RUNS, "table", "figure"),
     "table": RUNS,
     "cluster": ("workers",),
 }
@@ -52,6 +54,19 @@ EXAMPLES = """examples:
 """
 
 
+FIGURE: dict[str, dict[str, Any]] = {
+    "figure": {
+        "type": target,
+        "metavar": "FILE",
+        "help": "draw it, as .pdf, .svg or .png by the file's ending",
+    },
+    "dpi": {
+        "type": int,
+        "default": 300,
+        "metavar": "N",
+        "help": "dots per inch of a .png (default: 300)",
+    },
+}
 OPTIONS: dict[str, dict[str, Any]] = {
     "list": {"help": "list the studies"},
     "measure": {
@@ -101,6 +116,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "repeat the finished runs; after an interruption, or if some failed, the same "
         "command continues with the rest"
     },
+    **FIGURE,
 }
 
 
@@ -139,10 +155,12 @@ def _complete(args: argparse.Namespace) -> None:
 
 
 def _study(args: argparse.Namespace) -> int:
+    from refnet.runs.style import check_figure
     from refnet.studies.catalogue import STUDIES, find
     from refnet.studies.study import under
 
     _complete(args)
+    check_figure(args.figure, args.dpi)
     if args.protocols:
         from refnet.training.protocols import APART, differences
 
@@ -234,6 +252,7 @@ def _check_name(study: "Study", store: "Store", args: argparse.Namespace) -> Non
 
 def _show(study: "Study", store: "Store", args: argparse.Namespace) -> None:
     """Print the study's table, and draw its figure in the folder if it has one."""
+    from refnet.runs import style
     from refnet.studies.study import View
     from refnet.studies.work import shown
 
@@ -242,13 +261,12 @@ def _show(study: "Study", store: "Store", args: argparse.Namespace) -> None:
     if study.figure is None:
         return
     try:
-        from refnet.runs.plots import save
-
         figure = study.figure(view)
         if figure is not None:
-            with store.held():
-                save(store.folder / "figure.png", figure)
-            print(f"figure: {printable(store.folder / 'figure.png')}")
+            path = args.figure or store.folder / "figure.png"
+            with nullcontext() if args.figure else store.held():
+                style.save(figure, path, args.dpi)
+            print(f"figure: {printable(path)}")
     except ImportError:
         print("the figure needs Matplotlib: pip install 'refnet[cli]'", file=sys.stderr)
     except OSError as error:  # as in a folder of somebody else

@@ -68,7 +68,7 @@ FINDINGS: dict[str, tuple[Finding, ...]] = {
 }
 
 
-def declared(name: str, draw: Callable[[dict[str, Record]], Canvas] | None = None) -> Grid:
+def declared(name: str, draw: Callable[[dict[str, Record], str], Canvas] | None = None) -> Grid:
     """What is declared under that name. ``draw``: as of a ``Grid``."""
     study = _STUDIES[name]
     return Grid(

@@ -6,6 +6,7 @@ Checked by: tests/studies/test_pages.py.
 
 from dataclasses import replace
 
+from refnet.runs.plots import banded, of_seeds
 from refnet.runs.rows import Canvas, finite
 from refnet.studies.declared import declared
 from refnet.studies.grid import drawn, label_of
@@ -20,9 +21,7 @@ METHODS = dict(zip(("plain", "oinit", "open"), _METHODS))
 
 def _figure(view: View) -> Canvas:
     """Temporal order: accuracy, spectral radius and gradient norm of the methods."""
-    from matplotlib.figure import Figure
-
-    from refnet.runs.plots import banded, of_seeds
+    from refnet.runs.style import legend_below, lines, page
 
     runs = {}
     for method, label in (("plain", "plain"), ("oinit", "OINIT"), ("open", "OPEN")):
@@ -31,31 +30,27 @@ def _figure(view: View) -> Canvas:
             runs[label_of(label, rows)] = [row["curve"] for row in rows]
     if not runs:
         return _TABLE.figure(view)
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    for axes, (column, label, scale) in zip(
-        figure.subplots(1, 3),
-        (
-            ("accuracy", "test accuracy", "linear"),
-            ("spectral_radius", "spectral radius", "linear"),
-            ("gradient_norm", "norm of the gradient", "log"),
-        ),
-    ):
-        for method, curves in runs.items():
-            banded(
-                axes,
-                [(finite(curve["iteration"]), finite(curve[column])) for curve in curves],
-                method,
-                linewidth=1.6,
-            )
-        axes.set(xscale="log", yscale=scale, title=label, xlabel="iteration (20 sequences each)")
-        axes.grid(alpha=0.3)
-    figure.axes[1].legend(loc="upper left")
-    figure.suptitle(
+    title = (
         f"Temporal order, T = {20 if view.quick else 60}: 100 tanh units, dense recurrent "
-        f"matrix, RMSprop at 1e-4\n{of_seeds([*map(len, runs.values())])}"
-        "; a run that has solved the task keeps its last value",
-        fontsize="medium",
+        f"matrix, RMSprop at 1e-4, 20 sequences each; {of_seeds([*map(len, runs.values())])}"
+        "; a run that has solved the task keeps its last value"
     )
+    with page(2.8, title) as figure:
+        for axes, (column, label, scale) in zip(
+            figure.subplots(1, 3),
+            (
+                ("accuracy", "test accuracy", "linear"),
+                ("spectral_radius", "spectral radius", "linear"),
+                ("gradient_norm", "norm of the gradient", "log"),
+            ),
+        ):
+            for method, style in lines(runs).items():
+                pairs = [
+                    (finite(curve["iteration"]), finite(curve[column])) for curve in runs[method]
+                ]
+                banded(axes, pairs, method, **style)
+            axes.set(xscale="log", yscale=scale, title=label, xlabel="iteration")
+        legend_below(figure)
     return figure
 
 

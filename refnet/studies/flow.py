@@ -10,6 +10,7 @@ from refnet.batch import Array
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.read import Record
 from refnet.runs.rows import Canvas, table
+from refnet.runs.style import grid, page
 from refnet.studies.jobs import Job
 from refnet.studies.study import Study, View, spread
 from refnet.training.config import Config
@@ -115,40 +116,35 @@ def _table(view: View) -> str:
 
 
 def _figure(view: View) -> Canvas:
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    axes = figure.subplots(2, 3, sharex=True, sharey=True)
     rows = {margin: row for margin in MARGINS for row in _rows(view, margin)[:1]}
     if not rows:
         return None
-    for margin, row in rows.items():
-        place = axes.flat[MARGINS.index(margin)]
-        norms = np.array(row["norms"]).T
-        # each update on its own: the paper's "normalized across the time dimension"
-        image = place.imshow(
-            norms / norms.max(axis=0),
-            aspect="auto",
-            origin="lower",
-            cmap="viridis",
-            vmin=0,
-            vmax=1,
-            interpolation="nearest",
-            extent=(0, row["updates"][-1] + EVERY, 0, row["times"][-1]),
-        )
-        place.set_title("no margin" if margin == "none" else f"margin {margin}", fontsize=10)
-    for line in axes:
-        line[0].set_ylabel("time step t")
-    for place in axes[1]:
-        place.set_xlabel("update")
-    figure.colorbar(
-        image, ax=axes, shrink=0.9, label="||dL/dh_t|| over its largest value at that update"
-    )
-    figure.suptitle(
+    length = next(iter(rows.values()))["settings"]["length"]
+    title = (
         "Figure 2 of Vorontsov et al.: gradient of the last step's loss, copy task, "
-        f"T = {row['settings']['length']}; one seed",
-        fontsize=10,
+        f"T = {length}; one seed"
     )
+    with page(4, title) as figure:
+        axes = grid(figure, len(rows))
+        for place, (margin, row) in zip(axes, rows.items()):
+            norms = np.array(row["norms"]).T
+            # each update on its own: the paper's "normalized across the time dimension"
+            image = place.imshow(
+                norms / norms.max(axis=0),
+                aspect="auto",
+                origin="lower",
+                cmap="viridis",
+                vmin=0,
+                vmax=1,
+                interpolation="nearest",
+                extent=(0, row["updates"][-1] + EVERY, 0, row["times"][-1]),
+            )
+            title = "no margin" if margin == "none" else f"margin {margin}"
+            place.set(title=title, xlabel="update", ylabel="time step $t$")
+            place.label_outer()
+        label = r"$\|\partial L/\partial h_t\|$ over its largest value at that update"
+        figure.colorbar(image, ax=axes, label=label)
     return figure
 
 

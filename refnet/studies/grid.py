@@ -4,10 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import itemgetter
 from textwrap import fill
-from typing import Any
 
+from refnet.runs import style
+from refnet.runs.plots import banded, of_seeds, words
 from refnet.runs.read import Record
 from refnet.runs.rows import Canvas, finite, table
 from refnet.studies.comparison import Finding, Quantity, stated
@@ -16,7 +18,7 @@ from refnet.studies.published import place_of
 from refnet.studies.quantities import solved_at
 from refnet.studies.study import Published, Study, View, spread
 
-__all__ = ["STYLES", "Cell", "Figure", "Grid", "drawn", "ended_of", "label_of"]
+__all__ = ["Cell", "Figure", "Grid", "drawn", "ended_of", "label_of"]
 
 Figure = tuple[str, Quantity, str]
 """A column: its name, the figure of a row (None if the run has none), and its format."""
@@ -67,10 +69,6 @@ def _state(row: Record) -> str:
     return str(row["state"])
 
 
-STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 3, 1, 3, 1, 3)), (0, (1, 3)))
-"""Of the lines of a panel, so that one is seen that lies under another."""
-BENEATH: Record = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18)}
-"""Where a legend covers no curve."""
 WITHIN = {"%": 1.0, "bits": 0.05}
 """How near a number is reproduced (``published.RULE``)."""
 LOGARITHMIC = ("gradient_norm", "defect", "mse", "loss", "spectral_radius")
@@ -118,52 +116,45 @@ def _places(
     return places
 
 
-def _curves(rows: dict[str, list[Record]], curve: tuple[str, ...], mark: str) -> Canvas:
+def _curves(
+    rows: dict[str, list[Record]], curve: tuple[str, ...], mark: str, title: str = ""
+) -> Canvas:
     """A panel for each column, or for each name of a panel; seeds are a line and a band."""
-    from matplotlib.figure import Figure as Canvas
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    from refnet.runs.plots import tidy
-
-    places = _places(rows, curve, mark)
-    columns = min(2, len(places))
-    lines = -(-len(places) // columns)
-    most = max(Counter(_panel_of(label, mark) for label in rows).values())
-    beneath = BENEATH if most > 4 else {}
-    canvas = Canvas(
-        figsize=(4.5 * columns, 0.5 + (3.2 + 0.18 * most * bool(beneath)) * lines),
-        layout=ConstrainedLayoutEngine(h_pad=0.1),
-    )  # legends have a frame
-    axes = canvas.subplots(lines, columns, squeeze=False).ravel()
-    for (name, column), panel in zip(places, axes):
-        shown = {label: rows[label] for label in rows if _panel_of(label, mark) == name}
-        _draw_panel(panel, name, column, shown)
-        tidy(panel, **beneath)
-    for panel in axes[len(places) :]:
-        panel.remove()
-    return canvas
+    panels = {
+        (name, column): {
+            label.removeprefix(name).strip(":, "): rows[label]
+            for label in rows
+            if _panel_of(label, mark) == name
+        }
+        for name, column in _places(rows, curve, mark)
+    }
+    if len({*map(tuple, panels.values())}) == 1:  # one legend for all
+        with style.page(0.8 + 1.9 * -(-len(panels) // 3), title) as figure:
+            for axes, (place, runs) in zip(style.grid(figure, len(panels)), panels.items()):
+                _draw_panel(*place, runs, axes)
+            style.legend_below(figure)
+        return figure
+    height = 1.9 + 0.16 * max(map(len, panels.values()))
+    with style.page(height * -(-len(panels) // 2), title) as figure:
+        draws = [partial(_draw_panel, *place, runs) for place, runs in panels.items()]
+        style.panels(figure, draws, 2)
+    return figure
 
 
-def _draw_panel(panel: Canvas, name: str, column: str, rows: dict[str, list[Record]]) -> None:
-    from refnet.runs.plots import banded, words
-
-    ends: list[int] = []
-    for label, all_rows in rows.items():
-        runs = [row for row in all_rows if column in row["curve"]]
-        if not runs:
+def _draw_panel(name: str, column: str, rows: dict[str, list[Record]], axes: Canvas) -> None:
+    ends = []
+    longest = max(len(row["curve"]["iteration"]) for runs in rows.values() for row in runs)
+    for label, props in style.lines(rows, longest).items():
+        shown = [row for row in rows[label] if column in row["curve"]]
+        if not shown:
             continue
-        at = [row["curve"]["iteration"] for row in runs]
-        banded(
-            panel,
-            [(finite(points), finite(row["curve"][column])) for points, row in zip(at, runs)],
-            label_of(label.removeprefix(name).strip(":, "), runs),
-            markersize=3,
-            marker="o" if max(map(len, at)) < 5 else None,
-            linestyle=STYLES[len(ends) % len(STYLES)],
-        )
-        ends.append(max(points[-1] for points in at))
-    panel.set_title(name, fontsize=9)
-    panel.set(
+        curves = [row["curve"] for row in shown]
+        pairs = [(finite(curve["iteration"]), finite(curve[column])) for curve in curves]
+        banded(axes, pairs, style.typeset(label_of(label, shown)), **props)
+        ends.append(max(at[-1] for at, _ in pairs))
+    axes.set(
+        title=style.typeset(fill(name, 42)),
         xlabel="iteration",
         ylabel=words(column),
         xscale="log" if max(ends) > RATIO * min(ends) else "linear",
@@ -188,7 +179,7 @@ class Grid:
     figures: list[Figure]
     curve: tuple[str, ...] = ()
     panels: str = ""
-    draw: Callable[[dict[str, Record]], Canvas] | None = None
+    draw: Callable[[dict[str, Record], str], Canvas] | None = None
     notes: Sequence[Finding] = ()
 
     def chosen(self, quick: bool) -> list[Cell]:
@@ -225,25 +216,16 @@ class Grid:
         return table([*header, "runs"], lines) + "".join(f"\n{text}\n" for text in said)
 
     def figure(self, view: View) -> Canvas:
-        from refnet.runs.plots import of_seeds
-
         all_rows = self.rows(view)
         rows = {label: shown for label in all_rows if (shown := drawn(all_rows[label]))}
         if not any(len(row["curve"]["iteration"]) > 1 for runs in rows.values() for row in runs):
             return None
-        if self.draw:
-            canvas, counts = self.draw({label: runs[0] for label, runs in rows.items()}), [1]
-        else:
-            canvas = _curves(rows, self.curve, self.panels)
-            counts = [*map(len, rows.values())]
+        counts = [1] if self.draw else [*map(len, rows.values())]
         # a formula stays on one line
-        text = re.sub(r" ([=o]) ", "\u00a0\\1\u00a0", f"{self.title}; {of_seeds(counts)}")
-        width = int(13 * canvas.get_figwidth())
-        lines = -(-len(text) // width)  # of about one length
-        canvas.suptitle(
-            fill(text, min(width, len(text) // lines + 8), break_on_hyphens=False), fontsize=10
-        )
-        return canvas
+        title = re.sub(r" ([=o]) ", "\u00a0\\1\u00a0", f"{self.title}; {of_seeds(counts)}")
+        if self.draw:
+            return self.draw({label: runs[0] for label, runs in rows.items()}, title)
+        return _curves(rows, self.curve, self.panels, title)
 
     def study(self) -> Study:
         figure = self.figure if self.curve else None

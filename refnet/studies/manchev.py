@@ -3,10 +3,11 @@
 from math import sqrt
 
 from refnet.analysis.orthogonalization import orthogonalization_experiment
+from refnet.runs.plots import words
 from refnet.runs.read import Record
 from refnet.runs.rows import Canvas, finite, table
 from refnet.studies.declared import declared
-from refnet.studies.grid import STYLES, label_of
+from refnet.studies.grid import label_of
 from refnet.studies.jobs import Job
 from refnet.studies.ladder import TABLES
 from refnet.studies.published import place_of
@@ -104,7 +105,7 @@ EARLY = 150
 """Thousands of examples in Figure 3b."""
 
 
-def pixel_by_pixel(rows: dict[str, Record]) -> Canvas:
+def pixel_by_pixel(rows: dict[str, Record], title: str = "") -> Canvas:
     """Figure 3a, the accuracy of all nets, and Figure 3b, how an orthogonal net starts to learn:
     W_hh's defect and spectral radius and the norm of the gradient (theirs: of W_hh alone) over
     the first examples. The text says that 3b is of OINIT; that it starts at a spectral radius of 0
@@ -112,49 +113,45 @@ def pixel_by_pixel(rows: dict[str, Record]) -> Canvas:
 
     Checked by: tests/studies/test_figures.py::test_figure_3_of_manchev_and_spratling.
     """
-    from matplotlib.figure import Figure
-
-    from refnet.runs.plots import tidy, words
+    from refnet.runs.style import legend_below, page, plot
 
     early = [label for label in ("SRNN+OINIT", "SRNN+OPEN") if label in rows]
-    lines = 1 + bool(early)
-    canvas = Figure(figsize=(9, 3.4 * lines), layout="constrained")
-    first, names, *others = canvas.subplots(lines, 2, squeeze=False).ravel()
-    for (label, row), line in zip(rows.items(), STYLES):
-        first.plot(
-            finite(row["curve"]["iteration"]),
-            finite(row["curve"]["accuracy"]),
-            label=label_of(label, [row]),
-            linestyle=line,
-            marker="." if len(row["curve"]["iteration"]) < 5 else None,
-        )
-    first.set(title="3a: all nets", xlabel="iteration", ylabel="accuracy on the test set")
-    for label, place in zip(early, others):
-        examples = BATCH / 1000 * finite(rows[label]["curve"]["iteration"])
-        for column in ("defect", "spectral_radius", "gradient_norm"):
-            place.plot(
-                examples, finite(rows[label]["curve"][column]), label=words(column), marker="."
-            )
-        place.set(
-            title=f"3b, {label}",
-            xlabel="thousands of examples",
-            xlim=(0, EARLY),
-            ylabel="defect, radius, norm",
-            yscale="log",
-        )
-    tidy(first, names)
-    for place in others[: len(early)]:
-        tidy(place)
-    for place in others[len(early) :]:
-        place.remove()
-    return canvas
+    with page(2.4 * (1 + bool(early)), title) as figure:
+        upper, *lower = figure.subfigures(1 + bool(early), 1, squeeze=False).ravel()
+        axes = upper.subplots()
+        curves = {
+            label_of(label, [row]): [finite(row["curve"][key]) for key in ("iteration", "accuracy")]
+            for label, row in rows.items()
+        }
+        plot(axes, curves, title="3a: all nets", xlabel="iteration", ylabel="test accuracy")
+        legend_below(upper)
+        for part in lower:
+            for label, panel in zip(early, part.subplots(1, len(early), squeeze=False)[0]):
+                curve = rows[label]["curve"]
+                examples = BATCH / 1000 * finite(curve["iteration"])
+                plot(
+                    panel,
+                    {
+                        words(column): (examples, finite(curve[column]))
+                        for column in ("defect", "spectral_radius", "gradient_norm")
+                    },
+                    "log",
+                    title=f"3b, {label}",
+                    xlabel="thousands of examples",
+                    xlim=(0, EARLY),
+                    ylabel="defect, radius, norm",
+                )
+            legend_below(part)
+    return figure
 
 
 STUDIES = [
     Study("orthogonalisation", TITLE, _experiments, _experiment_table, published=_numbers),
     declared("figure-2").study(),
     declared("table-iii").study(),
+    declared("table-iii-rates").study(),
     declared("table-iv").study(),
     *TABLES,
+    declared("gaussian-start").study(),
     declared("table-ii", pixel_by_pixel).study(),
 ]

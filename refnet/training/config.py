@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from refnet.common.arguments import SEED, SIZE, choice, short
 from refnet.common.names import absolute
 from refnet.common.specs import parse_spec
+from refnet.matrices.orthogonality import FORMS, PENALTIES
 from refnet.nets.backends import BACKENDS
 from refnet.runs.read import DAMAGE, Record, contents, toml_of
 
@@ -57,6 +58,9 @@ OWN = (
     "patience",
     "carry",
     "accumulate",
+    "l1",
+    "norm_stabilizer",
+    "vanishing",
 )
 """The settings that are the user's. All others follow a protocol, so that every value comes from a
 paper's text or a released code."""
@@ -132,7 +136,7 @@ GATED = Where("cells with gates", _gated)
 PRETRAINED = Where("method oinit", lambda c: "oinit" in c.method.split("+"))
 PENALISED = Where("method open", lambda c: "open" in c.method.split("+"))
 ORTHOGONALISED = Where("methods oinit and open", lambda c: c.method != "plain")
-ON_MANIFOLD = Where("transitions orthogonal, product, schur and svd", _on_manifold)
+ON_MANIFOLD = Where("transitions orthogonal, product, schur, svd and unitary", _on_manifold)
 CLIPPED = Where("clipping", lambda c: c.clip != "none")
 GENERATED = Where("generated tasks", partial(_has, "length"))
 FROM_FILES = Where("tasks from files", partial(_has, "order"))
@@ -195,7 +199,8 @@ class Config:
     )
     depth: int = _setting(10, "hidden layers", least=1, where=FEEDFORWARD)
     activation: str = _setting(
-        "tanh", "activation, such as tanh, relu, leaky_relu:alpha=0.5 or prelu:start=0.7"
+        "tanh",
+        "activation, such as tanh, relu, leaky_relu:alpha=0.5, prelu:start=0.7 or modrelu_pairs",
     )
     embedding: int = _setting(
         0,
@@ -209,7 +214,7 @@ class Config:
     transition: str = _setting(
         "dense",
         "the transition that makes up the recurrent or hidden matrices: dense, "
-        "or another one such as svd:margin=0.1",
+        "or another one such as svd:margin=0.1, urnn or unitary",
     )
     weights: str = _setting(
         "glorot_uniform", "initializer of every matrix, such as gaussian:sd=0.001"
@@ -246,6 +251,18 @@ class Config:
     oinit_rate: float = _setting(
         0.1, "step size of the orthogonal pre-training", above=0, where=PRETRAINED
     )
+    oinit_form: str = _setting(
+        "squared",
+        "form of the defect that the pre-training descends",
+        choices=FORMS,
+        where=PRETRAINED,
+    )
+    oinit_gradient: float = _setting(
+        0.0,
+        "norm of the defect's gradient below which the pre-training stops (0: no such criterion)",
+        least=0,
+        where=PRETRAINED,
+    )
     oinit_cost: float = _setting(
         1e-6, "defect below which the pre-training stops", least=0, where=PRETRAINED
     )
@@ -257,8 +274,9 @@ class Config:
     )
     open_form: str = _setting(
         "squared",
-        "form of the penalty",
-        choices=("squared", "unsquared", "mean_square"),
+        "form of the penalty: of ||W W' - I||, or of both sides (double soft orthogonality), or an "
+        "estimate of its spectral norm (spectral restricted isometry)",
+        choices=PENALTIES,
         where=PENALISED,
     )
     open_as: str = _setting(
@@ -278,6 +296,21 @@ class Config:
     )
     weight_decay: float = _setting(
         0.0, "coefficient of the sum of squares of every matrix", least=0
+    )
+    l1: float = _setting(0.0, "coefficient of the sum of the magnitudes of every matrix", least=0)
+    norm_stabilizer: float = _setting(
+        0.0,
+        "coefficient of the mean square by which the state's norm changes in a step (one layer, "
+        "in one direction)",
+        least=0,
+        where=RECURRENT,
+    )
+    vanishing: float = _setting(
+        0.0,
+        "coefficient of Pascanu et al.'s penalty of gradients that shrink or grow from step to "
+        "step (cell rnn, one layer, in one direction, without noise)",
+        least=0,
+        where=RECURRENT,
     )
     clip: str = _setting(
         "none",

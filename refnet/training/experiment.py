@@ -9,14 +9,16 @@ import numpy as np
 from refnet import tasks
 from refnet.batch import Array, Batch, Params, examples
 from refnet.maths.activations import activation
+from refnet.maths.numeric import times
 from refnet.matrices.initializers import glorot_uniform, initialize
 from refnet.matrices.orthogonality import open_penalty, open_update, orthogonalize_params
 from refnet.matrices.slots import Transition, parts, penalty as transition_penalty
 from refnet.matrices.transitions import transition
-from refnet.nets.base import Initializer
+from refnet.nets.base import Initializer, add_gradients
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net, Penalty
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.regularizers import norm_stabilizer, vanishing_gradients
 from refnet.nets.stacked import StackedNet
 from refnet.runs.read import Record
 from refnet.tasks.base import Task
@@ -25,6 +27,7 @@ from refnet.training.optimizers import (
     Optimizer,
     clip_by_norm,
     clip_by_value,
+    l1_penalty,
     optimizer,
     weight_decay,
 )
@@ -148,39 +151,66 @@ class Experiment:
         descended, report = orthogonalize_params(
             self.matrices_of(params, self.pretrained),
             rate=config.oinit_rate,
+            form=config.oinit_form,
             stop_cost=config.oinit_cost,
+            stop_gradient=config.oinit_gradient or None,
             max_steps=config.oinit_steps,
         )
         return self.with_matrices(params, descended), report
 
     @property
     def penalty(self) -> Penalty | None:
-        """What is added to the loss: OPEN's term and weight decay on the matrices made, and the
+        """What is added to the loss: OPEN's term, weight decay and L1 on the matrices made, and the
         transition's own on its parts."""
         config = self.config
         opened = "open" in config.method.split("+") and config.open_as == "penalty"
         transition = self.net.transition
-        if not opened and not config.weight_decay and transition is None:
+        sizes = ((config.weight_decay, weight_decay), (config.l1, l1_penalty))
+        if not opened and not config.weight_decay and not config.l1 and transition is None:
             return None
 
         def penalty(p: Params) -> tuple[Any, Params]:
             value: Any = 0
             grads: Params = {}
-            if config.weight_decay:
-                # of an input matrix times an embedding, the former alone
-                names = (f"{name}.W" if f"{name}.E" in p else name for name in self.matrices)
-                value, grads = weight_decay({name: p[name] for name in names}, config.weight_decay)
+            # of an input matrix times an embedding, the former alone
+            names = [f"{name}.W" if f"{name}.E" in p else name for name in self.matrices]
+            for strength, size in sizes:
+                if strength:
+                    more, pulled = size({name: p[name] for name in names}, strength)
+                    value, grads = value + more, add_gradients(grads, pulled)
             if opened:
                 more, pulled = open_penalty(
                     {name: p[name] for name in self.penalised}, config.strength, config.open_form
                 )
-                value = np.asarray(value + more)
-                grads |= {
-                    name: grads[name] + g if name in grads else g for name, g in pulled.items()
-                }
+                value, grads = np.asarray(value + more), add_gradients(grads, pulled)
             if transition is not None:
                 more, pulled = transition_penalty(transition, p, self.net.slots)
                 value, grads = value + more, grads | pulled
+            return value, grads
+
+        return penalty
+
+    def penalty_on(self, net: Net, params: Params, batch: Batch) -> Penalty | None:
+        """``penalty``, with the terms of what the net does on that batch."""
+        config = self.config
+        terms = [
+            (strength, *term(net, params, batch))
+            for strength, term in (
+                (config.norm_stabilizer, norm_stabilizer),
+                (config.vanishing, vanishing_gradients),
+            )
+            if strength and isinstance(net, RecurrentNet)
+        ]
+        usual = self.penalty
+        if not terms:
+            return usual
+
+        def penalty(p: Params) -> tuple[Any, Params]:
+            value, grads = (0, {}) if usual is None else usual(p)
+            for strength, more, pulled in terms:
+                value = np.asarray(value + times(strength, more))
+                scaled = {name: times(strength, g) for name, g in pulled.items()}
+                grads = add_gradients(grads, scaled)
             return value, grads
 
         return penalty
@@ -312,6 +342,18 @@ def _check_methods(config: Config, parametrization: Transition | None, embedding
         )
 
 
+def _check_regularizers(config: Config) -> None:
+    """Raise ValueError for a penalty of what the net does on a batch that does not fit the rest."""
+    noise = ("zoneout", "noise_state", "dropout_layers", "dropout_state")
+    layers = ("layers", "bidirectional", "accumulate")
+    defaults = Config()
+    for name, others in (("norm_stabilizer", layers), ("vanishing", (*layers, "cell", *noise))):
+        for other in others if getattr(config, name) else ():
+            value, need = getattr(config, other), getattr(defaults, other)
+            if value != need:
+                raise ValueError(f"{other} is {value!r}; need {need!r} with {name}")
+
+
 def _embedding(config: Config, task: Task) -> int:
     """The rows of the embedding: of symbols, which need one, the setting's 0 means at most 64."""
     symbols = getattr(task, "symbols", 0)
@@ -416,6 +458,7 @@ def build(config: Config, task: Task | None = None) -> Experiment:
         name, options = task_options(config)
         task = tasks.make_task(name, **options)
     _check_labels(config, task)
+    _check_regularizers(config)
     if hasattr(task, "continues"):
         _check_carried(config, task)
     net = _net(config, task)

@@ -224,10 +224,12 @@ class Loaded:
     def plot(self) -> "Figure":
         """The curves of its rows, as a Matplotlib figure (extra ``cli``)."""
         from refnet.runs.plots import curves
+        from refnet.runs.style import label_of
 
         name, config = short(self.config.task), self.config
         title = f"{name}, {config.method}, transition {config.transition}"
-        return curves(self.rows, self.task.metric, title)
+        figure: Figure = curves(self.rows, self.task.metric, label_of(title))
+        return figure
 
     def _repr_png_(self) -> bytes | None:
         """What a notebook shows, where Matplotlib is installed."""

@@ -226,24 +226,7 @@ def resume(
     with hold(folder) as held:
         saved = checkpoint.load(path, identity(config))
         run = Run.from_checkpoint(saved, experiment.optimizer, path)
-        if config.iterations < run.iteration:
-            raise ValueError(
-                f"iterations is {config.iterations}; need at least the "
-                f"{run.iteration} that the run in {folder} has done"
-            )
-        if config.iterations == run.iteration != run.last_evaluation:
-            raise ValueError(
-                f"iterations is {config.iterations}, where the run in {folder} was "
-                f"interrupted, with its last evaluation at {run.last_evaluation}; "
-                "need more, to end with one"
-            )
-        defaults = identity(Config())
-        new = [name for name in defaults if name not in saved.record["config"]]
-        if any(getattr(config, name) != defaults[name] for name in new):
-            raise CheckpointError(
-                f"{path}: was written before there were the settings "
-                f"{', '.join(new)}, which can only have their defaults"
-            )
+        _admit_settings(config, saved, run, folder)
         rows = Rows.resumed(folder / "rows.jsonl", counted_rows(saved, path))
         run.plateau = plateau(experiment, rows.rows)
         record = {
@@ -272,6 +255,28 @@ def resume(
             experiment=experiment, run=run, folder=folder, held=held, file=rows, record=record
         )
         return session.finish(observe, stop, draw)
+
+
+def _admit_settings(config: Config, saved: Checkpoint, run: Run, folder: Path) -> None:
+    """Raise ValueError or CheckpointError unless the run can go on with these settings."""
+    if config.iterations < run.iteration:
+        raise ValueError(
+            f"iterations is {config.iterations}; need at least the "
+            f"{run.iteration} that the run in {folder} has done"
+        )
+    if config.iterations == run.iteration != run.last_evaluation:
+        raise ValueError(
+            f"iterations is {config.iterations}, where the run in {folder} was "
+            f"interrupted, with its last evaluation at {run.last_evaluation}; "
+            "need more, to end with one"
+        )
+    defaults = identity(Config())
+    new = [name for name in defaults if name not in saved.record["config"]]
+    if any(getattr(config, name) != defaults[name] for name in new):
+        raise CheckpointError(
+            f"{folder}: its checkpoint was written before there were the settings "
+            f"{', '.join(new)}, which can only have their defaults"
+        )
 
 
 def counted_rows(saved: Checkpoint, path: Path) -> Record:

@@ -36,7 +36,8 @@ from refnet.common.arguments import (
 )
 from refnet.common.names import Table, lacking
 from refnet.maths.kinds import inexact, join
-from refnet.maths.numeric import Number, clamp, constant, product, sqrt, times
+from refnet.maths.numeric import Number, clamp, constant, nonpositive, product, sqrt, times
+from refnet.nets.backends import compiled
 from refnet.runs.read import Record
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "SGD",
     "clip_by_norm",
     "clip_by_value",
+    "l1_penalty",
     "optimizer",
     "weight_decay",
 ]
@@ -187,11 +189,10 @@ class Optimizer:
     ) -> tuple[list[Array], list[Array]]:
         """The new parameters, and the new accumulators in the order of the old ones; to the same
         bits at any size."""
-        if rule := self._compiled(values, [*gs, *old]):
-            from refnet.compiled.elementwise import stepped  # Numba is slow to import
-
+        if rule := self._compiled(values):
             constants = {rate: list(map(float, self.constants(rate, steps))) for rate in set(rates)}
-            return stepped(rule, values, gs, old, [constants[rate] for rate in rates])
+            columns = [constants[rate] for rate in rates]
+            return compiled("elementwise").stepped(rule, values, gs, old, columns)  # type: ignore[no-any-return]
         directions, new = gs, []
         if type(self).move is not Optimizer.move:
             count = len(self.accumulators)
@@ -204,12 +205,13 @@ class Optimizer:
             np.subtract(value, change, out=change) for value, change in zip(values, changes)
         ], new
 
-    def _compiled(self, values: list[Array], others: list[Array]) -> str | None:
-        """The name of the kernel that steps these arrays faster than NumPy, if there is one. A
-        subclass with a ``move`` of its own has none."""
+    def _compiled(self, values: list[Array]) -> str | None:
+        """The name of the kernel that steps these arrays, whose gradients and accumulators have
+        their dtypes, faster than NumPy, if there is one. A subclass with a ``move`` of its own has
+        none."""
         rule = COMPILED.get(type(self).move)
         large = sum([value.size for value in values]) >= self.large
-        return rule if large and all_floats([*values, *others]) else None
+        return rule if large and all_floats(values) else None
 
     def constants(self, rate: Number, steps: int) -> list[Number]:
         """What the kernel of the rule takes for a parameter of that rate."""
@@ -360,7 +362,7 @@ class AdamW(Adam):
         old: list[Array],
         steps: int,
     ) -> tuple[list[Array], list[Array]]:
-        if not self._compiled(values, [*gs, *old]):
+        if not self._compiled(values):
             decays = {rate: product(rate, self.weight_decay) for rate in set(rates)}
             values = [
                 np.asarray(value - times(decays[rate], value)) for value, rate in zip(values, rates)
@@ -467,6 +469,27 @@ def weight_decay(weights: Params, strength: Number) -> tuple[Array, Params]:
     return np.asanyarray(value), {name: times(2 * strength, W) for name, W in weights.items()}
 
 
+@takes(weights=ARRAYS, strength=real("[0, inf)"))
+def l1_penalty(weights: Params, strength: Number) -> tuple[Array, Params]:
+    """``strength sum |W|`` over all the given matrices and its gradient ``strength sign(W)``, 0 at
+    an entry of 0. Returns as ``weight_decay``.
+
+    >>> value, gradients = l1_penalty({"W": np.array([[-1.0, 0.0, 2.0]])}, 0.5)
+    >>> float(value), gradients["W"].tolist()
+    (1.5, [[-0.5, 0.0, 0.5]])
+
+    Checked by: tests/training/test_penalties.py::test_l1.
+    """
+    weights = {name: inexact(W) for name, W in weights.items()}
+    grads = {}
+    for name, W in weights.items():
+        up = constant(strength, W)
+        below = np.where(nonpositive(np.asarray(-W)), W * 0, -up)
+        grads[name] = np.where(nonpositive(W), below, up)
+    value = sum(np.asanyarray((W * grads[name]).sum(), W.dtype) for name, W in weights.items())
+    return np.asanyarray(value), grads
+
+
 class Clipped(NamedTuple):
     """Clipped gradients, and how the clipping acted: ``factor`` that all were multiplied by
     (1: none), how many ``entries`` it changed, and the ``norm`` before (None if by value)."""
@@ -500,10 +523,8 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
             f"clip_by_norm: the gradient of {exact[0]} holds exact numbers, whose "
             "norm is in general irrational; use clip_by_value, or float64"
         )
-    from refnet.compiled.elementwise import sum_of_squares  # Numba is slow to import
-
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        square = sum_of_squares(grads.values())
+        square = compiled("elementwise").sum_of_squares(grads.values())
     scaled, unit, root = grads, 1.0, square**0.5
     if not 1e-200 < square < 1e200:  # of float32 no square overflows or underflows
         with np.errstate(over="ignore"):

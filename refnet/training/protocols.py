@@ -73,6 +73,8 @@ _PLAIN = Rule(
         "method": "plain",
         "orthogonal": "hidden",
         "oinit_rate": 0.1,
+        "oinit_form": "squared",
+        "oinit_gradient": 0.0,
         "oinit_cost": 1e-6,
         "oinit_steps": 100,
         "strength": 0.01,

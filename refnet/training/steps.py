@@ -168,7 +168,7 @@ def _accumulated(e: Experiment, run: Run, batches: list[Batch]) -> Result:
     for index, batch in enumerate(batches, first):
         net, batch = perturbed(e.net, batch, e.config, index)
         started, on = _started(run.params, carried, batch), e.continues(index + 1)
-        penalty = e.penalty if index == first else None
+        penalty = e.penalty_on(net, started, batch) if index == first else None
         result = loss_and_gradients(net, started, batch, False, penalty, divisor, on)
         if len(batches) == 1:
             return result

@@ -110,6 +110,21 @@ def test_noise_covariance(rng):
     assert abs(C - total).max() <= tolerance(W, 2) * abs(C).max()
 
 
+@pytest.mark.parametrize("start", ["chain:gain=0.2,diagonal=0.9", "chain:gain=3"])
+def test_noise_beyond_float64_is_refused(start):
+    """J_tot would come out as 65 of at most 50, and diagonal entries of C as negative."""
+    W = initialize(start, (50, 50), default_rng(0))
+    for function in (total_memory, lambda W, v: fisher_memory(W, v, 9)):
+        with pytest.raises(ValueError, match="amplifies noise to .* a horizon"):
+            function(W, head(50))
+
+
+def test_a_graded_covariance_is_held(rng):
+    """Its condition number is 1e22, but J_tot has all digits: only its scale varies."""
+    exact = sum((1 - 1e-2) / (1 - 1e-2**k) for k in range(1, 13))
+    assert abs(total_memory(initialize("chain:gain=10", (12, 12), rng), head(12)) - exact) < 1e-9
+
+
 @pytest.mark.parametrize("gain", [0.8, 1, 1.02, 1.3])
 def test_closed_forms(gain):
     """A chain of squared gain g: J(k) = g^k (g - 1) / (g^(k+1) - 1), 1 / (k + 1) at g = 1."""

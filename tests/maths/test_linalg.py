@@ -10,7 +10,7 @@ from hypothesis import assume, given
 
 from refnet.maths import linalg, threads
 from refnet.maths.dual import dual_array, parts
-from refnet.maths.linalg import Factored, OnePlus, expm, expm_pull, eye, qr, solve
+from refnet.maths.linalg import Factored, OnePlus, expm, expm_pull, eye, qr, solve, turns
 from refnet.maths.numeric import matmul
 from support.arguments import refused
 from support.marks import both_dtypes
@@ -276,3 +276,35 @@ def test_expm_oracle_rejects(data):
     right = expm_pull(expm(a), cotangent)
     assume(((right - right.T) * direction).sum() != 0)
     assert expm_push_minus_pull(a, direction, cotangent, wrong) != 0
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_turns(dtype):
+    """To a few roundings of the angles, which are below 2 pi."""
+    c, s = turns(np.zeros(7, dtype))
+    assert c.dtype == s.dtype == dtype
+    turn = np.exp(2j * np.arctan(np.longdouble(1)) * 4 * np.arange(7) / 7)
+    assert abs(c + 1j * s - turn).max() <= 8 * np.finfo(dtype).eps
+
+
+def test_turns_of_exact_numbers():
+    for n, cosines, sines in ((1, "1", "0"), (2, "1 -1", "0 0"), (4, "1 0 -1 0", "0 1 0 -1")):
+        for like in (np.full(n, Fraction(1)), dual_array(*[np.full(n, Fraction(1))] * 2)):
+            c, s = turns(like)
+            assert c.tolist() == [*map(int, cosines.split())]
+            assert s.tolist() == [*map(int, sines.split())]
+    with refused("cosine of 1/3 of a turn is no Fraction", TypeError):
+        turns(np.full(3, Fraction(1)))
+
+
+@pytest.mark.needs("flint")
+def test_turns_of_balls():
+    """The sixth root of 1 itself, to 60 digits, also as a dual number."""
+    from refnet.exact import balls, lift
+
+    with balls.precision(250):
+        one = lift(np.ones(6), "ball")
+        for like in (one, dual_array(one, one)):
+            c, s = turns(like)
+            off = [c[1] - lift(np.array(0.5), "ball").item(), s[1] * s[1] * 4 - 3]
+            assert all(value.contains(0) and float(value.rad()) < 1e-60 for value in off)

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 
 from refnet.analysis.orthogonalization import _block_steps, orthogonalization_experiment
 from refnet.maths.dual import dual_array, parts
+from refnet.matrices import orthogonality
 from refnet.matrices.initializers import initialize
 from refnet.matrices.orthogonality import (
     FORMS,
@@ -24,6 +25,7 @@ from refnet.training.optimizers import SGD
 from support.arguments import refused
 from support.drawn import matrix
 from support.haar import haar_failures
+from support.oracles import planted
 from support.strategies import arrays
 
 EPS = np.finfo(float).eps
@@ -45,7 +47,9 @@ def tangent_error(W, V, form, side, gradient=defect_and_gradient):
 
 
 @given(
-    pairs(), st.sampled_from(["squared", "mean_square"]), st.sampled_from([None, "rows", "columns"])
+    pairs(),
+    st.sampled_from(["squared", "mean_square", "double"]),
+    st.sampled_from([None, "rows", "columns"]),
 )
 def test_gradient_is_the_tangent(pair, form, side):
     assert tangent_error(*pair, form, side) == 0
@@ -70,6 +74,66 @@ def test_gradient_oracle_rejects_bugs():
     assert tangent_error(W, V, "squared", None) == 0
 
 
+def spectral_gap(shape, side, gradient=defect_and_gradient):
+    """Tangent minus <gradient, V> in balls of 400 bits."""
+    from refnet.exact import balls, lift
+
+    rng = np.random.default_rng(3)
+    with balls.precision(400):
+        W, V = (lift(rng.normal(size=shape), "ball") for _ in range(2))
+        return tangent_error(W, V, "spectral", side, gradient)
+
+
+@pytest.mark.needs("flint")
+@pytest.mark.parametrize("side", [None, "rows", "columns"])
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 5)])
+def test_spectral_gradient(shape, side):
+    """To 60 digits; and the value is between the longest column of E and its spectral norm."""
+    off = spectral_gap(shape, side)
+    assert off.contains(0) and float(off.rad()) < 1e-60
+    W = np.random.default_rng(4).normal(size=shape)
+    for scale in (1, 1e-3):
+        columns = shape[0] > shape[1] if side is None else side == "columns"
+        E = scale * (W.T @ W if columns else W @ W.T)
+        E -= np.eye(len(E))
+        value = defect(W * scale**0.5, "spectral", side)
+        assert np.linalg.norm(E, axis=0).max() * (1 - 9 * EPS) <= value
+        assert value <= np.linalg.norm(E, 2) * (1 + 9 * EPS)
+
+
+@pytest.mark.needs("flint")
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("divided(value * u, under)", "divided(u, under)"),
+        ("matmul(E, dv) - ", ""),
+        ("+ du[:, 0]", ""),
+        ("divided(E, scale) if scale", "divided(E, 2) if scale"),
+    ],
+)
+def test_a_wrong_spectral_gradient_is_noticed(old, new, monkeypatch):
+    monkeypatch.setattr(orthogonality, "_longest", planted(orthogonality._longest, old, new))
+    assert not spectral_gap((3, 3), None).contains(0)
+
+
+def test_the_spectral_form_of_a_nearly_orthogonal_matrix():
+    """The squares of its E underflow in float32, its value does not."""
+    W = np.eye(4, dtype=np.float32)
+    W[0, 1] = np.float32(1e-24)
+    value, gradient = defect_and_gradient(W, "spectral")
+    assert value == W[0, 1] and gradient.dtype == np.float32 and np.isfinite(gradient).all()
+
+
+def test_the_double_form_is_both_sides():
+    """Of a square matrix they are equal; of a tall one W W' has rank 2, and stays 1 away from I."""
+    W = np.array([[F(2), F(1)], [F(0), F(1)], [F(1), F(0)]])
+    assert defect(W, "double") == defect(W, "squared", "rows") + defect(W, "squared", "columns")
+    assert defect(W[:2], "double") == 2 * defect(W[:2])
+    assert defect(np.eye(3, 2), "double") == 1
+    with refused("choose one of squared, unsquared, mean_square"):
+        orthogonalize(np.eye(2), form="double")
+
+
 @given(arrays((3, 2), False), arrays((3, 2), False))
 def test_unsquared_gradient(W, V):
     """``d ||E|| = d ||E||^2 / (2 ||E||)``, in floats: a few roundings of sums of at most 12
@@ -84,7 +148,7 @@ def test_unsquared_gradient(W, V):
 def test_zero_defect():
     """At an orthogonal matrix every form's gradient is 0, the unsquared one's by convention."""
     for W in (np.eye(3), np.eye(3, dtype=np.float32), np.eye(2, 4), np.eye(4, 2)):
-        for form in FORMS:
+        for form in (*FORMS, "spectral"):
             value, gradient = defect_and_gradient(W, form)
             assert value == 0 and (gradient == 0).all() and gradient.dtype == W.dtype
     value, gradient = defect_and_gradient(ROTATION)

@@ -118,8 +118,10 @@ PLACEHOLDERS = {
     "study NAME": "study table-iii",
     "study {}": "study table-iii",
     "/shared/studies": "studies",
+    "book --serve": "book site",  # which would not end
 }
 SMALLER = {
+    "book": "--only 01",
     "train --resume": "--iterations 4",
     "train": "--iterations 2 --evaluate-every 1",
     "orthogonalize": "--runs 20 --size 5",
@@ -137,9 +139,10 @@ MINUTES = re.compile(
     "study (.*--measure|.*--quick|.*--search.*|.*--workers.*|.*--cluster.*))"
 )
 NEEDS = {
+    "book": ("mdit_py_plugins", "latex2mathml", "flint"),
     "check": ("flint", "torch", "jax", "onnx", "onnxruntime"),
     "vectors": ("flint",),
-    "explain": ("matplotlib",),
+    "explain": ("flint", "matplotlib"),
     "analyse": ("matplotlib",),
     "errata": ("flint",),
     "export": ("onnx",),

@@ -12,8 +12,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 ORDER = (
     "batch common maths runs cells compiled tasks "
-    "matrices transitions nets analysis training estimators exact interop torch jax check "
-    "__init__ prove studies explain cli __main__"
+    "matrices transitions nets analysis training estimators exact interop torch jax stiefel check "
+    "__init__ prove studies explain book cli __main__"
 ).split()
 """From the ground up: a part imports from itself and from those on its left."""
 

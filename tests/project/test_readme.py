@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.figures import FIGURES, RESULTS, stamp
 from benchmarks.readme import PAGES, ROOT, TABLES, generate
+from support.figures import faults
 
 pytestmark = pytest.mark.needs("matplotlib")
 
@@ -34,6 +35,7 @@ def test_no_figure_is_stale(name):
     """Each holds the digest of the records that it was drawn from, and of its labels."""
     make, data = FIGURES[name]
     figure = make(data)
+    assert not faults(figure)
     assert stamp(figure, data).encode() in (RESULTS / name).read_bytes(), (
         "stale; draw it again with: python -m benchmarks.readme"
     )

@@ -22,7 +22,7 @@ ROOMS = (
     "analysis analysis.flow analysis.geometry analysis.memory analysis.orthogonalization "
     "analysis.powers analysis.spectra analysis.variance exact check tasks "
     "matrices.initializers matrices.orthogonality matrices.transitions maths.activations "
-    "nets.gradients nets.states training.optimizers"
+    "nets.curvature nets.gradients nets.regularizers nets.states training.optimizers"
 ).split()
 """The modules whose names are public; the functions in all others get arguments from these."""
 
@@ -80,13 +80,16 @@ GOOD = {
     "predicted_variances": {"weight_variances": W[0, :1]},
     "simulated_variances": {"weights": "he", "runs": 2},
     "numerical_range": {"angles": 3},
+    "lyapunov_spectrum": {"blocks": 2},
+    "curvature_matrix": {"names": ["by"]},
     **dict.fromkeys(
-        "basin clip_by_norm clip_by_value defect defect_and_gradient descents fibonacci "
-        "gradient_norms henrici hvp jacobian_spectra jvp lyapunov_exponents margin_steps "
-        "open_penalty open_update orthogonalize orthogonalize_params per_example_gradients "
+        "basin clip_by_norm clip_by_value defect defect_and_gradient descents fibonacci fvp "
+        "gnvp gradient_norms henrici hvp jacobian_spectra jvp l1_penalty lyapunov_exponents "
+        "margin_steps norm_stabilizer open_penalty open_update orthogonalize "
+        "orthogonalize_params per_example_gradients "
         "power_norms power_radii pseudospectrum retraction_errors schur_form signal_to_noise "
         "singular_values spectral_radius state_gradients state_jacobians step_bounds "
-        "step_jacobians weight_decay".split(),
+        "step_jacobians vanishing_gradients weight_decay".split(),
         {},
     ),
 }

@@ -4,7 +4,6 @@ import configparser
 import io
 import json
 import re
-import sys
 from argparse import Namespace
 from pathlib import Path
 
@@ -294,9 +293,8 @@ def test_what_is_missing_is_said_before_anything_else(without, capsys, arguments
     assert out == "" and f"{package}: pip install 'refnet[{extra}]'" in err
 
 
-def test_training_and_orthogonalising_need_no_extra(without, capsys, tmp_path, monkeypatch):
+def test_training_and_orthogonalising_need_no_extra(without, capsys, tmp_path):
     without("rich", "matplotlib")
-    monkeypatch.delitem(sys.modules, "refnet.runs.plots", raising=False)  # of an earlier test
     words = "train temporal-order --length 10 --hidden 4 --iterations 2 --evaluate-every 1 --out"
     assert cli.main([*words.split(), str(tmp_path / "run")]) == 0
     out, err = capsys.readouterr()

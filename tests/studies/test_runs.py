@@ -11,6 +11,7 @@ import pytest
 
 from refnet import cli
 from refnet.maths.threads import usual_threads
+from refnet.runs import style
 from refnet.runs.folder import BusyError, holder
 from refnet.studies import runner, work
 from refnet.studies.jobs import Job
@@ -90,11 +91,11 @@ def test_a_run_that_another_process_ends_in_between_has_not_failed(store, tmp_pa
 
 def test_a_figure_is_saved_by_the_holder_of_the_folder(undisturbed, tmp_path, monkeypatch):
     """Who holds the folder sweeps it, and would remove the half of a figure that lies there."""
-    plots = pytest.importorskip("refnet.runs.plots")
+    pytest.importorskip("matplotlib")
     drawn = replace(tiny_study(), figure=lambda *ask: "a figure")
     shutil.copytree(undisturbed.folder, tmp_path / "tiny")
     held = []
-    monkeypatch.setattr(plots, "save", lambda path, figure: held.append(holder(path.parent)))
+    monkeypatch.setattr(style, "save", lambda figure, path, dpi: held.append(holder(path.parent)))
     monkeypatch.setattr("refnet.studies.catalogue.find", lambda name: drawn)
     assert cli.main(["study", "tiny", "--table", "--folder", str(tmp_path)]) == 0
     assert held and held[0].startswith(f"process {os.getpid()} ")

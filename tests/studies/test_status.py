@@ -57,6 +57,8 @@ OTHERS = {
     "method": "oinit",
     "orthogonal": ("all", {"method": "oinit"}),
     "oinit_rate": (0.05, {"method": "oinit"}),
+    "oinit_form": ("unsquared", {"method": "oinit"}),
+    "oinit_gradient": (1e-3, {"method": "oinit"}),
     "oinit_cost": (1e-3, {"method": "oinit"}),
     "oinit_steps": (7, {"method": "oinit"}),
     "strength": (0.5, {"method": "open"}),
@@ -84,7 +86,7 @@ OTHERS = {
     **dict.fromkeys(
         (
             *("dropout_inputs", "dropout_layers", "dropout_state", "zoneout"),
-            *("noise_inputs", "noise_state"),
+            *("noise_inputs", "noise_state", "l1", "norm_stabilizer", "vanishing"),
         ),
         0.1,
     ),

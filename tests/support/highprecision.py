@@ -68,6 +68,11 @@ tanh = _function(mpmath.tanh, lambda a: mpmath.sech(a) ** 2)
 size = _function(abs, mpmath.sign)
 
 
+def sqrt(number):
+    root = mpmath.sqrt(number.value)
+    return Number(root, [(number, 1 / (2 * root))])
+
+
 def sigmoid(a):
     return 1 / (1 + exp(-a))
 
@@ -98,6 +103,19 @@ def mod_relu(a, p):
     return pick(r, 0 * r, pick(a, -r, r))
 
 
+def mod_relu_of_pairs(a, p):
+    """Unit by unit: a modulus of 0 has the number 0."""
+    out = np.empty_like(a)
+    for index in np.ndindex(*a.shape[:-1], a.shape[-1] // 2):
+        i = (*index[:-1], 2 * index[-1])
+        x, y = a[i], a[(*index[:-1], 2 * index[-1] + 1)]
+        r = sqrt(x * x + y * y) if x.value or y.value else Number(0)
+        grown = r + p["b_mod"][index[-1]]
+        factor = grown / r if r.value and grown.value > 0 else Number(int(grown.value > 0))
+        out[i], out[(*index[:-1], 2 * index[-1] + 1)] = x * factor, y * factor
+    return out
+
+
 ACTIVATIONS = {
     "identity": lambda a, p: a,
     "tanh": lambda a, p: tanh(a),
@@ -109,6 +127,7 @@ ACTIVATIONS = {
     "elu": lambda a, p: pick(a, exp(a) - 1, a),
     "oplu": in_pairs,
     "modrelu": mod_relu,
+    "modrelu_pairs": mod_relu_of_pairs,
 }
 
 
@@ -216,6 +235,34 @@ def blocks(P, T, g, a):
     return P @ M @ P.T
 
 
+def in_blocks(real, imaginary):
+    out = np.empty((2 * len(real), 2 * len(real)), object)
+    out[::2, ::2] = out[1::2, 1::2] = real
+    out[1::2, ::2], out[::2, 1::2] = imaginary, -imaginary
+    return out
+
+
+def evolution(matrix, theta, v):
+    """Every factor as a matrix; the transform with its entries."""
+    n = theta.shape[1]
+    order = np.argsort(np.random.SeedSequence(matrix.seed).generate_state(n, np.uint64))
+    turn = np.array([[2 * mpmath.pi * j * k / n for k in range(n)] for j in range(n)], object)
+    F = in_blocks(*(numbers(each(f, -turn)) for f in (mpmath.cos, mpmath.sin)))
+    P = in_blocks(numbers(np.eye(n)[order]), numbers(np.zeros((n, n))))
+    D = [in_blocks(np.diag(cos(row)) + zeros(n), np.diag(sin(row)) + zeros(n)) for row in theta]
+    R = []
+    for z in v:
+        x, y = z[::2], z[1::2]
+        square = (z * z).sum()
+        real = identity(n) - 2 * (np.outer(x, x) + np.outer(y, y)) / square
+        R.append(in_blocks(real, -2 * (np.outer(y, x) - np.outer(x, y)) / square))
+    return D[2] @ R[1] @ (F.T / n) @ D[1] @ P @ R[0] @ F @ D[0]
+
+
+def zeros(n):
+    return numbers(np.zeros((n, n)))
+
+
 TRANSITIONS = {
     "Orthogonal": lambda matrix, M: M,
     "Product": lambda matrix, D, S: D * S,
@@ -235,6 +282,8 @@ TRANSITIONS = {
     "ScaledCayley": lambda matrix, A, D: cayley(A) * D,
     "Householder": lambda matrix, V, D: reflections(V, D),
     "Schur": lambda matrix, P, T, g, a: blocks(P, T, g, a),
+    "Unitary": lambda matrix, M: in_blocks(M[::2], M[1::2]),
+    "UnitaryEvolution": evolution,
 }
 CONSTANT = ("base", "D")
 """Parts of a transition that are not trained: refnet gives them the gradient 0."""

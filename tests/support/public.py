@@ -23,7 +23,7 @@ MODULES = [
 ]
 PUBLIC = {
     f"{value.__module__}.{name}": value
-    for module in ("refnet.batch", *FACES, *MODULES)
+    for module in ("refnet.batch", "refnet.stiefel", *FACES, *MODULES)
     for name in getattr(import_module(module), "__all__", ())
     for value in [getattr(import_module(module), name)]
     if inspect.isfunction(value) or name in MADE_BY_CLIENTS

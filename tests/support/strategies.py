@@ -83,7 +83,7 @@ def rnn_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_error"):
     T, B, D, C = (draw(st.integers(1, 3)) for _ in range(4))
     net = RecurrentNet(
         D,
-        draw(st.sampled_from([2, 4] if act.name == "oplu" else [1, 2, 3])),
+        draw(st.sampled_from([2, 4] if act.pairs else [1, 2, 3])),
         C,
         activation=act,
         readout=draw(st.sampled_from(["last", "every"])),
@@ -101,7 +101,7 @@ def rnn_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_error"):
 @st.composite
 def feedforward_cases(draw, names=tuple(RATIONAL), exact=True, loss="squared_error"):
     act = ACTIVATIONS[draw(st.sampled_from(list(names)))]
-    hidden = st.sampled_from([2, 4] if act.name == "oplu" else [1, 2, 3])
+    hidden = st.sampled_from([2, 4] if act.pairs else [1, 2, 3])
     widths = (draw(st.integers(1, 3)), *draw(st.lists(hidden, max_size=3)), draw(st.integers(1, 3)))
     net = FeedforwardNet(widths, activation=act, loss=loss, backend="reference")
     return drawn_case(draw, net, 0, draw(st.integers(1, 3)), exact, masked=False)

@@ -9,11 +9,11 @@ import pytest
 
 from refnet.batch import Batch
 from refnet.cli import main
-from refnet.explain.base import label_of
 from refnet.explain.runs import analyse, compare
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.read import FileError
+from refnet.runs.style import label_of
 from refnet.training.experiment import build
 from refnet.training.load import load
 from refnet.training.loop import resume, train
@@ -97,10 +97,21 @@ def test_load(runs, tmp_path):
 def test_analyse(runs, kind):
     report = analyse(runs / kind)
     assert report.tables[0].rows[0][0].startswith("Whh")
-    if kind == "stacked":  # whose matrices alone are shown
+    tables = {table.caption.split()[0]: table for table in report.tables}
+    run = load(runs / kind)
+    for name, *row in tables["Hidden"].rows:
+        pair = [
+            run.experiment.matrices_of(params, [name])[name]
+            for params in (run.experiment.start()[0], run.best_params)
+        ]
+        assert row[::2] == [pytest.approx(W.std()) for W in pair]
+    if kind == "stacked":  # its layers run in both directions
         return
-    flow = report.tables[1].rows[0]
+    flow = tables["Gradient"].rows[0]
     assert all(np.isfinite(value) and value >= 0 for value in flow[:3])
+    longer = next(table for table in report.tables if "longer T" in table.caption)
+    assert longer.header == [f"T = {n * run.config.length}" for n in (1, 2, 3, 4)]
+    assert all(np.isfinite(longer.rows[0]))
 
 
 def test_the_flow_ends_with_the_sequences():
@@ -147,6 +158,8 @@ def test_compare(runs):
 
 def test_commands(runs, tmp_path):
     pytest.importorskip("matplotlib")
+    from support.figures import faults
+
     for arguments in (
         ["analyse", runs / "plain"],
         ["compare", runs / "plain", runs / "unwatched"],
@@ -156,5 +169,7 @@ def test_commands(runs, tmp_path):
         assert main([*map(str, arguments), "--figure", str(figure)]) == 0
         assert figure.read_bytes().startswith(b"\x89PNG")
         figure.unlink()
+    assert not faults(analyse(runs / "lstm").figure())
+    assert not faults(compare([runs / "plain", runs / "unwatched"]).figure())
     rows = (runs / "plain" / "rows.jsonl").read_text().splitlines()
     assert all("watch" in json.loads(line) for line in rows)

@@ -149,6 +149,10 @@ def test_an_environment_names_what_changes_bits(monkeypatch):
         assert environment() == {**before, "features": named}
         assert machine() != kind and machine().split()[0] == kind.split()[0]
 
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+avx2,-avx512f")
+    features = {"fma": True, "avx2": True, "avx512f": True}
+    assert environment() == {**before, "features": "fma avx2"}
+
     def unknown():
         raise RuntimeError("failed to get host cpu features")
 

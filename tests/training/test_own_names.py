@@ -288,4 +288,4 @@ def test_settings_that_depend_on_the_entry():
     task = Config(**{**CHOSEN, "gate_recurrent": "ramp"})
     with pytest.raises(ValueError, match="gate_recurrent 'ramp' would have no effect"):
         refnet.train(task, "never")
-    assert "mine.py:Simple" not in CELLS.keys() and len(ACTIVATIONS) == 10
+    assert "mine.py:Simple" not in CELLS.keys() and len(ACTIVATIONS) == 11

@@ -116,6 +116,8 @@ def manchev_spratling(kind, task, method):
         settings |= {
             "orthogonal": "all" if code else "hidden",
             "oinit_rate": 0.1,
+            "oinit_form": "squared",
+            "oinit_gradient": 0.0,
             "oinit_cost": 1e-6,
             "oinit_steps": 100,
         }

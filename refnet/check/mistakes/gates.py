@@ -28,7 +28,7 @@ def of_the_activation(net: Net) -> Mistakes:
     act, name = net.activation, net.activation.name
     if not act.start:
         for other in ACTIVATIONS.values():
-            if other.name != name and not other.start and other.name != "oplu":
+            if other.name != name and not other.start and not other.pairs:
                 entry = f"ACTIVATIONS['{other.name}']"
                 yield mistake(
                     f"the activation is {other.name} instead of {name}",

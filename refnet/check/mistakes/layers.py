@@ -41,7 +41,7 @@ def of_the_layers(net: FeedforwardNet, params: Params) -> Mistakes:
                 f"the gradient of {W} takes h{layer} for h{layer - 1}",
                 past=f"s.h[{layer}] if {here} else v",
             )
-    if not net.activation.start and act not in ("identity", "oplu"):
+    if not net.activation.start and not net.activation.pairs and act != "identity":
         yield mistake(
             f"{act} is applied to the outputs, too",
             rows="s.act(v)",

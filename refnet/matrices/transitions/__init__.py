@@ -22,6 +22,7 @@ from refnet.matrices.transitions.parametrisations import (
 )
 from refnet.matrices.transitions.schur import Schur
 from refnet.matrices.transitions.svd import SVD
+from refnet.matrices.transitions.unitary import Unitary, UnitaryEvolution
 
 __all__ = [
     "SPEC",
@@ -35,6 +36,8 @@ __all__ = [
     "ScaledCayley",
     "Schur",
     "Transition",
+    "Unitary",
+    "UnitaryEvolution",
     "transition",
 ]
 
@@ -53,6 +56,8 @@ TRANSITIONS: Table[Any] = Table(
         "scaled_cayley": ScaledCayley,
         "householder": Householder,
         "schur": Schur,
+        "urnn": UnitaryEvolution,
+        "unitary": Unitary,
     },
     partial(lacking, needs=NEEDS),
 )

@@ -1,0 +1,1 @@
+"""The field's acid test (``benchmarks.acid``): frameworks, adapters, faults, tables."""
