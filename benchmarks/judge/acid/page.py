@@ -60,7 +60,8 @@ def acid_others() -> str:
             worst = max(bad, key=informative)
             said = worst.get("convention") or "; ".join(worst.get("where", ())[:2])
             at = f"T = {worst['T']}, H = {worst['H']}" + f", {worst['at']}" * bool(worst["at"])
-            quantity = f"{worst['worst']}: {worst['theirs']:.6g} for {worst['certified']:.6g}"
+            theirs, certified = (float(worst[name]) for name in ("theirs", "certified"))
+            quantity = f"{worst['worst']}: {theirs:.6g} for {certified:.6g}"
             count = f"{len(bad)} of {len(group)}"
             shown.append([*key, count, at, float(worst["z"]), quantity, said or worst.get("note")])
     header = ["framework", "layer", "dtype", "rows", "worst at", "z", "theirs for certified"]
