@@ -10,6 +10,7 @@ Checked by: tests/check/test_acid.py.
 
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -20,7 +21,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from llvmlite.binding import get_host_cpu_features
+import numpy as np
+from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 
 from benchmarks.judge.acid.frameworks import FRAMEWORKS, Layer, versions
 from benchmarks.records import RESULTS, Row, options, rows_in
@@ -33,7 +35,7 @@ from refnet.check.tables import said
 from refnet.check.userfunction import Described
 from refnet.check.verdict import compare_values
 from refnet.nets.recurrent import RecurrentNet
-from refnet.runs.rows import environment, plain
+from refnet.runs.rows import plain
 
 FOLDER = RESULTS / "acid"
 FORMS = (
@@ -156,10 +158,14 @@ def open_cases(name: str, path: Path) -> list[Case]:
 
 def add(name: str, case: Case, outcome: Row, path: Path) -> None:
     """A line for a row."""
-    system = environment()
-    where = {key: system[key] for key in ("python", "numpy", "processor", "system")}
     has = get_host_cpu_features()
-    where["features"] = " ".join(feature for feature in FEATURES if has.get(feature))
+    where = {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "processor": get_host_cpu_name(),
+        "features": " ".join(feature for feature in FEATURES if has.get(feature)),
+        "system": platform.system(),
+    }
     with path.open("a") as file:
         row = {**facts(name, case), **outcome, "environment": where}
         file.write(f"{json.dumps(plain(row), allow_nan=False, default=float)}\n")

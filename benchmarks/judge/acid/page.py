@@ -58,7 +58,8 @@ def acid_others() -> str:
         bad = [row for row in group if row["verdict"] in VERDICTS[2:4]]
         if bad:
             worst = max(bad, key=informative)
-            said = worst.get("convention") or "; ".join(worst.get("where", ())[:2])
+            places = [line for line in worst.get("where", ()) if not line.startswith("right")]
+            said = worst.get("convention") or "; ".join(places[:2])
             at = f"T = {worst['T']}, H = {worst['H']}" + f", {worst['at']}" * bool(worst["at"])
             theirs, certified = (float(worst[name]) for name in ("theirs", "certified"))
             quantity = f"{worst['worst']}: {theirs:.6g} for {certified:.6g}"
