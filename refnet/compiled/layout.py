@@ -101,10 +101,16 @@ def aligned(shape: tuple[int, ...], dtype: Arg, clear: bool = True) -> Array:
     return raw[skip : skip + n].reshape(shape)
 
 
+WAKE = 2**20
+"""Multiplications that a thread takes about 50 microseconds for, and to wake it 30: a net that runs
+step by step has less in a call."""
+
+
 class Layout(NamedTuple):
     """dtype; sizes T, B, D, H; ``lane`` is the number of entries in a vector; ``width`` is H padded
     to whole vectors; ``starts`` (blocks + 1,) are the first rows of the ``blocks`` of the batch,
-    and B; ``rows`` is the size of the largest block."""
+    and B; ``rows`` is the size of the largest block; ``worth`` is for how many threads there is
+    work."""
 
     dtype: Arg
     T: int
@@ -116,6 +122,7 @@ class Layout(NamedTuple):
     rows: int
     starts: Array
     blocks: int
+    worth: int
 
 
 def common(where: str, *arrays: Array) -> Arg:
@@ -147,7 +154,8 @@ def cut_up(dtype: Arg, T: int, B: int, D: int, rows: int, H: int) -> Layout:
     pairs = max(1, round(B / 16)) if rows * H * dtype.itemsize <= SMALL else 1
     blocks = min(B, 2 * pairs)
     starts = np.array([B * n // max(blocks, 1) for n in range(blocks + 1)])
-    return Layout(dtype, T, B, D, H, lane, width, -(-B // max(blocks, 1)), starts, blocks)
+    rows_each, worth = -(-B // max(blocks, 1)), 1 + T * B * rows * (H + D + 1) // WAKE
+    return Layout(dtype, T, B, D, H, lane, width, rows_each, starts, blocks, worth)
 
 
 def admit_lengths(where: str, lengths: Array, starts: Array) -> None:
@@ -285,7 +293,7 @@ def forget() -> None:
 def spaces(lay: Layout, numbers: int) -> Array:
     """Borrow a work array for each thread, (threads, at least ``numbers`` after the first
     ``boundary``). There are no more threads than blocks."""
-    threads = max(min(get_threads(), lay.blocks), 1)
+    threads = max(min(get_threads(), lay.blocks, lay.worth), 1)
     return borrow((threads, numbers + APART // lay.dtype.itemsize), lay.dtype)
 
 
