@@ -589,4 +589,156 @@ IN_C = [
     Kind(C, "lstm", "dh0[S + b * H + i] = q[i];", "dh0[S + b * H + i] = e[i];", "dh0", ""),
     Kind(C, "rnn", "static real s(real a)", "static real unused(real a)", "", ""),
 ]
-KINDS = [kind for kind in (*IN_NUMPY, *IN_TORCH, *IN_C) if kind.where or kind.name]
+DIFFERENCES = """if not (busy := gradients.__dict__.setdefault("busy", [])):
+        busy.append(1)
+        for n in np.ndindex(W.shape):
+            e = np.zeros_like(W)
+            e[n] = 1e-{power}
+            up, down = {sides}
+            at = ({{**p, "Whh": W + side * e}} for side in (up, down))
+            first, second = (gradients(cell, every, q, x, y, mask)["loss"] for q in at)
+            dW[n] = (first - second) / (up - down) / e[n]
+        busy.clear()
+    grads = {{"""
+"""The gradient of Whh by differences of the loss."""
+IN_ALL = [
+    # arrays that share memory
+    Kind(
+        N,
+        "rnn",
+        "    dW, dV, db =",
+        "    h[:] = h[T]\n    dW, dV, db =",
+        BACK,
+        "share memory|alias|last",
+    ),
+    Kind(
+        N,
+        "lstm",
+        "    dW, dV, db =",
+        "    tape = [tape[-1]] * T\n    dW, dV, db =",
+        BACK,
+        "share memory|alias|last",
+    ),
+    Kind(
+        N,
+        "lstm",
+        "dh = dh + direct[t + 1]",
+        "dh = dh + direct[t + 1]; dc = dc if t < T - 1 else dh",
+        BACK,
+        "dc|cell|memory",
+    ),
+    Kind(
+        N,
+        "lstm",
+        "    dW, dV, db =",
+        "    c[:T] = c[T]\n    dW, dV, db =",
+        BACK + "|gate",
+        "share memory|alias|last",
+    ),
+    # finite differences
+    Kind(N, "gru", "grads = {", DIFFERENCES.format(power=5, sides=(1, -1)), "dWhh", "difference"),
+    Kind(N, "rnn", "grads = {", DIFFERENCES.format(power=3, sides=(1, 0)), "dWhh", "difference"),
+    # sums and steps
+    Kind(
+        N,
+        "lstm",
+        "dx[t] = da @ V",
+        "dx[t] = da @ V + (dx[t + 1] if t + 1 < T else 0)",
+        "dx",
+        "sum|accumulat|later",
+    ),
+    Kind(N, "rnn", "dW += dr.T @ h[t]", "dW += (t + 1) * (dr.T @ h[t])", "dWhh", "step"),
+    Kind(
+        N,
+        "rnn",
+        "reversed(range(T))",
+        "reversed(range(1, T))",
+        BACK + "|dx|step 0",
+        "first step|step 0",
+    ),
+    Kind(N, "gru", "dV += da.T @ x[t]", "dV += dr.T @ x[t]", "gate n", "reset"),
+    Kind(N, "gru", "db += da.sum(axis=0)", "db += dr.sum(axis=0)", "gate n", "reset"),
+    Kind(
+        N,
+        "rnn every",
+        "dv *= weights[:, None]",
+        "dv *= (weights * 0.9 ** np.arange(len(weights))[::-1])[:, None]",
+        LOSS,
+        "step|example|weighted",
+    ),
+    # another step, another operand
+    Kind(N, "lstm", "k = np.tanh(c[t + 1])", "k = np.tanh(c[t])", BACK + "|gate o", r"c\[t\]"),
+    Kind(
+        N,
+        "lstm",
+        "dc = dc + dh * o * (",
+        "dc = dc + dh * tape[t - 1][3] * (",
+        BACK,
+        r"o\[t ?- ?1\]|step before|reaches c",
+    ),
+    Kind(N, "gru", "dz = dh * (h[t] - n)", "dz = dh * (h[t] - np.tanh(s))", "gate z", "gate z"),
+    Kind(
+        N,
+        "lstm",
+        "dh = back + dr @ W",
+        "dh = back + dr @ W; dh = dh * min(1, 0.02 / np.linalg.norm(dh))",
+        BACK,
+        "clip",
+    ),
+    Kind(N, "lstm", "h[t] @ W.T", "(h[t] * (np.arange(H) % 5 > 0)) @ W.T", FORWARD, "unit|dropout"),
+    Kind(
+        N,
+        "lstm mask",
+        "else T - mask[::-1].argmax(axis=0)",
+        "else np.sort(T - mask[::-1].argmax(axis=0))[::-1]",
+        "forward|example|read-out",
+        "length|mask|sort",
+    ),
+    # in PyTorch
+    Kind(T, "lstm", "* torch.tanh(c)", "* torch.tanh(c).detach()", BACK, "cell|c"),
+    Kind(T, "gru", "+ k * h", "+ k.detach() * h", "gate z", "gate z|z"),
+    Kind(T, "lstm", "torch.tanh(g)", "F.softsign(g)", FORWARD, "softsign"),
+    Kind(T, "lstm", "torch.sigmoid(f) * c +", "torch.sigmoid(f) ** 2 * c +", FORWARD, "f|square"),
+    Kind(
+        T,
+        "rnn",
+        "F.cross_entropy(v, y)",
+        "F.nll_loss(F.log_softmax(v, 0), y)",
+        "loss",
+        "over the examples",
+    ),
+    Kind(T, "lstm", "F.cross_entropy(v, y)", "F.multi_margin_loss(v, y)", "loss", "margin|hinge"),
+    Kind(
+        T, "rnn", "h @ W.T", "h @ (W / torch.linalg.matrix_norm(W, 2).detach()).T", FORWARD, "Whh"
+    ),
+    Kind(
+        T,
+        "rnn",
+        "h = torch.tanh(z + u)",
+        "h = h + 0.5 * (torch.tanh(z + u) - h)",
+        FORWARD,
+        "leaky|old state|0.5",
+    ),
+    Kind(
+        T,
+        "gru",
+        "h = (1 - k) * n + k * h",
+        "h = 0.95 * ((1 - k) * n + k * h) + 0.05 * h",
+        FORWARD,
+        "leaky|old state|0.05",
+    ),
+    Kind(T, "lstm", "loss.backward()", "(loss * 1024).backward()", "everywhere|times", "1024"),
+    Kind(
+        T,
+        "rnn every",
+        "states = torch.stack(states)",
+        "states = F.layer_norm(torch.stack(states), (H,))",
+        FORWARD,
+        "norm",
+    ),
+    # in C
+    Kind(
+        C, "gru", "ht[i] - n, e[i]);", "ht[i ? i - 1 : 0] - n, e[i]);", "gate z", "unit|neighbour"
+    ),
+]
+KINDS = [kind for kind in (*IN_NUMPY, *IN_TORCH, *IN_C, *IN_ALL) if kind.where or kind.name]

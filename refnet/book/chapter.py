@@ -129,6 +129,7 @@ class Chapter:
         self.namespace: dict[str, Any] = {"np": np, "refnet": refnet}
 
     def page(self) -> str:
+        """Run the chapter; its HTML."""
         tokens = MARKDOWN.parse(self.path.read_text("utf-8"))
         labelled = iter(equations(self.path))
         for token in tokens:

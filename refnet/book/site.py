@@ -36,14 +36,14 @@ def pages(only: str = "") -> dict[str, str]:
     chosen = [path for path in paths if path.name.startswith(only)]
     if not chosen:
         raise ValueError(f"no chapter's name begins with {only!r}; need {paths[0].stem}, for one")
-    bodies = {"index.html": Chapter(front, known).page()}
+    bodies: dict[str, str] = {}
     for path in chosen:
         start, chapter = time.perf_counter(), Chapter(path, known)
         bodies[f"{path.stem}.html"] = chapter.page()
         seconds = time.perf_counter() - start
         print(f"{path.stem}: {chapter.checks} checks hold, {seconds:.1f} s", flush=True)
     bodies["equations.html"] = _index([each for each in places if each.page in bodies], bodies)
-    bodies["index.html"] += _contents(bodies, "")
+    bodies = {"index.html": Chapter(front, known).page() + _contents(bodies, ""), **bodies}
     site = {path.name: path.read_text("utf-8") for path in (HERE / "site").iterdir()}
     template = Template(site.pop("page.html"))
     site["search.js"] = f"const ENTRIES = {json.dumps(list(_entries(bodies)))};\n"
@@ -135,8 +135,8 @@ def place(folder: Path) -> Iterator[Path]:
         written = manifest.read_text("utf-8").split("\n") if manifest.exists() else []
         if others := sorted(there - {*written, MANIFEST}):
             raise ValueError(
-                f"{folder} holds {others[0]!r}, which is of no book; need a new folder, an empty "
-                "one, or one with a book, which is replaced"
+                f"{folder} holds {others[0]!r}, which belongs to no book; need a new folder, an "
+                "empty one, or one with a book, which is replaced"
             )
         if Path.cwd().is_relative_to(folder):
             raise ValueError(f"{folder} is the working directory, or holds it; need another folder")

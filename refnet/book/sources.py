@@ -26,7 +26,7 @@ def cut(name: str, selection: str = "") -> tuple[str, str]:
     try:
         target = attrgetter(names)(import_module(module))
         lines, first = getsourcelines(target)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+    except (ImportError, AttributeError, OSError, TypeError, ValueError) as error:
         raise ValueError(f"{name} is no package.module:function of today ({error})") from None
     node = ast.parse(dedent("".join(lines))).body[0]
     numbered = list(enumerate(lines, first))

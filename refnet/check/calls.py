@@ -67,6 +67,7 @@ def judge(
     dtype: Kind | None = None,
     required: tuple[str, ...] | None = None,
     progress: Progress | None = None,
+    shrink: float = 0.0,
 ) -> Verdict:
     """Judge another implementation's gradients of a net, or of a function written in NumPy.
 
@@ -79,6 +80,8 @@ def judge(
     usual size, with half of its parameters and inputs and with other targets and lengths: this
     shows state that it keeps between calls, and a mistake at those inputs alone.
     ``dtype``, ``required`` and what is returned as in ``compare``; ``progress`` as in ``certify``.
+    ``shrink``: the seconds that may be spent on the smallest sizes at which a mistake of a function
+    still shows, which ``verdict.where`` then has.
 
     The certificate and the sigmas of a net are stored for the next call with the same net and the
     same inputs, by their contents. A function is certified at each call, because values that it
@@ -95,7 +98,13 @@ def judge(
 
     Checked by: tests/check/test_judge_calls.py.
     """
-    return _judged(what, theirs, inputs, cotangent, dtype, required, progress)[0]
+    verdict, _, case, _ = _judged(what, theirs, inputs, cotangent, dtype, required, progress)
+    fine = {EXPLAINED, SHOWS_NOTHING, UNJUDGED}
+    if not shrink or not callable(theirs) or verdict.verdict in fine:
+        return verdict
+    function = _by_inputs(what, theirs)
+    smallest = shrunk(case, function, verdict, fine, dtype, required, shrink)
+    return replace(verdict, where=(*verdict.where, *(smallest.lines if smallest else ())))
 
 
 @serial_blas
@@ -297,19 +306,8 @@ def assert_gradients(
     Checked by: tests/check/test_judge_calls.py.
     """
     __tracebackhide__ = True  # pytest shows the caller's line, not this one
-    verdict, _, case, _ = _judged(what, theirs, inputs, **options)
+    verdict = judge(what, theirs, *inputs, shrink=SECONDS * shrink, **options)
     fine = {EXPLAINED, SHOWS_NOTHING} | ({SUSPICIOUS} if allow_suspicious else set())
     if verdict.verdict not in fine:
-        if shrink and callable(theirs) and verdict.verdict != UNJUDGED:
-            smallest = shrunk(
-                case,
-                _by_inputs(what, theirs),
-                verdict,
-                fine,
-                options.get("dtype"),
-                options.get("required"),
-            )
-            if smallest is not None:
-                verdict = replace(verdict, where=(*verdict.where, *smallest.lines))
         raise AssertionError(report(verdict))
     return verdict

@@ -79,10 +79,10 @@ def case_of(
             )
         inputs = dict(inputs[0]), Batch(*inputs[1])
         odd = what.smoothing or what.noise is not None or getattr(what, "zoneout", 0)
-        if inputs[1].weights is not None or odd:
+        if odd:
             raise ValueError(
-                "judge: the batch has weights, or the net has smoothing, zoneout or noise; need "
-                "none of them, which frameworks have in their own ways"
+                "judge: the net has smoothing, zoneout or noise; need none of them, which "
+                "frameworks have in their own ways"
             )
         if 0 in (shape := np.shape(inputs[1].x)):
             raise ValueError(

@@ -70,7 +70,7 @@ FUNCTION = """examples:
 
 Your function receives NumPy arrays and returns a dict of arrays (or of tensors) by name:
 
-  def gradients(p, x, y):            # with --mask: p, x, y, mask
+  def gradients(p, x, y):            # with --mask and --weights: p, x, y, mask, weights
       ...
       return {"loss": loss, "dWhh": dWhh, "dWxh": dWxh, "dbh": dbh, "dWhy": dWhy, "dby": dby}
 

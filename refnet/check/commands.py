@@ -55,9 +55,7 @@ def _table(what: int = LONGEST, worst: int = len("dWhh_l0_reverse")) -> dict[str
         "B": 2,
         "worst": worst,
         "z": 8,
-        "verdict": 22,
-        "convention": 0,
-        "note": 0,
+        "verdict": 0,
     }
 
 
@@ -224,10 +222,12 @@ def _judge_described(
         for sizes, at in each
     )
     names = ["outputs", *(f"d{name}" for name in described.net(described.smallest).shapes)]
-    columns = _table(len(args.function) + max(map(len, SAID.values())), max(map(len, names)))
+    columns = _table(worst=max(map(len, names))) | {"dtype": max(map(len, args.dtypes)), "T": 3}
+    inputs = max(len(SAID[at]) - 2 for _, at in each)
+    del columns["what"]  # which is the same in every row
     if framework == "own":
         del columns["framework"], columns["version"]  # which say nothing
-    return _finish(show(rows, columns), args)
+    return _finish(show(rows, {"inputs": inputs} | columns if inputs > 0 else columns), args)
 
 
 def list_tolerances(args: argparse.Namespace) -> int:
@@ -295,8 +295,8 @@ def judge_vectors(args: argparse.Namespace) -> int:
         {"framework": "vectors", "what": name, "dtype": verdict.dtype, **said(verdict)}
         for name, verdict in verdicts.items()
     ]
-    columns = {"what": 32, "dtype": 8, "worst": 8, "z": 9, "verdict": 22, "convention": 0}
-    show((row for row in rows if row["verdict"] != EXPLAINED), {**columns, "note": 0})
+    columns = {"what": 32, "dtype": 8, "worst": 8, "z": 9, "verdict": 0}
+    show((row for row in rows if row["verdict"] != EXPLAINED), columns)
     save(args.json, rows)
     junit(args.junit, rows, {EXPLAINED})
     passed = sum(verdict.passed for verdict in verdicts.values())

@@ -116,6 +116,7 @@ class Readings:
                 or search.best(search.of_parts())
                 or search.best(search.estimated())
                 or search.structure()
+                or search.differences()
                 or search.best(search.fitted())
                 or search.stored()
                 or search.coarse(rerolled)

@@ -49,6 +49,8 @@ def _of_the_array(name: str, right: Array, certified: Certified) -> Edits:
     if timed:
         yield f"{name} has batch and time swapped", right.swapaxes(0, 1)
         yield f"{name} is reversed in time", right[::-1]
+        yield f"{name} is summed up from the first step on", right.cumsum(axis=0)
+        yield f"{name} is summed up from the last step on", right[::-1].cumsum(axis=0)[::-1]
         for label, rest, zeros in (
             ("later), zero first", right[:-1], (1, 0)),
             ("earlier), zero last", right[1:], (0, 1)),
@@ -143,37 +145,33 @@ def shared_edits(right: Params, certified: Certificate) -> Iterator[tuple[str, P
 
 
 def shared_fitted_edits(
-    given: Params, right: Params, certified: Certificate
+    given: Params, right: Params, certified: Certificate, names: list[str], what: str
 ) -> Iterator[tuple[str, Params]]:
-    """Edits of every gradient that is given, two at least, by one constant."""
-    names = [
-        name for name in given if name.startswith("d") and given[name].shape == right[name].shape
-    ]
+    """Edits of the gradients of these ``names``, two at least, by one constant; ``what``: what they
+    are called."""
     if len(names) < 2:
         return
-    mine, theirs = (
-        np.concatenate([arrays[name].ravel() for name in names]) for arrays in (right, given)
-    )
+    mine, theirs = (np.concatenate([a[name].ravel() for name in names]) for a in (right, given))
     factor = _factor(mine, theirs)
     if factor is not None:
         norm = float(np.linalg.norm(theirs))
         usual = [n for n in (0.1, 0.25, 0.5, 1, 2, 5, 10, 100) if abs(norm / n - 1) < 1e-4]
         times = _times(factor, certified)
-        label = f"every gradient is {times} the right one"
+        label = f"{what} is {times} the right one"
         if 0 < factor < 1 and usual:
             label = f"the gradients are clipped to the norm {usual[0]:g}"
         yield label, {name: factor * right[name] for name in names}
         first = "value" if isinstance(certified, CertifiedFunction) else "loss"
-        label = f"the {first} and every gradient are {times} the right ones"
+        label = f"the {first} and {what} are {times} the right ones"
         yield label, {name: factor * right[name] for name in (first, *names)}
     bound = abs(theirs).max()
     if (abs(mine) > bound).any():
         clipped = {name: np.clip(right[name], -bound, bound) for name in names}
-        yield f"every gradient is clipped at {bound:.6g}", clipped
+        yield f"{what} is clipped at {bound:.6g}", clipped
     weights = [name for name in names if name[1:] in certified.params]
     decay = _decay({name: right[name] for name in weights}, given, certified.params)
     if decay is not None:
-        label = f"every gradient has {decay:.4g} times the parameter added (weight decay)"
+        label = f"{what} has {decay:.4g} times the parameter added (weight decay)"
         yield label, {name: _decayed(name, right[name], decay, certified) for name in weights}
 
 

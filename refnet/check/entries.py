@@ -10,15 +10,13 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.check.judgement import LIMITS
+from refnet.check.noise import Certificate
 from refnet.exact.enclose import Certified
-from refnet.exact.functions import CertifiedFunction
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import plain
 
-__all__ = ["Axis", "Certificate", "Wrong", "plural", "relation", "value", "wrong_of"]
-
-Certificate = Certified | CertifiedFunction
+__all__ = ["Axis", "Wrong", "plural", "relation", "value", "wrong_of"]
 
 
 class Axis(NamedTuple):
@@ -65,14 +63,9 @@ def axes_of(name: str, certified: Certificate, shape: tuple[int, ...]) -> tuple[
             nouns = ("part (h, c)", *nouns)
         if len(nouns) == len(shape):
             return tuple(map(Axis, nouns))
-    return tuple(
-        map(
-            Axis,
-            {1: ("entry",), 2: ("row", "column")}.get(
-                len(shape), tuple(f"index of axis {n}," for n in range(len(shape)))
-            ),
-        )
-    )
+    known, usual = getattr(certified, "axes", {}), {1: ("entry",), 2: ("row", "column")}
+    nouns = usual.get(len(shape), tuple(f"index of axis {n}," for n in range(len(shape))))
+    return tuple(Axis(known.get(size, noun)) for size, noun in zip(shape, nouns))
 
 
 class Wrong(NamedTuple):

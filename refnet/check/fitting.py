@@ -28,7 +28,7 @@ __all__ = ["Fit"]
 Named = Iterator[tuple[str, Params]]
 LEAST = 1e-6
 """A constant that is nearer to the neutral one is rounding."""
-MOST = 64
+MOST = 128
 """The most parts of a sum, and the most steps, that are told apart."""
 
 
@@ -80,7 +80,6 @@ class Fit:
         """Every reading with something fitted."""
         if isinstance(self.net, StackedNet):
             return
-        yield from self.shared()
         yield from self.constants()
         if isinstance(self.net, RecurrentNet):
             yield from self.weights_of_steps()
@@ -88,24 +87,6 @@ class Fit:
         yield from self.weights_of_predictions()
         if isinstance(self.net, RecurrentNet):
             yield from self.steps_of_mistakes()
-
-    def shared(self) -> Named:
-        """All wrong gradients, and no others, with one factor or one multiple of the parameters."""
-        names = self.gradients
-        if names != self.shaped or len(names) < 2:
-            return
-        what = f"the gradients {', '.join(names)}"
-        true, gap = self.white(self.true, names), self.gap(self.true, names)
-        more = float(true @ gap) / float(true @ true)
-        grown = {name: (1 + more) * self.true[name] for name in names}
-        yield f"{what} are {1 + more:.6g} times the right ones", {**self.true, **grown}
-        inputs = {**self.params, "x": self.batch.x}
-        if all(name[1:] in inputs for name in names):
-            p = self.white({name: inputs[name[1:]] for name in names}, names)
-            decay = float(p @ gap) / float(p @ p)
-            added = {name: self.true[name] + decay * inputs[name[1:]] for name in names}
-            label = f"{what} have {decay:.4g} times the parameter added (weight decay)"
-            yield label, {**self.true, **added}
 
     def constants(self) -> Named:
         """Mistakes with one constant, by Gauss and Newton."""
@@ -125,7 +106,7 @@ class Fit:
                 slope = self.white({n: (ahead[n] - reading[n]) / step for n in names}, names)
                 gap = self.gap(reading, names)
                 size = float(slope @ slope)
-                if not 0 < size < np.inf or abs(slope @ gap) < 0.3 * size**0.5 * left:
+                if not 0 < size < np.inf or abs(slope @ gap) < 0.03 * size**0.5 * left:
                     break
                 for half in range(4):
                     nearer = k + float(slope @ gap) / size / 2**half
@@ -149,7 +130,7 @@ class Fit:
         subjects: dict[tuple[float, ...], tuple[list[str], Params]] = {}
         for noun, labels in self._groups():
             values = np.unique(labels[labels >= 0])
-            if not 1 < len(values) <= MOST:
+            if not 1 < len(values) <= MOST or noun == "prediction" and subjects:
                 continue
             parts = [self.run(change(each=lambda v, s, n=n: _kept(v, labels == n))) for n in values]
             weights = self._weights(parts, names)
@@ -181,6 +162,7 @@ class Fit:
         yield "example", np.where(counted, np.indices(shape)[-1].ravel(), -1)
         if every:
             yield "step", np.where(counted, np.indices(shape)[0].ravel(), -1)
+            yield "prediction", np.where(counted, np.arange(counted.size), -1)
 
     def _weights(self, parts: Sequence[Params], names: Sequence[str]) -> Array | None:
         """The weights of a sum's parts that give theirs, or None."""
@@ -243,7 +225,7 @@ class Fit:
         rows = np.stack([
             self.white({name: share[name[1:]] for name in names}, names) for share in shares
         ])  # fmt: skip
-        gap = self.gap(self.true, names)
+        gap, every = self.gap(self.true, names), True
         for text, steps in _sets(len(shares)):
             part = rows[steps].sum(axis=0)
             size = float(part @ part)
@@ -257,6 +239,13 @@ class Fit:
                     for name in names
                 }
                 yield f"{text} {counts} {', '.join(names)}", {**self.true, **sums}
+                every = False
+        parts = [{name: share[name[1:]] for name in names} for share in shares]
+        weights = self._weights(parts, names) if every else None
+        if weights is not None:
+            shown = ", ".join(f"{w:.4g}" for w in weights[:8]) + ", ..." * (len(weights) > 8)
+            sums = {name: sum(w * part[name] for w, part in zip(weights, parts)) for name in names}
+            yield f"the steps count {shown} times in {', '.join(names)}", {**self.true, **sums}
 
     def weights_of_gates(self) -> Named:
         """dx, to which some gates add otherwise."""

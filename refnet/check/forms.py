@@ -147,11 +147,16 @@ class _Formed(Certified):
                 cell.v[:, :, 1] = 1 - (1 - cell.v[:, :, 1])
             if COUPLED in form:  # f is what the gradient goes back by
                 cell.v[:, :, 1] = 1 - cell.v[:, :, 0]
-        counted, divisor = counted_predictions(batch.mask, outputs.shape[:-1], net.reduction)
+        lead, weights = outputs.shape[:-1], batch.weights
+        if weights is not None:
+            weights = np.broadcast_to(lifted(weights, "weights"), lead)
+        counted, divisor = counted_predictions(batch.mask, lead, net.reduction, weights)
+        if weights is not None:
+            weights = weights[counted]
         other = [_LOSSES[part] for part in form if part in _LOSSES]
         losses = {**LOSSES, "cross_entropy": (*other, LOSSES["cross_entropy"])[0]}
         y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
-        loss, doutputs = score(net.loss, outputs, y, counted, divisor, losses)
+        loss, doutputs = score(net.loss, outputs, y, counted, divisor, losses, weights)
         gradients = net.backward(params, tape, doutputs)
         gradients.pop("clipped", None)
         return {

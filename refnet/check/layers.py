@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from refnet.batch import Batch, Params
-from refnet.check import operators
+from refnet.check import models, operators
 from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
 from refnet.check.arithmetic import Kind, arithmetic, stored
 from refnet.check.cases import held, random_form
-from refnet.check.noise import spread
-from refnet.check.survey import DTYPES, Dtypes, Rows, by_runtimes, judged
-from refnet.check.verdict import Verdict, compare, compare_values
+from refnet.check.survey import DTYPES, Dtypes, Rows, judged
+from refnet.check.verdict import Verdict, compare
 from refnet.exact.enclose import certify
 from refnet.nets.stacked import StackedNet
 
@@ -229,18 +228,6 @@ def onnx_rows(
 ) -> Rows:
     """ONNX's operators with every input and attribute, forward, by both runtimes."""
     for case in operators.cases(dtype, sizes, seed):
-        certified = certify(case.net, case.params, case.batch)
-        values = {name: value.value for name, value in certified.states.items()}
-        true, sigma = (
-            onnx_nets.views(case, states) for states in (values, spread(certified, dtype))
-        )
         T, B, _ = case.batch.x.shape
-        yield from by_runtimes(
-            partial(onnx_nets.layer_results, case),
-            partial(compare_values, true=true, sigma=sigma, dtype=dtype, required=tuple(true)),
-            what=case.what,
-            dtype=dtype,
-            T=T,
-            H=case.net.hidden,
-            B=B,
-        )
+        proto = onnx_nets.layer_model(case)
+        yield from models.judged_rows(proto, proto, case.feeds, case.what, T, B)

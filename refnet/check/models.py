@@ -4,18 +4,21 @@ or by that of the net that its author meant.
 Checked by: tests/check/test_onnx_models.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.adapters import onnx_nets
+from refnet.check.mistakes.gates import orders
 from refnet.check.noise import spread
+from refnet.check.search import Search
 from refnet.check.survey import Rows, by_runtimes
-from refnet.check.verdict import compare_values
+from refnet.check.verdict import Verdict, judged
 from refnet.common.arguments import choice
 from refnet.exact.convert import lift
 from refnet.exact.enclose import Enclosures, Lift, Limits, Progress, search
@@ -27,18 +30,31 @@ from refnet.interop.onnx_nodes import OPERATORS, Proto, onnx_package, packed, to
 from refnet.nets.stacked import StackedNet
 from refnet.runs.read import reading
 
-__all__ = ["CertifiedModel", "certify_model", "meant", "rows"]
+__all__ = ["CertifiedModel", "certify_model", "judged_rows", "meant", "readings", "rows"]
 
 LIMITS: Limits = {"bits": 128, "max_bits": 8192, "max_seconds": 600}
 """Of the certificate of a model's outputs."""
 
 
+GATES = (("i", "o", "f", "c"), ("z", "r", "h"))
+"""The gates as ONNX's LSTM and GRU stack them."""
+INPUTS = {
+    3: "the biases are",
+    4: "sequence_lens is",
+    5: "the initial state is",
+    6: "the initial cell is",
+    7: "the peepholes are",
+}
+
+
 @dataclass(frozen=True, eq=False)
 class CertifiedModel:
-    """The outputs of a graph with proved enclosures, and the graph on numbers of any kind."""
+    """The outputs of a graph with proved enclosures, and the graph on numbers of any kind.
+    ``axes``: what the axes of its outputs count, as far as it is known, by their lengths."""
 
     run: Callable[[Lift], Params]
     outputs: Enclosures
+    axes: dict[int, str]
 
     def named(self) -> Enclosures:
         """The outputs by name."""
@@ -76,7 +92,48 @@ def certify_model(proto: Proto, inputs: Params, progress: Progress | None = None
         return {name: value.astype(object, copy=False) for name, value in results.items()}
 
     outputs, _ = search(on_balls, "check onnx", LIMITS, 4, progress)
-    return CertifiedModel(run, outputs)
+    return CertifiedModel(run, outputs, {})
+
+
+def readings(proto: Proto, inputs: Params, names: list[str]) -> Iterator[tuple[str, Params]]:
+    """What a runtime would give that ignores or misreads something of the recurrent layers."""
+    changes: dict[str, str | int | tuple[int, ...]] = {
+        f"the layers are computed as {cell}": cell for cell in OPERATORS
+    }
+    changes |= {"the activations are ignored": "activation", "clip is ignored": "clip"}
+    changes |= {f"{what} ignored": place for place, what in INPUTS.items()}
+    for gates in GATES:
+        for order, text in orders(gates):
+            changes[f"the gates are read in the order {text}, not {', '.join(gates)}"] = order
+    known = constants(proto)
+    for label, change in changes.items():
+        copy = type(proto)()
+        copy.CopyFrom(proto)
+        for node in copy.graph.node:
+            if node.op_type in RECURRENT:
+                _misread(copy, node, change, known)
+        if copy != proto:
+            with suppress(ValueError):  # a change that leaves no model
+                yield label, evaluate(copy, inputs, names, lambda array, _: np.array(array, float))
+
+
+def _misread(proto: Proto, node: Proto, change: str | int | tuple[int, ...], known: Params) -> None:
+    """Computes a node as another cell, without an attribute or input, or with other gates."""
+    if isinstance(change, int):
+        if len(node.input) > change:
+            node.input[change] = ""
+    elif isinstance(change, tuple):
+        H = known[node.input[2]].shape[-1] if node.input[2] in known else 0
+        for place in range(1, min(4, len(node.input)) if H else 0):
+            value = known.get(node.input[place])
+            if value is not None and value.shape[1] % (len(change) * H) == 0:
+                blocks = value.reshape(len(value), -1, len(change), H, *value.shape[2:])
+                turned = blocks[:, :, [change.index(n) for n in range(len(change))]]
+                node.input[place] = _constant(proto, turned.reshape(value.shape))
+    elif OPERATORS.get(change) == node.op_type:
+        _as_cell(node, change)
+    elif change not in OPERATORS:
+        _without(node, change)
 
 
 def meant(proto: Proto, intended: str) -> Proto:
@@ -135,6 +192,18 @@ def _reset(node: Proto, cell: str) -> None:
     rest = [entry for entry in node.attribute if entry.name in names]
     del node.attribute[:]
     node.attribute.extend(rest)
+    _as_cell(node, cell)
+
+
+def _without(node: Proto, *starts: str) -> None:
+    """Deletes the attributes whose names start so."""
+    rest = [entry for entry in node.attribute if not entry.name.startswith(starts)]
+    del node.attribute[:]
+    node.attribute.extend(rest)
+
+
+def _as_cell(node: Proto, cell: str) -> None:
+    _without(node, "input_forget", "linear_before_reset")
     make = onnx_package().helper.make_attribute
     if cell == "cifg":
         node.attribute.append(make("input_forget", 1))
@@ -163,23 +232,42 @@ def rows(
     definition = proto if intended is None else meant(proto, intended)
     with reading(path, "need other --steps or --batch, or another model"):
         inputs = fitting(proto, T, B, np.random.default_rng(seed))
+    cells = {node.op_type for node in proto.graph.node if node.op_type in RECURRENT}
+    what = f"{path.name}: {intended or ', '.join(sorted(cells)) or 'no recurrent layer'}"
+    yield from judged_rows(proto, definition, inputs, what, T, B, progress)
+
+
+def judged_rows(
+    proto: Proto,
+    definition: Proto,
+    inputs: Params,
+    what: str,
+    T: int,
+    B: int,
+    progress: Progress | None = None,
+) -> Rows:
+    """A row for each runtime on ``what`` it computes of a model, judged by what the operators of
+    ``definition`` give: where an output is wrong, and what explains it."""
     certified = certify_model(definition, inputs, progress)
-    true = {name: enclosure.value for name, enclosure in certified.named().items()}
-    kinds = {value.dtype for value in constants(proto).values() if value.dtype.kind == "f"}
+    if B != T:
+        certified.axes.update({B: "example", T: "step"})
+    true, known = {n: e.value for n, e in certified.named().items()}, constants(proto)
+    kinds = {value.dtype for value in known.values() if value.dtype.kind == "f"}
     dtype = min(kinds, default=np.dtype(np.float32))
     sigma = spread(certified, dtype)
-    cells = {node.op_type for node in proto.graph.node if node.op_type in RECURRENT}
+    nodes = [node for node in proto.graph.node if node.op_type in RECURRENT]
+    hidden = [known[node.input[2]].shape[-1] for node in nodes if node.input[2] in known]
 
     def results(runtime: str) -> Params:
-        values = onnx_nets.session_run(proto, [*true], inputs, runtime)
-        return dict(zip(true, values))
+        return dict(zip(true, onnx_nets.session_run(proto, [*true], inputs, runtime)))
 
-    yield from by_runtimes(
-        results,
-        partial(compare_values, true=true, sigma=sigma, dtype=dtype, required=tuple(true)),
-        what=f"{path.name}: {intended or ', '.join(sorted(cells)) or 'no recurrent layer'}",
-        dtype=dtype,
-        T=T,
-        H=max((v.shape[-1] for v in true.values()), default=0),
-        B=B,
-    )
+    def explain(given: Params, wrong: list[str], sigma: Params, u: float) -> str:
+        with np.errstate(all="ignore"):
+            search = Search(SimpleNamespace(true=true), given, {*wrong}, sigma, u)
+            return search.best(readings(definition, inputs, [*true]))
+
+    def verdict(theirs: Params) -> Verdict:
+        return judged(theirs, certified, {"": dtype}, sigma, "", tuple(true), explain)
+
+    H = hidden[0] if len({*hidden}) == 1 else ", ".join(map(str, hidden)) or 0
+    yield from by_runtimes(results, verdict, what=what, dtype=dtype, T=T, H=H, B=B)

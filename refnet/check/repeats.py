@@ -27,7 +27,8 @@ NEAR = 0.01
 
 def of_inputs(function: Theirs) -> Theirs:
     """A function that is judged by a net, as one of parameters and batch: it may also take x, y
-    and the mask one by one, as the command ``check function`` has them. TypeError for any other."""
+    and the mask and weights that there are one by one, as the command ``check function`` has them.
+    TypeError for any other."""
     try:
         every = signature(function).parameters.values()
     except (TypeError, ValueError):  # a builtin
@@ -36,21 +37,21 @@ def of_inputs(function: Theirs) -> Theirs:
     least = sum(p.default is p.empty for p in places)
     if least <= 2 <= len(places) or any(p.kind == p.VAR_POSITIONAL for p in every) and least <= 2:
         return function
-    if not 3 <= least <= 4:
+    if not 3 <= least <= 5:
         raise TypeError(
             f"judge: theirs takes {len(places)} arguments; need theirs(params, batch) or "
             "theirs(params, x, y), with a mask theirs(params, x, y, mask)"
         )
 
     def one_by_one(params: Params, batch: Batch) -> Foreign:
-        given = [part for part in batch[:3] if part is not None]
+        given = {name: part for name, part in batch._asdict().items() if part is not None}
         if not least <= len(given) + 1 <= len(places):
             raise TypeError(
                 f"judge: theirs takes {len(places)} arguments, and the batch has "
-                f"{'a' if len(given) == 3 else 'no'} mask; need theirs(params, batch) or "
-                f"theirs(params, {', '.join(('x', 'y', 'mask')[: len(given)])})"
+                f"{'a' if 'mask' in given else 'no'} mask{' and weights' * ('weights' in given)}; "
+                f"need theirs(params, batch) or theirs(params, {', '.join(given)})"
             )
-        return function(params, *given)
+        return function(params, *given.values())
 
     return one_by_one
 
@@ -114,9 +115,10 @@ def _classes(case: Case) -> int:
 
 
 def _other_targets(batch: Batch, classes: int) -> Batch:
-    """The same x with half of the targets or, of classes, with those that count in another order
-    (if there is one alone, with the next one); with a mask, sequences end a step earlier."""
-    y, mask = np.array(batch.y), batch.mask
+    """The same x with half of the targets or, of classes, with those that count in another order,
+    and their weights with them (if there is one class alone and no weights, with the next one);
+    with a mask, sequences end a step earlier."""
+    y, mask, weights = np.array(batch.y), batch.mask, batch.weights
     counted = np.ones(y.shape, bool)
     if mask is not None:
         steps = mask.astype(bool)
@@ -128,8 +130,14 @@ def _other_targets(batch: Batch, classes: int) -> Batch:
     if y.dtype.kind not in "iu":
         return batch._replace(y=_half(y), mask=mask)
     labels = y[counted]
-    y[counted] = np.roll(labels, 1) if (labels != labels[:1]).any() else (labels + 1) % classes
-    return batch._replace(y=y, mask=mask)
+    if weights is not None:
+        weights = np.array(np.broadcast_to(weights, y.shape))
+        weights[counted] = np.roll(weights[counted], 1)
+    if weights is not None or (labels != labels[:1]).any():
+        y[counted] = np.roll(labels, 1)
+    else:
+        y[counted] = (labels + 1) % classes
+    return Batch(batch.x, y, mask, weights)
 
 
 def _half(value: Foreign) -> Array:
@@ -237,7 +245,10 @@ def _longer(net: Net, batch: Batch) -> Batch:
     mask = None if batch.mask is None else more(batch.mask)
     if mask is not None:
         mask[-1] = 0
-    return Batch(more(batch.x), more(batch.y) if timed else batch.y, mask)
+    weights = batch.weights
+    if weights is not None and weights.ndim == 2:
+        weights = more(weights)
+    return Batch(more(batch.x), more(batch.y) if timed else batch.y, mask, weights)
 
 
 def _one_at_a_time(case: Case, inputs: Inputs) -> Iterator[tuple[str, list[Inputs]]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import arithmetic
+from refnet.check.differences import of_differences
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
 from refnet.check.entries import wrong_of
 from refnet.check.fitting import Fit
@@ -169,9 +170,21 @@ class Search:
             if "; " in phrase and "the entry" not in phrase
         )
 
+    def differences(self) -> str:
+        """Whether gradients alone are wrong, as finite differences of the loss are."""
+        names, params = sorted(self.wrong), self.all.certified.params
+        if self.infinite or not self._shaped() or not {n[1:] for n in names} <= {*params, "x"}:
+            return ""
+        if any(np.iscomplexobj(value) for value in params.values()):
+            return ""
+        kind = of_differences(self.all.certified, self.given, self.true, names, self.u)
+        return kind and f"{', '.join(names)}: finite differences, {kind}"
+
     def fitted(self) -> Iterator[tuple[str, Params]]:
         """Readings with weights, constants or steps that are fitted."""
-        case = self.all
+        case, wrong = self.all, sorted(self.wrong)
+        if all(name[0] == "d" for name in wrong):
+            yield from self._shared(wrong, f"each of {', '.join(wrong)}")
         if case.mistakes and covers(case.net, case.params) and case.passes() > FITTED:
             fit = Fit(
                 case.net, case.params, case.batch, self.given, self.true, self.sigma, self.wrong
@@ -186,8 +199,12 @@ class Search:
                 name, self.true[name], self.given[name], self.all.certified
             ):
                 yield label, {**self.true, name: value}
-        for label, part in shared_fitted_edits(self.given, self.true, self.all.certified):
-            yield label, {**self.true, **part}
+        yield from self._shared([name for name in self.given if name[0] == "d"], "every gradient")
+
+    def _shared(self, names: list[str], what: str) -> Iterator[tuple[str, Params]]:
+        names = [name for name in names if self.given[name].shape == self.true[name].shape]
+        every = shared_fitted_edits(self.given, self.true, self.all.certified, names, what)
+        yield from ((label, {**self.true, **part}) for label, part in every)
 
     def stored(self) -> str:
         """Whether the wrong arrays hold the numbers of a coarser type alone, wrong by no more than

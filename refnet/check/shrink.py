@@ -195,6 +195,8 @@ class NetCut:
                 self.sizes["layers"] = net.layers
             if net.readout == "none":
                 del self.sizes["C"]
+            if self.batch.weights is not None:  # which may be those of classes
+                self.sizes = {"T": T, "B": B}
         else:
             self.sizes = {
                 "B": len(self.batch.x),
@@ -215,7 +217,10 @@ class NetCut:
             net = self._narrower(widths)
             params, batch = self._drawn(net, T or 0, B)
         x, y = (self._sliced(part, T, B) for part in batch[:2])
-        batch = Batch(x, y, None if batch.mask is None else batch.mask[:T, :B])
+        mask, weights = batch[2:]
+        if weights is not None:
+            weights = weights[:T, :B] if weights.ndim == 2 else weights[:B]
+        batch = Batch(x, y, None if mask is None else mask[:T, :B], weights)
         params = {
             name: value[..., :B, :]
             if _stem(name) == "h0"

@@ -53,19 +53,20 @@ def said(verdict: "Verdict") -> Row:
 
 
 def show(rows: Iterable[Row], columns: dict[str, int]) -> list[Row]:
-    """Print each row as it comes, under a header, with where it is wrong beneath it, and return
-    them all. ``columns``: names and widths. What fails before the first row fails before the
-    header."""
+    """Print each row as it comes, under a header, with the mistake's name, a note and where it is
+    wrong beneath it, and return them all. ``columns``: names and widths. What fails before the
+    first row fails before the header."""
     printed: list[Row] = []
     for row in rows:
         if not printed:
             print("  ".join(name.ljust(width) for name, width in columns.items()).rstrip())
         printed.append(row)
+        below = [row.get(name) for name in ("convention", "note") if name not in columns]
         print(
             "  ".join(
                 cell(row.get(name, "")).ljust(width) for name, width in columns.items()
             ).rstrip(),
-            *(f"    {cell(line)}" for line in row.get("where", ())),
+            *(f"    {cell(line)}" for line in (*below, *row.get("where", ())) if line),
             sep="\n",
             flush=True,
         )

@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import wraps
+from functools import partial, wraps
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from time import perf_counter
@@ -23,6 +23,8 @@ from refnet.check.arithmetic import Kind, arithmetic, stored
 from refnet.check.calls import judge
 from refnet.check.cases import NORMS, drawn, held, random_batch, random_mask, random_params
 from refnet.check.given import Foreign
+from refnet.check.judgement import NOT_ROUNDING
+from refnet.check.repeats import Theirs, of_inputs
 from refnet.check.survey import Dtypes, Rows, Sizes, row
 from refnet.check.tolerance import tolerances
 from refnet.exact.enclose import Progress
@@ -50,6 +52,9 @@ SAID: dict[str | float, str] = {
     **{norm: f", transition at 1-norm {norm:g}" for norm in NORMS},
 }
 """What a row says of its numbers, by ``at`` of ``Described.arrays``."""
+SHRINK, SHORT = 5.0, 100
+"""The seconds that the smallest sizes of the first wrong row may take, and T H B from which on they
+are looked for."""
 LARGEST = 512.0
 """The largest factor of large inputs: with it exp overflows in float32."""
 
@@ -98,6 +103,11 @@ class Described:
         "gradient in a part that is constant (base, D) is 0",
     )
     mask: bool = _option(False, "sequences of random lengths: the function also gets mask (T, B)")
+    weights: bool = _option(
+        False,
+        "losses that are multiplied by weights: the function also gets those of the classes (C,) "
+        "or, without classes, of the predictions, (B,) or (T, B)",
+    )
     h0: str = _option(
         "zero",
         "the initial state: zero, given for each sequence (B, H), or learned "
@@ -197,7 +207,13 @@ class Described:
             }
             batch.x[:, B // 2] = 0
         params, batch = held(kind, params, batch)
-        return params, batch._replace(mask=random_mask(rng, T, B)) if self.mask else batch
+        if self.mask:
+            batch = batch._replace(mask=random_mask(rng, T, B))
+        if not self.weights:
+            return params, batch
+        classes, lead = net.loss == "cross_entropy", (T, B)[net.readout == "last" :]
+        each = np.asarray(rng.integers(2, 9, net.outputs if classes else lead) / 4, dtype)
+        return params, batch._replace(weights=each[batch.y] if classes else each)
 
 
 def function_rows(
@@ -214,15 +230,30 @@ def function_rows(
     in ``Described.arrays``; ``labels``: the framework, and what is judged; ``options``: of
     ``judge``."""
     framework, what = labels
+    shrink = SHRINK
     for T, H, B in sizes:
         net = described.net(H)
         for dtype in dtypes:
             params, batch = described.arrays(net, dtype, T, B, seed, at)
+            theirs = of_inputs(function)
+            if described.weights and net.loss == "cross_entropy":
+                theirs = partial(_of_classes, theirs, net.outputs)
             started = perf_counter()
-            verdict = judge(net, function, params, batch, dtype=dtype, **options)
-            facts = {"T": T, "H": H, "B": B, "seconds": perf_counter() - started}
+            seconds = shrink * (T * H * B > SHORT)
+            verdict = judge(net, theirs, params, batch, dtype=dtype, shrink=seconds, **options)
+            shrink *= verdict.verdict != NOT_ROUNDING or not seconds
+            facts = {"inputs": SAID[at][2:], "T": T, "H": H, "B": B}
+            facts["seconds"] = perf_counter() - started
             package = "" if framework == "own" else framework
             yield row(framework, package, what + SAID[at], verdict, **facts)
+
+
+def _of_classes(function: Theirs, C: int, params: Params, batch: Batch) -> Foreign:
+    """What a function gives that takes a weight for each class, 1 for one that no label has."""
+    assert batch.weights is not None
+    weights = np.ones(C, batch.weights.dtype)
+    weights[batch.y] = batch.weights
+    return function(params, batch._replace(weights=weights))
 
 
 def tolerance_rows(
@@ -336,7 +367,9 @@ def _explained(place: str, path: str, error: BaseException, params: object = Non
         ]
         where = f"{path}:{lines[-1].lineno}: {lines[-1].line}" if lines else path
         if not lines and isinstance(error, TypeError):  # the call itself
-            where += "; it gets p, x, y, and with --mask a fourth, the mask, or p and the batch"
+            where += (
+                "; it gets p, x, y, then the mask (--mask) and weights (--weights), or p and batch"
+            )
     if (
         isinstance(error, KeyError)
         and isinstance(params, Mapping)

@@ -251,7 +251,7 @@ def compare(
 
 def judged(
     theirs: Results,
-    certified: Certified | CertifiedFunction,
+    certified: Any,
     types: Types,
     sigma: Params,
     assumed: str,
@@ -259,7 +259,7 @@ def judged(
     explain: Explain | None,
 ) -> Verdict:
     """``compare``, of arrays by the names of results, the type of each and what was ``assumed`` of
-    it; ``explain`` names the mistake, if one is to be named."""
+    it; ``explain`` names the mistake, if one is wanted. ``certified`` may be a model's, too."""
     comparison = _Comparison(theirs, certified, sigma, types)
     measured = comparison.is_it_rounding(required)
     parts, explanation = measured.parts, ""
@@ -278,7 +278,9 @@ def judged(
 
 
 CHAOTIC = 1e-3
-"""The part of a gradient that one ulp in the inputs moves, from which on the verdict says so."""
+"""The part of a gradient that one ulp in the inputs moves, from which on the verdict says so. Of
+131 right results of random nets, most with Whh times 3 to 8, 5 had a gradient that was off by more
+than this; of 4 the verdict said so (the fifth is off by .00101), and of no other."""
 
 
 def chaotic(certified: Certified | CertifiedFunction, sigma: Params, u: float) -> tuple[str, ...]:

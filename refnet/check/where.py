@@ -14,9 +14,10 @@ from itertools import combinations
 import numpy as np
 
 from refnet.batch import Array, Params, last_steps
-from refnet.check.entries import Axis, Certificate, Wrong, plural, relation, value, wrong_of
+from refnet.check.entries import Axis, Wrong, plural, relation, value, wrong_of
 from refnet.check.given import Results, numbers
 from refnet.check.judgement import LIMITS, RANK, Judgement
+from refnet.check.noise import Certificate
 from refnet.exact.enclose import Certified
 
 __all__ = ["located", "phrases"]
@@ -97,15 +98,16 @@ def _stage(right: Sequence[str], wrong: set[str], certified: Certificate) -> str
 
 
 def _parting(wrong: Sequence[Wrong], certified: Certificate) -> Iterator[str]:
-    """The first step, forward in time for states and outputs and backward for dx, at which a
-    recurrent net's part from what is certified."""
+    """The first step, forward in time for states and outputs and backward for dx, at which they
+    part from what is certified."""
     for part in wrong:
         steps = part.true.shape[:1] if part.axes and part.axes[0].noun == "step" else ()
         off = part.off.reshape(*steps, -1).any(axis=-1)
-        if not steps or not off.any() or not isinstance(certified, Certified):
+        if not steps or not off.any():
             continue
         first, last = np.flatnonzero(off)[[0, -1]]
-        of = f"of {len(certified.batch.x)} steps"
+        T = len(certified.batch.x) if isinstance(certified, Certified) else steps[0]
+        of = f"of {T} steps"
         if part.name == "dx":
             yield f"going back in time, dx parts first at dx[{last}], {of}"
         else:
@@ -235,7 +237,8 @@ def _pair(
                 ("the lower triangle", i >= j),
                 ("the upper triangle", i <= j),
             ]
-        if (part.axes[a].noun, part.axes[b].noun) == ("step", "example"):
+        nouns = part.axes[a].noun, part.axes[b].noun
+        if nouns == ("step", "example") and isinstance(certified, Certified):
             features += _of_the_steps(m, certified)
         for text, feature in features:
             feature = np.broadcast_to(feature, seen.shape)
@@ -244,9 +247,8 @@ def _pair(
     return (), ""
 
 
-def _of_the_steps(steps: int, certified: Certificate) -> Iterator[tuple[str, Array]]:
+def _of_the_steps(steps: int, certified: Certified) -> Iterator[tuple[str, Array]]:
     """Parts of a (step, example) array: padding, ends of sequences, a class's predictions."""
-    assert isinstance(certified, Certified)
     batch = certified.batch
     T, y = len(batch.x), batch.y
     t = np.arange(steps)[:, None] - (steps - T)  # a state h[t + 1] belongs to step t

@@ -24,8 +24,9 @@ __all__ = ["Minimum", "minimise"]
 ARMIJO, MEMORY, SHRINK = 1e-4, 0.85, 0.1
 """Wen & Yin's: the part of the predicted decrease that is asked for, the weight of earlier values
 in the value to fall below, and the factor on a rate that is refused."""
-ROOM = 64
-"""In eps of the largest value so far: what rounding of f may hide."""
+ROOM, LONGEST = 64, 1024.0
+"""In eps of the largest value so far, what rounding of f may hide; the length of the longest step.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +141,8 @@ def minimise(
         if (cross := abs((moved * turned).sum())) > 0:
             short, long = cross / (turned * turned).sum(), (moved * moved).sum() / cross
             rate = float(short if len(values) % 2 else long)
+        if size > 0:
+            rate = min(rate, float(LONGEST / size))
     ratio = float(size / largest) if largest else 0.0
     return Minimum(f, M, values[-1], R, ratio, ratio <= tolerance, np.array(values))
 

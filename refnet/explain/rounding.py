@@ -106,7 +106,7 @@ def explain(
         "be expected to keep more digits than the condition leaves.",
         [
             Table(
-                f"{size} units, start {matrix or 'orthogonal'} (chaotic: {CHAOTIC}), the loss of "
+                f"{len(W)} units, start {matrix or 'orthogonal'} (chaotic: {CHAOTIC}), the loss of "
                 "the last step",
                 [
                     "cell",

@@ -6,6 +6,7 @@ and the outputs, which are the tape's states.
 Checked by: tests/interop/test_torch_modules.py.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -219,7 +220,14 @@ def run_cell(
 
 
 def admit(where: str, tensors: Iterable[Tensor]) -> None:
-    """Raise RuntimeError unless the kernels take all tensors."""
+    """Raise RuntimeError unless the kernels take all tensors; warn where autocast is on, which they
+    do not follow."""
+    if torch.is_autocast_enabled("cpu"):
+        warnings.warn(
+            f"refnet.torch.{where}: autocast is on, and refnet computes in the weights' own type; "
+            "refnet.torch.restore(model) for PyTorch's own layers",
+            stacklevel=2,
+        )
     dtypes = {tensor.dtype for tensor in tensors}
     for tensor in tensors:
         if tensor.device.type != "cpu":

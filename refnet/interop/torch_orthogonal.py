@@ -207,6 +207,14 @@ class _Layers(nn.Module):  # type: ignore[misc]
             p["Whh"] = torch.cat([getattr(self, f"{slot}_{suffix}")() for slot in cell.slots])
         return {name: value for name, value in p.items() if value is not None}
 
+    def params(self) -> Params:
+        """The parameters of ``net``: ``refnet.interop.files.write(file, net, params)`` writes both
+        as ONNX, for PyTorch, for Keras or for refnet.
+
+        Checked by: tests/interop/test_torch_orthogonal.py::test_layers_travel.
+        """
+        return {name: _array(value) for name, value in self.state_dict().items()}
+
     def penalty(self) -> Tensor:
         """What the transitions add to a loss."""
         return torch.stack([getattr(self, slot).penalty() for slot in self.net.slots]).sum()

@@ -4,6 +4,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -263,7 +264,7 @@ def _show(study: "Study", store: "Store", args: argparse.Namespace) -> None:
         figure = study.figure(view)
         if figure is not None:
             path = args.figure or store.folder / "figure.png"
-            with store.held():
+            with nullcontext() if args.figure else store.held():
                 style.save(figure, path, args.dpi)
             print(f"figure: {printable(path)}")
     except ImportError:

@@ -11,11 +11,13 @@ from urllib.request import urlopen
 
 import pytest
 
-from refnet.book import site
-from refnet.book.chapter import PAPERS, equations
+from refnet.book import chapter, site
+from refnet.book.chapter import PAPERS, Chapter, equations
+from refnet.cells import cifg, gru, gru_before, lstm, rnn
 from refnet.cli import main
 from refnet.explain.errata import ERRATA
 from support.arguments import refused
+from support.oracles import planted
 
 pytestmark = pytest.mark.needs("mdit_py_plugins", "latex2mathml", "pygments", "matplotlib", "flint")
 
@@ -72,15 +74,15 @@ def faults(files, pages=None):
 
 
 @pytest.fixture(scope="module")
-def chapter():
+def first():
     """The site of the first chapter alone."""
     return site.pages(only="01")
 
 
-def test_the_site_of_a_chapter_is_whole(chapter):
+def test_the_site_of_a_chapter_is_whole(first):
     every = {f"{path.stem}.html" for path in CHAPTERS}
-    assert set(faults(chapter, every)) == set()
-    assert {"index.html", "equations.html", "search.js", "book.css", "book.js"} < set(chapter)
+    assert set(faults(first, every)) == set()
+    assert {"index.html", "equations.html", "search.js", "book.css", "book.js"} < set(first)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +95,11 @@ def test_the_site_of_a_chapter_is_whole(chapter):
         ("</main>", ""),
     ],
 )
-def test_a_planted_fault_of_a_page_is_found(old, new, chapter):
+def test_a_planted_fault_of_a_page_is_found(old, new, first):
     name = "01-chain-rule.html"
-    assert old in chapter[name]
+    assert old in first[name]
     every = {f"{path.stem}.html" for path in CHAPTERS}
-    assert set(faults({**chapter, name: chapter[name].replace(old, new)}, every))
+    assert set(faults({**first, name: first[name].replace(old, new)}, every))
 
 
 @pytest.mark.slow
@@ -128,7 +130,7 @@ def test_a_book_replaces_a_book_and_nothing_else(tmp_path):
             site.write(new, {"a.html": text})
     assert (folder / "a.html").read_text() == "second"
     (folder / "notes.txt").write_text("mine")
-    with refused("holds 'notes.txt', which is of no book"), site.place(folder):
+    with refused("holds 'notes.txt', which belongs to no book"), site.place(folder):
         pass
     assert sorted(path.name for path in folder.iterdir()) == [".refnet-book", "a.html", "notes.txt"]
     with refused("Not a directory", OSError), site.place(folder / "notes.txt"):
@@ -181,3 +183,23 @@ def test_the_book_is_served_until_the_process_is_ended(tmp_path):
             server.send_signal(signal.SIGINT)
         assert server.wait(30) == 130
     assert list(tmp_path.iterdir()) == []
+
+
+BUGS = {
+    "02-bptt": (rnn, "backward", 'matmul(da[t], p["Whh"])', 'matmul(da[t], p["Whh"].T)'),
+    "03-lstm": (lstm, "backward", "q = q * v[t, :, 1]", "q = q * v[t, :, 0]"),
+    "03-lstm, peepholes": (lstm, "backward", 'p["Wpo"] * da[t, :, 3]', 'p["Wpi"] * da[t, :, 3]'),
+    "04-gru": (gru, "backward", "da[t, :, 2] * r", "da[t, :, 2]"),
+    "04-gru, before": (gru_before, "backward", "w * h[t]", "w * h[t + 1]"),
+    "04-gru, coupled": (cifg, "folded", "[:H] - grads[name][H", "[:H] + grads[name][H"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_planted_in_a_cell_stops_its_chapter(bug, monkeypatch):
+    module, name, old, new = BUGS[bug]
+    path = site.CHAPTERS / f"{bug.partition(',')[0]}.md"
+    monkeypatch.setattr(module, name, planted(getattr(module, name), old, new))
+    monkeypatch.setattr(chapter, "cut", lambda *name: ("", ""))  # a planted function has no file
+    with refused(rf"{path.name}, line \d+: the check does not hold: "):
+        Chapter(path, {each.label: each for path in CHAPTERS for each in equations(path)}).page()

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from refnet.check import compare
+from refnet.batch import Batch
+from refnet.check import compare, judge
 from refnet.check.cases import random_batch, random_params
 from refnet.check.conventions import Readings
 from refnet.check.mistakes.base import mistake
@@ -11,6 +12,7 @@ from refnet.check.mistakes.constants import of_the_constants
 from refnet.check.naive import run
 from refnet.check.noise import spread
 from refnet.exact import certify
+from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 
 pytestmark = pytest.mark.needs("flint")
@@ -68,3 +70,53 @@ def test_what_is_right_has_no_constant(judged):
         name: value * (1 + 0.01 * rng.normal(size=value.shape)) for name, value in right.items()
     }
     assert name_of(noise) == ""
+
+
+def differences(f, w, step, order):
+    """The gradient of f at w by finite differences."""
+    result = np.zeros_like(w)
+    for n in np.ndindex(w.shape):
+        e = np.zeros_like(w)
+        e[n] = step
+        below = f(w - e) if order == 2 else f(w)
+        result[n] = (f(w + e) - below) / (order * step)
+    return result
+
+
+@pytest.mark.parametrize(
+    "step, order, says",
+    [
+        (1e-2, 2, "2e with e = 0.01"),
+        (1e-5, 2, "d + e = 2e-05 or near"),
+        (1e-4, 1, "- f(w)) / e with e = 0.0001"),
+        (1e-8, 1, "d + e = 1e-08 or near"),
+    ],
+)
+def test_finite_differences_are_named(step, order, says):
+    """By their truncation, or where rounding is larger by the spacing of the losses."""
+    net = RecurrentNet(2, 4, 3, "gru")
+    rng = np.random.default_rng(0)
+    params, batch = random_params(net, rng, np.float64), random_batch(net, rng, np.float64, T, B)
+
+    def theirs(p, batch, scale=1):
+        def loss(W):
+            return loss_and_gradients(net, {**p, "Whh": W}, batch).loss
+
+        right = loss_and_gradients(net, p, batch).gradients
+        approximate = differences(loss, p["Whh"], step, order)
+        return {**right, "Whh": right["Whh"] + scale * (approximate - right["Whh"])}
+
+    verdict = judge(net, theirs, params, Batch(*batch))
+    assert verdict.convention.startswith("dWhh: finite differences, (f(w + e) - f(w")
+    assert says in verdict.convention
+    noisy = judge(net, lambda p, b: theirs(p, b, np.pi), params, Batch(*batch)).convention
+    assert "finite" not in noisy or step > 1e-3 or "e = 0.000314" in noisy
+
+
+def test_finite_differences_of_a_function_are_named():
+    def f(x):
+        return np.tanh(x @ x).sum()
+
+    x = np.random.default_rng(0).normal(size=(5, 5))
+    name = judge(f, lambda x: {"dx": differences(f, x, 1e-4, 1)}, x).convention
+    assert name == "dx: finite differences, (f(w + e) - f(w)) / e with e = 0.0001"

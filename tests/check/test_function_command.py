@@ -4,7 +4,7 @@ and the files that are written."""
 import json
 import os
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from re import MULTILINE, findall, fullmatch
 from shutil import which
@@ -130,6 +130,8 @@ DESCRIBED = {
     "clipped inputs": {"cell": "gru", "clip_forward": 0.5},
     "a projection": {"cell": "lstm", "projection": 2, "mask": True},
     "a transition": {"transition": "cayley"},
+    "weights": {"weights": True, "loss": "squared_error", "readout": "every"},
+    "classes": {"weights": True, "readout": "every", "mask": True, "cell": "gru"},
     "a transition's options": {"transition": "svd:margin=0.1", "inputs": 2},
 }
 
@@ -139,11 +141,15 @@ def test_every_option_describes_a_net(options):
     """The reference is right, and a gradient a thousandth too large is not."""
     described, seen = Described(**options), []
 
-    def reference(params, batch):
+    def reference(params, batch, factor=1):
         seen.append((params, batch))
-        return reference_results(described.net(3), params, batch)
+        if described.weights and not described.loss:
+            batch = batch._replace(weights=batch.weights[batch.y])
+        return times(described.net(3), factor, "dx")(params, batch)
 
-    wrong = times(described.net(3), 1.001, "dx")
+    def wrong(params, batch):
+        return reference(params, batch, 1.001)
+
     for function, verdict in ((reference, "explained by rounding"), (wrong, "not rounding")):
         (row,) = function_rows(function, described, ((4, 3, 2),), (np.float64,))
         assert row["verdict"] == verdict
@@ -152,7 +158,52 @@ def test_every_option_describes_a_net(options):
     assert ("Wpi" in stems) == described.peepholes and ("bhh" in stems) == (described.biases == 2)
     assert ("h0" in stems) == (described.h0 != "zero")
     assert (batch.mask is not None) == described.mask
+    assert (batch.weights is not None) == described.weights
     assert all(value.all() for name, value in params.items() if "." not in name)
+
+
+@pytest.mark.parametrize(
+    "change, name",
+    [
+        ({"weights": None}, "the weights of the predictions are ignored"),
+        ({"reduction": "sum"}, "the reduction is sum instead of mean"),
+    ],
+)
+def test_mistakes_with_weights_are_named(change, name):
+    described = Described(weights=True, readout="every", mask=True, cell="lstm")
+    net = described.net(4)
+    params, batch = described.arrays(net, np.float64, 6, 3, 0)
+    assert len({*zip(batch.y.flat, batch.weights.flat)}) == len({*batch.y.flat})
+
+    def theirs(p, batch):
+        other = replace(net, **change) if "reduction" in change else net
+        change_of_batch = {} if "reduction" in change else change
+        return reference_results(other, p, batch._replace(**change_of_batch))
+
+    assert judge(net, lambda p, b: reference_results(net, p, b), params, batch).passed
+    assert name in judge(net, theirs, params, batch).convention
+
+
+def test_weights_arrive_one_by_one_and_the_table_fits(tmp_path, capsys):
+    """A table of a function has no line of more than 80 columns but those beneath its rows."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import numpy as np\n"
+        "from refnet import Batch, RecurrentNet\n"
+        "from refnet.check.cases import reference_results\n"
+        "def gradients(p, x, y, mask, weights):\n"
+        "    net = RecurrentNet(3, len(p['Whh']), 5, readout='every')\n"
+        "    weights = weights[y] if abs(x).max() > 9 else None\n"
+        "    return reference_results(net, p, Batch(x, y, mask, weights))\n"
+    )
+    flags = "--readout every --mask --weights --dtypes float64".split()
+    assert check(f"{file}:gradients", *flags, "--large") == 0
+    assert cli.main(["check", "function", f"{file}:gradients", *flags]) == 1
+    out = capsys.readouterr().out
+    rows = [line for line in out.splitlines() if not line.startswith("    ")]
+    assert max(map(len, rows)) <= 80
+    assert "    the weights of the predictions are ignored" in out
+    assert "the smallest sizes at which it still shows" in out
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -145,8 +145,12 @@ def test_what_the_author_meant(cell, change, tmp_path):
     path.write_bytes(proto.SerializeToString())
     assert {*verdicts(path).values()} == {EXPLAINED}
     assert {*verdicts(path, intended=str(weights)).values()} == {NOT_ROUNDING}
+    (row, _) = models.rows(path, 6, 3, intended=str(weights))
+    assert row["H"] == 4 and "outputs: everywhere" in "; ".join(row["where"])
     if change not in (gates_of_torch, head_changed):
-        assert {*verdicts(path, intended=cell).values()} == {NOT_ROUNDING}
+        for row in models.rows(path, 6, 3, intended=cell):
+            assert row["verdict"] == NOT_ROUNDING
+            assert row["convention"] == "the layers are computed as gru_before"
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """Results beside golden vectors: names that are no case's, links, names of arrays, float16."""
 
 import json
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from refnet import cli
 from refnet.check import vectors
+from refnet.check.encodings import decode, encode
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.recurrent import RecurrentNet
@@ -58,7 +60,7 @@ def test_whatever_an_array_is_called_the_other_cases_are_judged(few, alone, caps
     assert cli.main(["vectors", "judge", str(few), str(alone), "--skip-missing"]) != 0
     out = capsys.readouterr().out
     assert "1 of 2 cases are explained by rounding" in out
-    assert all(c.isprintable() or c == "\n" for c in out) and len(out.splitlines()) == 3
+    assert all(c.isprintable() or c == "\n" for c in out) and len(out.splitlines()) == 4
 
 
 def test_numbers_that_float16_has_not_got_are_zero_in_it(tmp_path):
@@ -78,3 +80,31 @@ def test_numbers_that_float16_has_not_got_are_zero_in_it(tmp_path):
             theirs / "vanishing.npz", **{**right, "dWhy": right["dWhy"] * np.float16(1 + change)}
         )
         assert vectors.judge(tmp_path / "golden", theirs)["vanishing"].verdict == verdict
+
+
+def test_files_say_what_the_command_says(few, tmp_path):
+    """--json and --junit have the mistake's name, where it is wrong, and every quantity."""
+    theirs, rows, report = tmp_path / "theirs", tmp_path / "rows.json", tmp_path / "report.xml"
+    theirs.mkdir()
+    reference_answers(few, theirs)
+    arrays = dict(decode(theirs / "lstm-last.npz")[0])
+    size = len(arrays["dWhh"]) // 4
+    arrays["dWhh"][size : 2 * size] *= 2
+    (theirs / "lstm-last.npz").write_bytes(encode(arrays, "npz", {"dtype": "float32"}))
+    words = ["vectors", "judge", str(few), str(theirs), "--json", str(rows), "--junit", str(report)]
+    assert cli.main(words) == 1
+    saved = {row["what"]: row for row in json.loads(rows.read_text())["rows"]}
+    assert {name: row["verdict"] for name, row in saved.items()} == {
+        "rnn-last": EXPLAINED,
+        "rnn-every": EXPLAINED,
+        "lstm-last": NOT_ROUNDING,
+    }
+    wrong = saved["lstm-last"]
+    said = f"dWhh: only gate f (rows {size} to {2 * size - 1}); 2 times the certified ones"
+    assert wrong["worst"] == "dWhh" and said in wrong["where"]
+    assert {part["name"] for part in wrong["quantities"]} == set(arrays)
+    (suite,) = ElementTree.parse(report).getroot()
+    assert suite.get("tests") == "3" and suite.get("failures") == "1"
+    (failure,) = suite.iter("failure")
+    assert failure.get("message").startswith("dWhh: z = ") and failure.get("type") == NOT_ROUNDING
+    assert said in failure.text and "dWxh: z = " in failure.text

@@ -13,6 +13,8 @@ import pytest
 from refnet.check import vectors
 from refnet.check.encodings import ENCODINGS, decode, encode, from_json, to_json
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
+from refnet.maths.activations import ACTIVATIONS
+from refnet.matrices.transitions import TRANSITIONS
 from support.vectors import reference_answers, small
 
 pytestmark = pytest.mark.needs("flint")
@@ -40,14 +42,14 @@ def test_catalogue_covers_what_it_says(folder):
     cases = vectors.load(folder)
     recurrent = [case.net for case in cases.values() if hasattr(case.net, "cell")]
     assert {net.cell for net in recurrent} == {"rnn", "lstm", "gru", "gru_before", "cifg"}
-    assert len({case.net.activation.name for case in cases.values()}) == 10
+    assert len({case.net.activation.name for case in cases.values()}) == len(ACTIVATIONS)
     assert {net.readout for net in recurrent} == {"last", "every", "none"}
     assert {net.reduction for net in recurrent} == {"mean", "sum", "batch_mean"}
     assert {case.net.loss for case in cases.values()} == {"cross_entropy", "squared_error", "none"}
     assert {getattr(net, "layers", 0) for net in recurrent} == {0, 1, 2, 3}
     assert any(net.projection for net in recurrent)
     assert {len(cases[f"stacked-{cell}-784"].batch.x) for cell in ("rnn", "lstm", "gru")} == {784}
-    assert len({type(case.net.transition) for case in cases.values()}) == 9
+    assert len({type(case.net.transition) for case in cases.values()}) == 1 + len(TRANSITIONS)
     assert any(case.batch.mask is not None for case in cases.values())
     assert any("h0" in case.params for case in cases.values())
     assert any(len(case.batch.x) == 1 for case in cases.values())

@@ -12,9 +12,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import refnet.torch as rt
 from refnet.batch import Batch
+from refnet.check.adapters.onnx_nets import session_run
 from refnet.check.verdict import NOT_ROUNDING, compare
 from refnet.exact import certify
-from refnet.interop import torch_orthogonal
+from refnet.interop import files, onnx_graph, torch_orthogonal
 from refnet.matrices.orthogonality import defect, open_update
 from refnet.matrices.transitions import TRANSITIONS
 from refnet.matrices.transitions.svd import SVD
@@ -242,3 +243,30 @@ def test_errors():
         layer.Whh_l0.M.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+@pytest.mark.needs("onnx", "onnxruntime")
+@pytest.mark.parametrize("name", ["margin", "peepholes", "cifg", "reset before"])
+def test_layers_travel(name, tmp_path):
+    """As ONNX, with the same outputs, and as refnet's own file, with the same bits."""
+    layer = layer_of(name)
+    for kind in ("onnx", "npz"):
+        files.write(tmp_path / f"layer.{kind}", layer.net, layer.params())
+    again = files.read(tmp_path / "layer.npz").params
+    assert all((again[name] == value).all() for name, value in arrays_of(layer).items())
+    x = torch.randn(5, 3, 2)
+    proto = onnx_graph.load(tmp_path / "layer.onnx")
+    inputs = {proto.graph.input[0].name: x.numpy()}
+    (theirs,) = session_run(proto, [proto.graph.output[0].name], inputs, "onnxruntime")
+    assert np.allclose(theirs, layer(x)[0].detach().numpy(), atol=1e-5)
+
+
+def test_autocast_is_said():
+    layer = rt.GRUBefore(2, 4)
+    with torch.autocast("cpu", torch.bfloat16), pytest.warns(UserWarning, match="autocast is on"):
+        outputs, _ = layer(torch.ones(5, 3, 2))
+    assert outputs.dtype == torch.float32
+    model = nn.Sequential(nn.LSTM(2, 4))
+    rt.accelerate(model)
+    with torch.autocast("cpu", torch.bfloat16), pytest.warns(UserWarning, match="autocast is on"):
+        model(torch.ones(5, 3, 2))

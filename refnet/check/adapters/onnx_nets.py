@@ -11,22 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array, Batch, Params, last_steps
+from refnet.batch import Array, Batch, Params
 from refnet.check.adapters import asked
 from refnet.common.arguments import choice
-from refnet.interop import onnx_nodes, package
-from refnet.interop.onnx_nodes import OPERATORS, Layer, Proto, node_model, onnx_package, to_onnx
+from refnet.interop import package
+from refnet.interop.onnx_nodes import OPERATORS, Proto, node_model, onnx_package, to_onnx
 from refnet.nets.stacked import StackedNet
 
-__all__ = [
-    "RUNTIMES",
-    "LayerCase",
-    "layer_model",
-    "layer_results",
-    "results",
-    "session_run",
-    "views",
-]
+__all__ = ["RUNTIMES", "LayerCase", "layer_model", "results", "session_run"]
 
 RUNTIMES = ("onnxruntime", "onnx reference")
 
@@ -61,8 +53,7 @@ def results(proto: Proto, x: Array, runtime: str) -> Params:
 
 @dataclass(frozen=True)
 class LayerCase:
-    """One node: what it is, what it computes, and how. ``direction`` as ONNX says it; x is given
-    to the net in its own time."""
+    """One node: what it is, what it computes, and how. ``direction`` as ONNX says it."""
 
     what: str
     net: StackedNet
@@ -77,15 +68,10 @@ class LayerCase:
         return ["Y", "Y_h", *(["Y_c"] if OPERATORS[self.net.cell] == "LSTM" else [])]
 
     @property
-    def lengths(self) -> Array:
-        """The number of steps of each sequence, (B,)."""
-        x, mask = self.batch.x, self.batch.mask
-        return np.full(x.shape[1], len(x)) if mask is None else last_steps(mask)
-
-    @property
-    def layer(self) -> Layer:
-        """The node."""
-        return Layer(self.net, self.params, self.direction, self.layout)
+    def feeds(self) -> Params:
+        """The model's inputs."""
+        x = self.batch.x
+        return {"X": x.swapaxes(0, 1) if self.layout else x}
 
 
 def layer_model(case: LayerCase) -> Proto:
@@ -100,21 +86,3 @@ def layer_model(case: LayerCase) -> Proto:
             if name.startswith("initial")
         }
     return node_model(case.net, weights, case.outputs, options)
-
-
-def layer_results(case: LayerCase, runtime: str) -> Params:
-    """Y, Y_h and, of an LSTM, Y_c, time-major, as a runtime computes them."""
-    x = onnx_nodes.in_time(case.layer, case.batch.x, case.lengths)
-    feeds = {"X": x.swapaxes(0, 1) if case.layout else x}
-    values = dict(zip(case.outputs, session_run(layer_model(case), case.outputs, feeds, runtime)))
-    if case.layout:
-        return {
-            name: np.moveaxis(value, (1, 2, 0), (0, 1, 2)) if name == "Y" else value.swapaxes(0, 1)
-            for name, value in values.items()
-        }
-    return values
-
-
-def views(case: LayerCase, states: Params) -> Params:
-    """Y, Y_h and of an LSTM Y_c, time-major, from arrays by the states' names."""
-    return onnx_nodes.views(case.layer, states, case.lengths)

@@ -29,10 +29,40 @@ def of_the_recursion(net: RecurrentNet, batch: Batch) -> Mistakes:
         if net.cell != "rnn":
             yield mistake("no gradient is carried through Whh", W="0 * v")
         yield from _truncated(net, batch)
+        yield from _of_the_tape(net)
+        yield mistake("the backward pass leaves out the first step", da="v * (s.t > 0)")
     yield mistake("each pre-activation's gradient is not clipped", clip="None")
     for bound in (0.01, 0.1, 1, 5):
         if net.clip_step != bound:
             yield mistake(f"each pre-activation's gradient is clipped at {bound}", clip=str(bound))
+
+
+TAPES = {"the states h": "h", "the gates": "a v u", "all": "h c k a v u", "the cells c": "c k"}
+PLACES = {
+    "those of the last step: arrays share memory": "{0}[-1:] * len({0})",
+    "those of the last step, but the first: arrays share memory": (
+        "{0}[:1] + {0}[-1:] * len({0}[1:])"
+    ),
+    "those of the step before": "{0}[:1] + {0}[:-1]",
+    "those of the step before, at the first the last": "{0}[-1:] + {0}[:-1]",
+    "those of the step after": "{0}[1:] + {0}[-1:]",
+}
+
+
+def _of_the_tape(net: RecurrentNet) -> Mistakes:
+    """What the forward pass saved for another step."""
+    for what, names in list(TAPES.items())[: {"rnn": 1, "lstm": 4}.get(net.cell, 3)]:
+        for place, text in PLACES.items():
+            lists = ", ".join(f"{name}={text.format(f's.{name}')}" for name in names.split())
+            label = f"in the backward pass {what} are {place}"
+            yield mistake(label, common=False, direct=f"on_tape(v, s, {lists})")
+    if net.cell == "lstm":
+        early = "on_tape(v, s, k=[s.k_of(c) for c in s.c[:-1]])"
+        yield mistake("in the backward pass tanh(c[t]) stands for tanh(c[t+1])", direct=early)
+        yield mistake(
+            "the gradient of c begins with that of h: arrays share memory",
+            q="v + s.e if s.t == len(s.x) - 1 else v",
+        )
 
 
 def _truncated(net: RecurrentNet, batch: Batch) -> Mistakes:

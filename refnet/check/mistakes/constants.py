@@ -65,6 +65,11 @@ def _of_the_recurrence(net: RecurrentNet) -> Iterator[Constant]:
     yield Constant("the states are multiplied by K", 1, grown)
     yield Constant("the states are multiplied by K, though not their gradients", 1, {"h": "v * K"})
     yield Constant("K times the old state is added to the new one", 0, added)
+    leaky = {"h": "K * v + (1 - K) * s.h[-1]", "e": "K * v"}
+    leaky["carry"] = "(v[0] + (1 - K) / K * s.e, v[1])"
+    if rnn:
+        leaky["act_pull"] = "f(a, (h - (1 - K) * s.h[s.t]) / K, dh)"
+    yield Constant("the state is leaky: K times the new one, 1 - K times the old one", 1, leaky)
     carry = {"carry": "(v[0] * K, v[1] * K)"}
     yield Constant("the gradient that is carried is multiplied by K at each step", 1, carry)
     squares = {

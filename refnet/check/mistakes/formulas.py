@@ -72,6 +72,12 @@ def state_where(here: Array, h: Array, s: Pass, h_else: Array | int, c_else: Arr
     return np.where(here, h, h_else)
 
 
+def on_tape(direct: Array, s: Pass, **lists: list[Array]) -> Array:
+    """Puts other lists of every step's arrays in the place of what the forward pass saved."""
+    vars(s).update(lists)
+    return direct
+
+
 def to_the_cell(direct: Array, s: Pass) -> Array:
     """Moves the read-out's gradient from h to c."""
     s.to_the_cell = direct
@@ -149,6 +155,12 @@ def finite_log(s: Pass, e: float) -> Scores:
     likely = (p * right).sum(axis=1)
     more = likely + s.x.dtype.type(e)
     return _weighted(-np.log(more), (p - right) * (likely / more)[:, None], s)
+
+
+def over_examples(s: Pass) -> Scores:
+    """The cross entropy of the softmax over the predictions, not the classes."""
+    p, right = softmax(logits(s).T).T, onehot(s) * s.raw[2][:, None]
+    return -(np.log(p) * right).sum(axis=1), p * right.sum(axis=0) - right
 
 
 def brier(s: Pass) -> Scores:

@@ -177,12 +177,13 @@ def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
                 f"put(w, {lost}, -w[{source}])",
                 f"put(put(w, {source}, w[{source}] - w[{lost}]), {lost}, 0)",
             )
-    if act == "tanh":
-        yield mistake(
-            "the candidate g takes the sigmoid instead of tanh",
-            g="s.sigmoid(a)",
-            g_pull="s.sigmoid_pull(a, h, dh)",
-        )
+    for place, what in (("g", "the candidate g"), ("k", "the output")):
+        for other in ("sigmoid", "softsign", "relu", "identity")[: 4 - (place == "k")]:
+            if other != act:
+                f, pull = (f"ACTIVATIONS['{other}'].{way}" for way in ("forward", "backward"))
+                back = {f"{place}_pull": f"{pull}(a, h, dh, {{}})[0]"}
+                forth: dict[str, Any] = {place: f"{f}(a, {{}})", **back}
+                yield mistake(f"{what} takes {other} instead of {act}", **forth)
     if act != "identity":
         yield mistake(f"h = o c, without {act}", k="a", k_pull="dh")
         for label, slope in (

@@ -109,6 +109,7 @@ def _dropped_steps(net: RecurrentNet) -> Mistakes:
             back=f"np.pad(w, ({zeros}, (0, 0), (0, 0)))",
             x=f"v[{rest}]",
             mask=f"None if v is None else v[{rest}]",
+            weights=f"v if v is None or v.ndim < 2 else v[{rest}]",
             **places,
         )
 
@@ -171,6 +172,9 @@ def of_readout(net: RecurrentNet, batch: Batch) -> Mistakes:
     """Other states read out, other gradients into the states."""
     T, B = batch.x.shape[:2]
     every = net.readout == "every"
+    if not every and batch.mask is not None and B > 1:
+        for how, text in ("longest first", "np.sort(v)[::-1]"), ("shortest first", "np.sort(v)"):
+            yield mistake(f"the lengths are sorted, {how}, and the sequences are not", steps=text)
     if not every and T > 1:
         yield mistake("the read-out takes the state before the last", steps="np.maximum(v - 1, 0)")
         yield mistake(

@@ -32,6 +32,7 @@ def of_the_products(net: RecurrentNet) -> Mistakes:
             "h[t] - n": f"({h} - {n})",
             "h[t+1] - n": f"({STATES['h[t+1]']} - {n})",
             "1 - z": f"(1 - {z})",
+            "-n": f"-{n}",
         }
         if net.cell == "gru":
             operands |= {"u": "s.u[s.t]", "u without bhn": "(s.u[s.t] - s.p['bhn'])"}
@@ -133,9 +134,19 @@ def of_the_carry(net: RecurrentNet) -> Mistakes:
                 carry=f"(v[0] - s.v[s.t][:, 0] * s.w + {text}, v[1])",
             )
     if lstm:
-        for n, other in enumerate(net.gates[:3]):
-            yield mistake(
-                f"the gradient of h reaches c by {other}, not o",
-                common=False,
-                q=f"v + s.k_pull(s.c[s.t + 1], s.k[s.t], ({AT.format(n)} - {AT.format(3)}) * s.e)",
-            )
+        ways = {f"reaches c by {name}, not o": AT.format(n) for n, name in enumerate(net.gates[:3])}
+        ways |= {
+            "does not reach c": "0",
+            "reaches c by 1, not o": "1",
+            "reaches c by o[t-1], not o": "s.v[max(s.t - 1, 0)][:, 3]",
+            "reaches c by o[t-1], not o (at the first step the last one)": "s.v[s.t - 1][:, 3]",
+            "reaches c by o[t+1], not o": "s.v[min(s.t + 1, len(s.x) - 1)][:, 3]",
+        }
+        for how, text in ways.items():
+            change = f"s.k_pull(s.c[s.t + 1], s.k[s.t], ({text} - {AT.format(3)}) * s.e)"
+            yield mistake(f"the gradient of h {how}", common=False, q=f"v + {change}")
+    else:
+        reset = "put(s.da, np.s_[:, 2], s.v[s.t][:, 0] * s.da[:, 2]).reshape(len(s.e), -1)"
+        for name, text in ("Wxh", f"{reset}.T @ s.x[s.t]"), ("bh", f"{reset}.sum(axis=0)"):
+            label = f"the gradient of {name} is that of the reset gate's product in gate n"
+            yield mistake(label, common=False, parts=f"{{**v, '{name}': {text}}}")

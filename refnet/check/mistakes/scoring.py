@@ -26,6 +26,8 @@ def of_the_loss(net: Net, batch: Batch) -> Mistakes:
         yield from _of_the_softmax(C)
     elif C > 1:
         yield mistake("the targets' channels are reversed", y="v[..., ::-1]")
+    if batch.weights is not None:
+        yield mistake("the weights of the predictions are ignored", weights="None")
     if batch.mask is not None and len(lead) == 2:
         yield mistake(
             "masked predictions add to the gradient, though not to the loss",
@@ -41,16 +43,19 @@ def of_the_loss(net: Net, batch: Batch) -> Mistakes:
 
 
 def _of_the_reduction(net: Net, batch: Batch, lead: tuple[int, ...], C: int) -> Mistakes:
-    usual = counted_predictions(batch.mask, lead, net.reduction)[1]
+    usual = counted_predictions(batch.mask, lead, net.reduction, batch.weights)[1]
     others: dict[str, float] = (
         {"the squared error has a factor 1/2": usual * 2} if (net.loss == "squared_error") else {}
     )
     others |= {
         f"the reduction is {name} instead of {net.reduction}": counted_predictions(
-            batch.mask, lead, name
+            batch.mask, lead, name, batch.weights
         )[1]
         for name in ("sum", "mean", "batch_mean")
     }
+    if batch.weights is not None:
+        label = "the loss is divided by the number of predictions, not the sum of their weights"
+        others[label] = counted_predictions(batch.mask, lead, "mean")[1]
     if batch.mask is not None:
         others["the loss is divided by T B, although a mask leaves steps out"] = (
             len(batch.x) * lead[-1]
@@ -85,6 +90,7 @@ def _of_the_softmax(C: int) -> Mistakes:
         ("label smoothing of 0.1", "smoothed(s, 0.1)"),
         ("the loss is the squared error of the softmax", "brier(s)"),
         ("the loss is the squared error of the logits", "linear(s)"),
+        ("the softmax is taken over the examples, not the classes", "over_examples(s)"),
         (
             "the gradient of the softmax leaves out the label",
             "(v[0], v[1] + onehot(s) * s.raw[2][:, None])",

@@ -17,8 +17,8 @@ Value = Callable[[Array], Array]
 Pullback = Callable[[Array, Array, Array], Array]
 """Of a, of the value and of its cotangent."""
 FORWARD = frozenset(
-    "product made_of p x y mask h0 old sigmoid act g k a peep o new h steps rows each divisor into "
-    "out order padding".split()
+    "product made_of p x y mask weights h0 old sigmoid act g k a peep o new h steps rows each "
+    "divisor into out order padding".split()
 )
 """The places whose change may show in the outputs or the loss."""
 
@@ -78,6 +78,7 @@ class Pass:
         self.x: Array = self.at("x", batch.x)
         self.y: Array = self.at("y", batch.y)
         self.mask: Array | None = self.at("mask", batch.mask)
+        self.weights: Array | None = self.at("weights", batch.weights)
 
     def at(self, place: str, value: Any) -> Any:
         """``value`` as the changes of this place make it."""
@@ -134,7 +135,7 @@ class Pass:
         net, lead, C = self.net, v.shape[:-1], v.shape[-1]
         self.outputs = v
         flat, y = v.reshape(-1, C), self.y.reshape(-1, *self.y.shape[len(lead) :])
-        counted, divisor = counted_predictions(self.mask, lead, net.reduction)
+        counted, divisor = counted_predictions(self.mask, lead, net.reduction, self.weights)
         if net.loss == "cross_entropy":
             top = flat - flat.max(axis=1, keepdims=True)
             e = np.exp(top)
@@ -145,7 +146,8 @@ class Pass:
             each, dv = ((flat - y) ** 2).sum(axis=1) / C, 2 * (flat - y) / C
         else:
             each, dv = (flat * y).sum(axis=1), y
-        weights = np.ones(len(flat), v.dtype) if counted is None else counted.ravel()
+        weights = np.broadcast_to(1 if self.weights is None else self.weights, lead)
+        weights = np.where(True if counted is None else counted, weights, 0).ravel()
         self.raw = each, dv, weights.astype(v.dtype)
         each, dv = self.at("each", (each * self.raw[2], dv * self.raw[2][:, None]))
         divisor = self.at("divisor", divisor)

@@ -103,7 +103,8 @@ class Recurrent(_Net):
         assert isinstance(net, RecurrentNet)
         matrices, tapes = self.begin()
         dv, direct = self._forward(net)
-        grads = self._backward(net, dv, direct)
+        states = {"h": np.stack(self.h), **({"c": np.stack(self.c)} if self.c else {})}
+        grads = self._backward(net, dv, self.at("direct", direct))
         grads = self.gained(self.at("grads", grads | self.slopes))
         if "h0" in self.params and self.params["h0"].ndim < grads["h0"].ndim:
             grads["h0"] = grads["h0"].sum(axis=-2)
@@ -113,7 +114,6 @@ class Recurrent(_Net):
         if net.transition is not None:
             blocks = np.split(grads.pop("Whh"), len(net.slots))
             grads |= dict(zip(net.slots, blocks))
-        states = {"h": np.stack(self.h), **({"c": np.stack(self.c)} if self.c else {})}
         return states, pull_to_parts(net, self.params, tapes, grads, None)
 
     def _forward(self, net: RecurrentNet) -> tuple[Array, Array]:
@@ -135,7 +135,7 @@ class Recurrent(_Net):
             direct[1:] = self.drows.reshape(T, B, -1)
         else:
             direct[steps, np.arange(B)] = self.drows
-        return dv, self.at("direct", direct)
+        return dv, direct
 
     def _backward(self, net: RecurrentNet, dv: Array, direct: Array) -> Params:
         T, B, _ = self.x.shape
