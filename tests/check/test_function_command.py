@@ -73,6 +73,7 @@ def test_layers_have_names_that_fit_their_column():
     assert max(map(len, names)) == commands.LONGEST
 
 
+@pytest.mark.filterwarnings("ignore:No ccache found")  # PaddlePaddle
 @pytest.mark.parametrize("name", EACH)
 def test_the_example_is_right(name, tmp_path, capsys):
     assert cli.main(["check", "function", "--example", name]) == 0
@@ -110,6 +111,7 @@ def test_an_example_is_for_its_own_net_alone(name, flags, says, tmp_path, capsys
     assert not out and says in err and err.count("\n") == 1
 
 
+@pytest.mark.filterwarnings("ignore:No ccache found")  # PaddlePaddle
 @pytest.mark.parametrize("name", EACH)
 def test_a_bug_in_the_example_is_found(name, tmp_path, capsys):
     single = name in SINGLE_ALONE

@@ -151,10 +151,10 @@ def keras(backend: str, package: str, *changes: Change) -> Framework:
     return Framework(("keras", package), "keras", KERAS, changes, variables)
 
 
-def forward(package: str, *changes: Change, adapter: str = "") -> Framework:
+def forward(package: str, *changes: Change) -> Framework:
     """What runs ONNX models, forward only."""
     layers = {"RNN": RNN, "LSTM": LSTM, "GRU linear_before_reset": GRU, "GRU": BEFORE}
-    return Framework((package, "onnx"), adapter or package, layers, changes, required=("h",))
+    return Framework((package, "onnx"), package, layers, changes, required=("h",))
 
 
 FRAMEWORKS: dict[str, Framework] = {
@@ -217,7 +217,9 @@ FRAMEWORKS: dict[str, Framework] = {
         },
     ),
     "MindSpore": Framework(
-        ("mindspore",), "mindspore", {"nn.RNN": RNN, "nn.LSTM": LSTM, "nn.GRU": GRU}
+        ("mindspore",),
+        "mindspore",
+        {"nn.RNN": single(RNN), "nn.LSTM": single(LSTM), "nn.GRU": single(GRU)},
     ),
     "tinygrad": Framework(("tinygrad",), "tinygrad", CELLS),
     "mygrad": Framework(("mygrad",), "mygrad", {"rnn": RNN, "lstm": LSTM, "layers.gru": BEFORE}),
@@ -244,5 +246,4 @@ FRAMEWORKS: dict[str, Framework] = {
     "OpenVINO": forward("openvino", ('{"INFERENCE_PRECISION_HINT": "f32"}', "{}")),
     "OpenVINO, asked for float32": forward("openvino"),
     "tract": forward("tract"),
-    "OpenCV": forward("opencv-python-headless", adapter="opencv"),
 }

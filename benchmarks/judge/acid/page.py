@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from operator import itemgetter
+from textwrap import fill
 from typing import Any
 
 from benchmarks.judge.acid.faults import faults
@@ -48,7 +49,9 @@ def acid() -> str:
         fine = [float(row["z"]) for row in group if row["verdict"] == FINE[0]]
         shown.append([*key, *map(verdicts.count, VERDICTS), max(fine, default=None)])
     header = ["framework", "layer", "dtype", *VERDICTS, "largest z explained"]
-    return table(header, shown)
+    missing = [name for name in FRAMEWORKS if name not in {row["framework"] for row in rows()}]
+    rest = fill(f"Not run yet: {'; '.join(missing)}.", 100) + "\n"
+    return table(header, shown) + f"\n{rest}" * bool(missing)
 
 
 def acid_others() -> str:
