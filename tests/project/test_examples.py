@@ -148,9 +148,9 @@ NEEDS = {
     "export": ("onnx",),
 }
 MINE = """
-import torch
-
 def loss(p, x, y):
+    import torch
+
     lstm = torch.nn.LSTM(p["Wxh"].shape[1], p["Whh"].shape[1]).to(x.dtype)
     names = {"weight_ih_l0": p["Wxh"], "weight_hh_l0": p["Whh"], "bias_ih_l0": p["bh"],
              "bias_hh_l0": torch.zeros_like(p["bh"])}
