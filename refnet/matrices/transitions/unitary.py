@@ -167,7 +167,7 @@ class UnitaryEvolution(Plain):
     ::test_against_complex_pytorch.
 
     >>> parts = {"theta": np.zeros((3, 1)), "v": np.array([[1.0, 0.0], [1.0, 0.0]])}
-    >>> UnitaryEvolution().matrix(parts)[0].round(9).tolist()  # (-1) (-1)
+    >>> (UnitaryEvolution().matrix(parts)[0].round(9) + 0).tolist()  # (-1) (-1)
     [[1.0, 0.0], [0.0, 1.0]]
     """
 
