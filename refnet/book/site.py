@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 
 from refnet.book.chapter import HERE, PAPERS, Chapter, Equation, displayed, equations
-from refnet.runs.files import naming, temporary
+from refnet.runs.files import naming, printable, temporary
 
 __all__ = ["CHAPTERS", "pages", "place", "write"]
 
@@ -41,7 +41,7 @@ def pages(only: str = "") -> dict[str, str]:
         start, chapter = time.perf_counter(), Chapter(path, known)
         bodies[f"{path.stem}.html"] = chapter.page()
         seconds = time.perf_counter() - start
-        print(f"{path.stem}: {chapter.checks} checks hold, {seconds:.1f} s", flush=True)
+        print(f"{printable(path.stem)}: {chapter.checks} checks hold, {seconds:.1f} s", flush=True)
     bodies["equations.html"] = _index([each for each in places if each.page in bodies], bodies)
     bodies = {"index.html": Chapter(front, known).page() + _contents(bodies, ""), **bodies}
     site = {path.name: path.read_text("utf-8") for path in (HERE / "site").iterdir()}

@@ -207,19 +207,15 @@ def _judge_described(
             *((SMALL, norm) for norm in NORMS if bounded(described.net(SMALL[0][1]))),
         ]
     )
-    rows = chain.from_iterable(
-        function_rows(
-            function,
-            described,
-            sizes,
-            args.dtypes,
-            args.seed,
-            at,
-            (framework, args.function),
-            required=required,
-            progress=_progress,
-        )
-        for sizes, at in each
+    rows = function_rows(
+        function,
+        described,
+        [(size, at) for sizes, at in each for size in sizes],
+        args.dtypes,
+        args.seed,
+        (framework, args.function),
+        required=required,
+        progress=_progress,
     )
     names = ["outputs", *(f"d{name}" for name in described.net(described.smallest).shapes)]
     columns = _table(worst=max(map(len, names))) | {"dtype": max(map(len, args.dtypes)), "T": 3}

@@ -6,7 +6,7 @@ Checked by: tests/check/test_function_command.py, tests/robustness/test_cli.py.
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial, wraps
 from importlib.util import module_from_spec, spec_from_file_location
@@ -219,19 +219,18 @@ class Described:
 def function_rows(
     function: Callable[[Params, Batch], Params],
     described: Described,
-    sizes: Sizes,
+    inputs: Iterable[tuple[tuple[int, int, int], str | float]],
     dtypes: Dtypes,
     seed: int = 0,
-    at: str | float = "",
     labels: tuple[str, str] = ("own", "function"),
     **options: Any,
 ) -> Rows:
-    """One row for every size (T, H, B) and type; ``function`` returns arrays by name. ``at``: as
-    in ``Described.arrays``; ``labels``: the framework, and what is judged; ``options``: of
-    ``judge``."""
+    """One row for all inputs and types; ``function`` returns arrays by name. ``inputs``: sizes
+    (T, H, B), and ``at`` as of ``Described.arrays``; ``labels``: the framework, and what is judged;
+    ``options``: of ``judge``."""
     framework, what = labels
     shrink = SHRINK
-    for T, H, B in sizes:
+    for (T, H, B), at in inputs:
         net = described.net(H)
         for dtype in dtypes:
             params, batch = described.arrays(net, dtype, T, B, seed, at)

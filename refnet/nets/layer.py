@@ -147,8 +147,7 @@ class Layer:
         for first, end in self._segments(len(x)):
             starts.append(state)
             tapes.clear()  # before the next one is made
-            later = None if lengths is None else lengths - first
-            tapes.append(self.run(p, x[first:end], state, last, later))
+            tapes.append(self.run(p, x[first:end], state, last, _after(first, lengths)))
             read(first, tapes[0])
             if end < len(x):
                 state = last_state(tapes[0])
@@ -186,7 +185,7 @@ class Layer:
         total: Params = {}
         dx: list[Array] = []
         for (first, end), start in reversed(list(zip(self._segments(len(x)), starts))):
-            later = None if lengths is None else lengths - first
+            later = _after(first, lengths)
             options |= {} if later is None else {"lengths": later}
             part = held.pop() if held else self.run(seen, x[first:end], start, lengths=later)
             if ended is not None:
@@ -217,3 +216,8 @@ class Layer:
 
     def _segments(self, T: int) -> list[tuple[int, int]]:
         return segments(T) if self.checkpoints else [(0, T)]
+
+
+def _after(first: int, lengths: Array | None) -> Array | None:
+    """How many steps of each sequence follow the first ones."""
+    return None if lengths is None else lengths - first

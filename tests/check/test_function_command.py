@@ -151,7 +151,7 @@ def test_every_option_describes_a_net(options):
         return reference(params, batch, 1.001)
 
     for function, verdict in ((reference, "explained by rounding"), (wrong, "not rounding")):
-        (row,) = function_rows(function, described, ((4, 3, 2),), (np.float64,))
+        (row,) = function_rows(function, described, [((4, 3, 2), "")], (np.float64,))
         assert row["verdict"] == verdict
     params, batch = seen[0]
     stems = {name.split("_l")[0] for name in params}

@@ -1,11 +1,14 @@
 """What a command's table says, read back."""
 
+import re
+
 
 def in_columns(out):
-    """The verdicts of a table, each below its header; indented lines say where a result parts, and
-    the last one counts."""
-    header, *lines, last = (line for line in out.splitlines() if not line.startswith("    "))
+    """The verdicts of a table, each below its header; lines without a type in their column say
+    where a result parts, and the last line counts."""
+    header, *lines, last = out.splitlines()
     places = [header.index(name) for name in ("dtype", "worst", "verdict")]
+    lines = [line for line in lines if re.match(r"b?float\d|tf32", line[places[0] :])]
     assert all(
         (not place or line[place - 2 : place].isspace()) and line[place] != " "
         for line in lines
