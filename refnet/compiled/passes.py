@@ -190,7 +190,7 @@ def _multiplying(cell: Cell) -> Arg:
                     Rows(cut(w, p * row * width, row * width), 0),
                     depth,
                     rows,
-                    width // s.lane,
+                    s.units,
                     s.lane,
                     False,
                 )
@@ -373,7 +373,7 @@ def _recursion(cell: Cell) -> Arg:
             if STATE[p] and SECOND[p] == stage:
                 packed = Rows(cut(w, p * H * width, H * width), 0)
                 by = Strided(das[p], width, 1)
-                product(Rows(to, width), by, packed, H, rows, width // s.lane, s.lane, more)
+                product(Rows(to, width), by, packed, H, rows, s.units, s.lane, more)
                 more = True
 
     return back

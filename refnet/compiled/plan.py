@@ -34,7 +34,8 @@ for some wide ones, by a few per cent of a backward pass."""
 
 
 class Sizes(NamedTuple):
-    """Those of the arrays (``Layout``) and of their rows: ``row`` is H + D + 1, ``wide`` and
+    """Those of the arrays (``Layout``) and of their rows: ``units`` is the number of vectors in
+    ``width``, for a kernel should not divide at every step; ``row`` is H + D + 1, ``wide`` and
     ``padded`` are ``row`` and D padded to whole vectors; rows [h | x | 1] are ``step`` apart in a
     forward pass, ``wide`` in a backward pass."""
 
@@ -44,6 +45,7 @@ class Sizes(NamedTuple):
     H: int
     lane: int
     width: int
+    units: int
     row: int
     step: int
     wide: int
@@ -146,5 +148,5 @@ def plan(cell: Cell, slopes: bool, dtype: Arg, T: int, B: int, D: int, gates: in
             totals=P * H * wide,
         )
     )
-    sizes = Sizes(T, B, D, H, lane, width, row, step, wide, padded, chunk)
+    sizes = Sizes(T, B, D, H, lane, width, width // lane, row, step, wide, padded, chunk)
     return Plan(lay, sizes, room, back, counts, np.full(B, T))
