@@ -104,7 +104,7 @@ def minimise(
             raise ValueError(
                 f"minimise: f gives {value.dtype} of shape {value.shape}; need one real number"
             )
-        return float(value)
+        return float(value) * scale
 
     def gradients(M: Array) -> tuple[Array, Array]:
         G = np.asarray(gradient_at(M.copy()), np.float64)
@@ -112,11 +112,15 @@ def minimise(
             raise ValueError(
                 f"minimise: the gradient has shape {G.shape}; need finite numbers of {M.shape}"
             )
+        G = G * scale
         return G, riemannian(M, G, metric)
 
+    scale = 1.0
     values = [value_at(M)]
     if not np.isfinite(values[0]):
         raise ValueError(f"minimise: f at W is {values[0]}; need a finite number")
+    scale = _scale(gradients(M)[0])  # no square of an entry over- or underflows
+    values = [value_at(M)]
     (G, R), mean, weight = gradients(M), values[0], 1.0
     largest, size = np.linalg.norm(G), np.linalg.norm(R)
     rate = float(1 / size) if size else 1.0
@@ -144,7 +148,13 @@ def minimise(
         if size > 0:
             rate = min(rate, float(LONGEST / size))
     ratio = float(size / largest) if largest else 0.0
-    return Minimum(f, M, values[-1], R, ratio, ratio <= tolerance, np.array(values))
+    values = [value / scale for value in values]
+    return Minimum(f, M, values[-1], R / scale, ratio, ratio <= tolerance, np.array(values))
+
+
+def _scale(G: Array) -> float:
+    """The power of two that brings the largest entry near 1."""
+    return float(2.0 ** -np.clip(np.frexp(abs(G).max(initial=0))[1], -1000, 1000))
 
 
 def _recorded(f: Function, W: Array) -> Callable[[Array], Array]:

@@ -93,8 +93,9 @@ def test_the_gradient_may_be_given():
 def test_the_scale_of_f_does_not_matter(metric):
     """Steps, rule and result have the same bits for 2^k f."""
     plain = minimise(brockett, start((4, 3)), metric=metric)
-    scaled = minimise(lambda W: brockett(W) * 2.0**40, start((4, 3)), metric=metric)
-    assert (plain.W == scaled.W).all() and (plain.values * 2.0**40 == scaled.values).all()
+    for factor in (2.0**40, 2.0**900, 2.0**-900):
+        scaled = minimise(lambda W: brockett(W) * factor, start((4, 3)), metric=metric)
+        assert (plain.W == scaled.W).all() and (plain.values * factor == scaled.values).all()
 
 
 def test_where_it_stops():
