@@ -220,6 +220,18 @@ def _unary(name: str, **constant: float) -> Callable[..., Value]:
     return operator
 
 
+INTEGERS: dict[str, Callable[..., Value]] = {
+    "And": np.logical_and,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Not": np.logical_not,
+    "Or": np.logical_or,
+    "ReduceProd": lambda a, keepdims=1: a.prod(keepdims=bool(keepdims)),
+    "TopK": _top,
+}
+"""Of integers and truth values alone: the lengths of sequences, and what is counted."""
 OPERATORS: dict[str, Callable[..., Any]] = {
     **{
         theirs: _unary(ours, **({"alpha": 0} if theirs in ("LeakyRelu", "Elu") else {}))
@@ -227,20 +239,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
         if theirs != "Affine"
     },
     "PRelu": lambda a, slope: np.where(activation("relu").forward(a, {}) == a, a, a * slope),
-    **{
-        name: _of_integers(function)
-        for name, function in {
-            "And": np.logical_and,
-            "Greater": np.greater,
-            "GreaterOrEqual": np.greater_equal,
-            "Less": np.less,
-            "LessOrEqual": np.less_equal,
-            "Not": np.logical_not,
-            "Or": np.logical_or,
-            "ReduceProd": lambda a, keepdims=1: a.prod(keepdims=bool(keepdims)),
-            "TopK": _top,
-        }.items()
-    },
+    **{name: _of_integers(function) for name, function in INTEGERS.items()},
     "Add": lambda a, b: a + b,
     "BatchNormalization": _batch_normalized,
     "Cast": _cast,
@@ -268,7 +267,6 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "Mul": lambda a, b: a * b,
     "Neg": lambda a: -a,
     "Range": _range,
-    "ReduceL2": lambda a, *axes, **options: sqrt(_sum(a * a, *axes, **options)),
     "ReduceMax": _most,
     "ReduceMean": _mean,
     "ReduceSum": _sum,
