@@ -51,7 +51,7 @@ def usual_threads() -> int:
     """As many threads as NUMBA_NUM_THREADS says, or as there are cores for this process if that
     is no number above 0. (Numba itself would start threads, which nothing here uses.)
 
-    Checked by: tests/maths/test_threads.py::test_a_number_of_threads_that_is_none.
+    Checked by: tests/maths/test_threads.py::test_an_unusable_number_of_threads.
     """
     given = os.environ.get("NUMBA_NUM_THREADS", "")
     if given.isdecimal() and int(given):

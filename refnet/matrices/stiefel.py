@@ -80,7 +80,7 @@ def step(
     >>> bool(np.allclose(M.T @ M, np.eye(2)))
     True
 
-    Checked by: tests/matrices/test_stiefel.py::test_retractions_agree_to_their_order.
+    Checked by: tests/analysis/test_analysis_theory.py::test_orders.
     """
     choice("stiefel: retraction", retraction, RETRACTIONS)
     _admit("step", M, G)
