@@ -110,7 +110,7 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     >>> state_gradients(net, params, Batch(np.ones((5, 2, 2)), np.array([0, 2]))).shape
     (6, 2, 4)
 
-    Checked by: tests/analysis/test_analysis_theory.py::test_state_gradients,
+    Checked by: tests/nets/test_dropout.py::test_gradients_at_the_states,
     tests/nets/test_stacked.py::test_state_gradients.
     """
     if net.noise is not None:

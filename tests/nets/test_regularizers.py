@@ -200,7 +200,7 @@ def test_as_penalties_of_the_loss(backend):
         assert set(grads) <= {*params, "Whh"}
 
 
-def test_what_they_are_not_for_is_refused():
+def test_nets_that_regularizers_do_not_fit_are_refused():
     batch = Batch(np.ones((3, 1, 2)), np.zeros(1, int))
     rng = np.random.default_rng(0)
     for net, message in (
