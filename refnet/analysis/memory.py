@@ -204,7 +204,7 @@ def total_memory(W: Array, v: Array, noise: float = 1) -> float:
     1.0
 
     Source: Ganguli, Huh & Sompolinsky (2008).
-    Checked by: tests/analysis/test_analysis.py::test_chain_orientation.
+    Checked by: tests/analysis/test_analysis.py::test_closed_forms.
     """
     _fit("total_memory", W, v)
     precision = np.linalg.inv(noise_covariance(W, noise))
