@@ -57,7 +57,7 @@ def random_params(
     which the ``bounded`` parts differ from their start; ``options``: those of ``net.init``.
 
     Checked by:
-    tests/check/test_function_command.py::test_what_hides_at_the_start_of_a_transition_is_found,
+    tests/check/test_function_command.py::test_cases_show_faults_at_the_start_of_a_transition,
     tests/check/test_norms.py::test_a_mistake_in_one_range_of_norms_is_found.
     """
     start = net.init(rng, dtype=dtype, **options)
