@@ -112,7 +112,7 @@ def arguments(name):
 ELSEWHERE = {
     "settle": "takes no arguments",
     "train": "a Config checks its settings: tests/training/test_config.py",
-    "save": "tests/nets/test_saved.py",
+    "save": "tests/training/test_saved_nets.py",
     "load": "a folder: tests/training/test_loaded_runs.py",
     "resume": "a Config checks its settings: tests/training/test_config.py",
     "tangent": "takes a function; its direction: test_directions_are_checked",
