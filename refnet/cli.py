@@ -197,7 +197,7 @@ def _add_train(commands: Subparsers) -> None:
         "temporal-order-3bit, adding, random-permutation, copy, mnist, "
         "sequential-mnist, permuted-mnist or ptb; one of your own: FILE.py:NAME; or your own "
         "data: FILE.npz (x, y and perhaps lengths), FILE.csv (a row a step) or FILE.txt "
-        "(characters)",
+        "(characters), with options after a colon: series.csv:missing=mean",
     )
     for flag, text in COLUMNS.items():
         parser.add_argument(f"--{flag}", metavar="COLUMN", help=text)
