@@ -51,8 +51,8 @@ FILE.py:NAME or package.module:NAME (for examples: refnet new --help).
 
 A protocol, which follows a paper's text or its released code, supplies all settings that you do
 not give. Each task has a default protocol; --protocol selects another: manchev-spratling/text,
-manchev-spratling/code, vorontsov/text, vorontsov/code, orhan-pitkow/code or, for any task,
-refnet/default.
+manchev-spratling/code, vorontsov/text, vorontsov/code, orhan-pitkow/code, refnet/best (for temporal
+order, adding and random permutation) or, for any task, refnet/default.
 
 exit status: 0 after success, 2 after an error, 3 if the loss is not finite, 129, 130 or 143 after
 SIGHUP, Ctrl-C or SIGTERM
