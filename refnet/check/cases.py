@@ -161,11 +161,11 @@ def held(kind: Arithmetic, params: Params, batch: Batch) -> tuple[Params, Batch]
     if kind.u <= np.finfo(stored(kind)).eps / 2:
         return params, batch
     y = batch.y if batch.y.dtype.kind in "iu" else rounded_to(batch.y, kind.u)
-    params, final = (
+    numbers, final = (
         arrays and {name: rounded_to(value, kind.u) for name, value in arrays.items()}
         for arrays in (params, batch.final)
     )
-    return params or {}, batch._replace(x=rounded_to(batch.x, kind.u), y=y, final=final)
+    return numbers or {}, batch._replace(x=rounded_to(batch.x, kind.u), y=y, final=final)
 
 
 def random_mask(rng: np.random.Generator, steps: int, batch: int) -> Array:

@@ -141,6 +141,7 @@ class _Formed(Certified):
         """Every quantity that is certified, with the form in place, on lifted numbers."""
 
         def formed(tape: NetTape) -> None:
+            cell: Any
             for cell in tape.cells.values():
                 if MIX in self.form:  # h - (1 - z) h is z h, of which (1 - z) keeps 1's digits
                     cell.v[:, :, 1] = 1 - (1 - cell.v[:, :, 1])
