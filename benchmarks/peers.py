@@ -26,7 +26,7 @@ from benchmarks.peer_steps import FEEDFORWARD, Refnet, contenders, draw, worst_e
 from benchmarks.records import Row, options, record as recorded, save
 from benchmarks.turns import Child, peak_memory, quotient, rounds, spread, turn
 from refnet.batch import Array
-from refnet.runs.rows import environment, machine as machine_name
+from refnet.runs.rows import machine as machine_name
 
 SIZES: tuple[tuple[Any, ...], ...] = (
     (784, 1, 100, 16),
@@ -302,8 +302,7 @@ def main() -> int:
         sizes = tuple(SIZES[n] for n in args.rows)
     if quick:
         sizes, dtypes, least, budget = (SIZES[2], *SIZES[5:7]), DTYPES[:1], 3, 0.0
-    old = recorded("peers") if some else {"sizes": []}
-    record: Row = {**old, "environment": environment()}
+    record: Row = recorded("peers") if some else {"sizes": []}
 
     for size in sizes:
         for dtype in dtypes:

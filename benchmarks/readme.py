@@ -20,6 +20,7 @@ from refnet.runs.rows import table
 from refnet.studies import examples
 from refnet.studies.comparison import stated
 from refnet.studies.declared import FINDINGS
+from refnet.studies.ladder import NETS
 from refnet.studies.study import Study, View
 
 ROOT = Path(__file__).parent.parent
@@ -139,6 +140,45 @@ def copy() -> str:
     )
 
 
+def best() -> str:
+    """What refnet/best does with each problem, and what each of its settings is worth."""
+    row_of = studies.recorded(study := studies.STUDIES["best"])
+    cells: dict[str, list[str]] = {}
+    for job in study.jobs(View(row_of)):
+        problem, net = job.name.rpartition(", ")[0].split(": ")
+        runs = ended(study, f"{problem}: {net}")
+        times = [minutes(median(run["seconds"] for run in runs))] if runs else ["-"]
+        cells.setdefault(problem, []).extend([", ".join(solved(runs)), *times])
+    nets = [part for net in NETS for part in (net, "time")]
+    return table(["problem", *nets], [[problem, *line] for problem, line in cells.items()])
+
+
+def best_search() -> str:
+    """The search for refnet/best: a line a setting, a column a problem."""
+    study = studies.STUDIES["best-search"]
+    lines: dict[str, dict[str, str]] = {}
+    for job in study.jobs(View()):
+        problem, setting = job.name.rpartition(", ")[0].split(": ")
+        runs = ended(study, f"{problem}: {setting}")
+        score = [
+            f"{run['best']['accuracy']:.0%}"
+            if "accuracy" in run["best"]
+            else f"error {run['best']['mse']:.2g}"
+            for run in runs
+        ]
+        lines.setdefault(setting, {})[problem] = (
+            "not run"
+            if not runs
+            else f"{runs[0]['iterations']}"
+            if runs[0]["state"] == "solved"
+            else f"not solved, {score[0]}"
+        )
+    return table(
+        ["setting", *next(iter(lines.values()))],
+        [[setting, *line.values()] for setting, line in lines.items()],
+    )
+
+
 def adding() -> str:
     runs = ended(examples.STUDY, examples.LSTM.label)
     return table(
@@ -155,7 +195,8 @@ def adding() -> str:
 
 
 TABLES = {
-    **named_tables(temporal_order, methods, copy, adding),
+    **named_tables(temporal_order, methods, copy, adding, best),
+    "best-search": best_search,
     "real-data": real_data,
     **judged.TABLES,
     **measured.TABLES,

@@ -51,8 +51,8 @@ FILE.py:NAME or package.module:NAME (for examples: refnet new --help).
 
 A protocol, which follows a paper's text or its released code, supplies all settings that you do
 not give. Each task has a default protocol; --protocol selects another: manchev-spratling/text,
-manchev-spratling/code, vorontsov/text, vorontsov/code, orhan-pitkow/code or, for any task,
-refnet/default.
+manchev-spratling/code, vorontsov/text, vorontsov/code, orhan-pitkow/code, refnet/best (for temporal
+order, adding and random permutation) or, for any task, refnet/default.
 
 exit status: 0 after success, 2 after an error, 3 if the loss is not finite, 129, 130 or 143 after
 SIGHUP, Ctrl-C or SIGTERM
@@ -197,7 +197,7 @@ def _add_train(commands: Subparsers) -> None:
         "temporal-order-3bit, adding, random-permutation, copy, mnist, "
         "sequential-mnist, permuted-mnist or ptb; one of your own: FILE.py:NAME; or your own "
         "data: FILE.npz (x, y and perhaps lengths), FILE.csv (a row a step) or FILE.txt "
-        "(characters)",
+        "(characters), with options after a colon: series.csv:missing=mean",
     )
     for flag, text in COLUMNS.items():
         parser.add_argument(f"--{flag}", metavar="COLUMN", help=text)

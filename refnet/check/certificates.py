@@ -72,7 +72,7 @@ def case_of(
                 "judge: a net is judged with its loss, and cotangent would have no "
                 "effect; give the cotangents as y of a net with loss='none'"
             )
-        if not isinstance(inputs[1], (tuple, list)) or len(inputs[1]) not in (2, 3, 4):
+        if not isinstance(inputs[1], (tuple, list)) or not 2 <= len(inputs[1]) <= 5:
             raise TypeError(
                 f"judge: the batch is {short(inputs[1])}; need refnet.Batch(x, y), or "
                 "with a mask Batch(x, y, mask)"

@@ -54,7 +54,7 @@ def _lift(certified: Certificate, source: Source) -> Lift:
     )
     return lambda array, name: (
         noisy(array)
-        if transformed or name in ("x", "y") or name.startswith("bhh")
+        if transformed or name in ("x", "y") or name.startswith(("bhh", "final "))
         else np.asarray(array, float)
     )
 

@@ -3,7 +3,7 @@
 Checked by: tests/exact/test_certify.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from time import perf_counter
@@ -28,11 +28,11 @@ from refnet.exact.parts import (
     unpacked_floats,
 )
 from refnet.maths.kinds import fix, kind as kind_of
-from refnet.maths.losses import counted_predictions
+from refnet.maths.losses import Loss, counted_predictions
 from refnet.maths.numeric import Number
 from refnet.nets.base import NetTape
 from refnet.nets.curvature import fvp, gnvp
-from refnet.nets.gradients import BATCH, NET, Net, Penalty, hvp, jvp, scored
+from refnet.nets.gradients import BATCH, NET, Net, Penalty, hvp, jvp, scored, with_final
 from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_jacobians
@@ -195,6 +195,7 @@ class Certified:
                 x=x if symbols else lift(x, self.kind, "x"),
                 y=y if self.net.loss == "cross_entropy" else lift(y, self.kind, "y"),
                 weights=None if weights is None else lift(weights, self.kind, "weights"),
+                final=lift_all(self.batch.final or {}, self.kind),
             )
             results = run(lift_all(self.params, self.kind), batch, lift_all(direction, self.kind))
             kind_of(*results.values())
@@ -496,10 +497,13 @@ def run_on(
     lifted: Lift,
     divisor: Any = None,
     penalty: Penalty | None = None,
+    losses: Mapping[str, Loss] | None = None,
+    change: Callable[[NetTape], None] | None = None,
 ) -> Params:
     """The reference on numbers of any type: every quantity, by the names of
     ``Certified.named``; ``lifted(array, name)`` turns floats into those numbers. ``divisor``: of
-    the sum over predictions, if it is another than the batch's own; ``penalty``: what is added.
+    the sum over predictions, if it is another than the batch's own; ``penalty``: what is added;
+    ``losses``: in place of the net's own; ``change``: what is done to the tape before backward.
     """
     y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
     numbers = {name: lifted(value, name) for name, value in params.items()}
@@ -509,12 +513,17 @@ def run_on(
     weights = None if batch.weights is None else lifted(batch.weights, "weights")
     if isinstance(divisor, (int, float, Fraction)):
         divisor = lifted(np.asarray(divisor), "divisor")[()]
-    loss, doutputs = scored(net, outputs, batch._replace(y=y, weights=weights), divisor)
+    if change is not None:
+        change(tape)
+    lifted_batch = batch._replace(y=y, weights=weights)
+    loss, doutputs = scored(net, outputs, lifted_batch, divisor, losses)
+    final = {name: lifted(value, f"final {name}") for name, value in (batch.final or {}).items()}
+    loss, ended = with_final(loss, tape, batch._replace(final=final))
     extra: Params | None = None
     if penalty is not None:
         value, extra = penalty(tape.p)
         loss = np.asanyarray(loss + value)
-    gradients = net.backward(numbers, tape, doutputs, True, extra)
+    gradients = net.backward(numbers, tape, doutputs, True, extra, **ended)
     gradients.pop("clipped", None)  # how many entries were clipped
     return {
         "loss": loss,

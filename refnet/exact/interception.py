@@ -48,6 +48,8 @@ MATH = {
     "pow": "power",
 }
 """The name of a function of math -> that of NumPy's."""
+NUMPYS = "solve inv det norm svd eigh".split()
+"""The functions of scipy.linalg that are called as those of np.linalg."""
 LIBRARIES = {"numpy", "scipy", "refnet"}
 
 
@@ -154,6 +156,9 @@ def _stand_ins() -> dict[int, tuple[Operation, Operation]]:
     for name, numpys in MATH.items():
         pairs.append((getattr(math, name), _stand_in(getattr(math, name), getattr(np, numpys))))
     pairs.append((math.erf, _stand_in(math.erf, scipy.special.erf)))
+    for name in NUMPYS:
+        original = getattr(scipy.linalg, name)
+        pairs.append((original, _stand_in(original, getattr(np.linalg, name))))
     for module, ours in (
         (scipy.special, (logsumexp, softmax, log_softmax)),
         (scipy.linalg, (expm,)),

@@ -274,11 +274,12 @@ class Followed:
         act: Activation,
         inputs: bool = True,
         gate: Activation | None = None,
+        **options: Array,
     ) -> Params:
         """The gradients, which contain the true ones."""
         with np.errstate(invalid="ignore"):  # of infinite errors, which are refused below
             with balls.centered(p["Whh"]) as distances:
-                grads = self.cell.backward(p, tape, dh, act, inputs, *_gates(gate))
+                grads = self.cell.backward(p, tape, dh, act, inputs, *_gates(gate), **options)
             E = _errors(self.span, self.norm + np.stack(distances[::-1]), True)
             da = np.maximum(self.reach, self.by) + E[1:]
         if not np.max([da.max(), E.max()]) < np.inf:

@@ -54,7 +54,7 @@ def _through_outputs(
     moved = jvp(net, params, batch, direction)[0].astype(outputs.dtype)
     cotangent = curve(outputs, moved).astype(outputs.dtype)
     linear = replace(net, loss="none", reduction="sum", smoothing=0)
-    batch = batch._replace(y=cotangent, weights=None)
+    batch = batch._replace(y=cotangent, weights=None, final=None)
     products = loss_and_gradients(linear, params, batch).gradients
     if penalty is not None:
         second = hvp(linear, params, batch._replace(y=cotangent * 0), direction, penalty)

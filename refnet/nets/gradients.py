@@ -7,7 +7,7 @@ has no truncation error), ``Dual`` for exact numbers. They need no formula of th
 they check the backward pass independently.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,10 +27,10 @@ from refnet.common.arguments import (
 )
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.kinds import join, same_kind
-from refnet.maths.losses import counted_predictions, score
+from refnet.maths.losses import Loss, counted_predictions, score
 from refnet.maths.numeric import Number
 from refnet.nets.backends import losses_of
-from refnet.nets.base import of_one_kind
+from refnet.nets.base import NetTape, of_one_kind
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.padding import finite_input
 from refnet.nets.recurrent import RecurrentNet
@@ -44,6 +44,7 @@ __all__ = [
     "per_example_gradients",
     "scored",
     "tangent",
+    "with_final",
 ]
 
 Net = RecurrentNet | FeedforwardNet
@@ -59,8 +60,14 @@ NET = instance((RecurrentNet, FeedforwardNet), "a RecurrentNet, a StackedNet or 
 BATCH = instance(Batch, "refnet.Batch(x, y, mask)")
 
 
-def scored(net: Net, outputs: Array, batch: Batch, divisor: Any = None) -> tuple[Array, Array]:
-    """The loss and its gradient in the outputs.
+def scored(
+    net: Net,
+    outputs: Array,
+    batch: Batch,
+    divisor: Any = None,
+    losses: Mapping[str, Loss] | None = None,
+) -> tuple[Array, Array]:
+    """The loss and its gradient in the outputs; ``losses``: in place of the backend's own.
 
     >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1, loss="squared_error", reduction="sum")
     >>> loss, gradient = scored(net, np.ones((1, 1)), Batch(np.ones((3, 1, 1)), np.zeros((1, 1))))
@@ -75,8 +82,34 @@ def scored(net: Net, outputs: Array, batch: Batch, divisor: Any = None) -> tuple
     counted, natural = counted_predictions(batch.mask, lead, net.reduction, weights)
     if weights is not None:
         weights = np.broadcast_to(weights, lead)[counted]
-    losses = losses_of(net.backend_for(outputs.dtype), net.smoothing)
+    losses = losses or losses_of(net.backend_for(outputs.dtype), net.smoothing)
     return score(net.loss, outputs, batch.y, counted, divisor or natural, losses, weights)
+
+
+def with_final(loss: Array, tape: NetTape, batch: Batch) -> tuple[Array, dict[str, Params]]:
+    """The loss with what ``batch.final`` adds, and these cotangents as ``net.backward`` takes them.
+
+    Checked by: tests/nets/test_final_cotangents.py.
+    """
+    if not batch.final:
+        return loss, {}
+    if not isinstance(tape.net, RecurrentNet):
+        raise TypeError("batch: final is for a recurrent net; a feedforward net has no steps")
+    if batch.mask is not None and not batch.mask[-1].all():
+        raise ValueError(
+            "batch: final has cotangents for sequences of different lengths; need a mask that is "
+            "True at the last step, or the last states as outputs (readout='last')"
+        )
+    states = tape.final
+    shapes = {name: (value.shape,) for name, value in states.items()}
+    admit("batch: final", batch.final, shapes, {}, "as the states after the last step have")
+    final = {
+        name: join(f"final[{name!r}]", value, "the loss", loss)
+        for name, value in batch.final.items()
+    }
+    for name, value in final.items():
+        loss = np.asanyarray(loss + (states[name] * value).sum())
+    return loss, {"final": final}
 
 
 def _admit_weights(weights: Array, outputs: Array) -> Array:
@@ -164,6 +197,7 @@ def loss_and_gradients(
     outputs, tape = net.forward(params, batch.x, batch.mask, copy=False)
     states = tape.final if final else {}
     loss, doutputs = scored(net, outputs, batch, divisor)
+    loss, ended = with_final(loss, tape, batch)
     extra: Params | None = None
     if penalty is not None:
         value, extra = penalty(tape.p)
@@ -173,7 +207,7 @@ def loss_and_gradients(
                 f"{np.shape(value)}; need one number"
             )
         loss = np.asarray(loss + value)
-    gradients = net.backward(params, tape, doutputs, inputs, extra)
+    gradients = net.backward(params, tape, doutputs, inputs, extra, **ended)
     dtype = outputs.dtype
     for name, value in gradients.items():
         if not (value.dtype == dtype and dtype.kind in "fc") and name != "clipped":
@@ -295,7 +329,7 @@ def jvp(
     def run(p: Params) -> Params:
         x = p.pop("x", batch.x)
         outputs, tape = net.forward(p, x, batch.mask, copy=False)
-        loss = scored(net, outputs, batch, divisor)[0]
+        loss, _ = with_final(scored(net, outputs, batch, divisor)[0], tape, batch)
         loss = loss if penalty is None else np.asarray(loss + penalty(tape.p)[0])
         return {"outputs": outputs, "loss": loss}
 

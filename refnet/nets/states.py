@@ -113,8 +113,11 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     Checked by: tests/nets/test_dropout.py::test_gradients_at_the_states,
     tests/nets/test_stacked.py::test_state_gradients.
     """
-    if net.noise is not None:
-        raise ValueError("state_gradients: the net has noise; need a net without")
+    if net.noise is not None or batch.final:
+        raise ValueError(
+            "state_gradients: need a net without noise, and a batch without cotangents of the "
+            "final states"
+        )
     net = replace(net, checkpoint="none")
     outputs, tape = net.forward(params, batch.x, batch.mask)
     doutputs, tape = scored(net, outputs, batch)[1], _by_sequence(tape)

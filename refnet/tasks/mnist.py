@@ -145,7 +145,8 @@ class Images(Task):
 
     ``scaling``: "unit", to [0, 1]; "standard", each pixel to mean 0 and variance 1 over the
     training images; "code", the same over the images of each split by itself, as in the
-    released code of Manchev & Spratling. A pixel that never changes becomes 0.
+    released code of Manchev & Spratling. A pixel that never changes becomes 0. "bytes": from 0 to
+    255, as in the file.
     ``validation``: how many of the 60,000 training images, the last ones, are held out
     (Vorontsov et al.: 10,000).
     ``order``: of the training examples, one of ORDERS.
@@ -165,7 +166,7 @@ class Images(Task):
     criterion = "none: it runs to its last iteration"
 
     def __post_init__(self) -> None:
-        choice(f"{self.name}: scaling", self.scaling, ("unit", "standard", "code"))
+        choice(f"{self.name}: scaling", self.scaling, ("unit", "standard", "code", "bytes"))
         choice(f"{self.name}: order", self.order, ORDERS)
         choice(f"{self.name}: dtype", self.dtype, ("float32", "float64"))
         total = FILES["train-labels-idx1-ubyte"][0][0]
@@ -232,7 +233,7 @@ class Images(Task):
         x = images[rows].astype(self.dtype)
         if self.scaling == "unit":
             x /= 255
-        else:
+        elif self.scaling != "bytes":
             mean, spread = self._standards[split]
             x -= mean
             x /= spread

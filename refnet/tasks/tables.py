@@ -205,7 +205,8 @@ class Table(DataFile):
             if self.missing == "refuse" and column.dtype.kind == "f" and np.isnan(column).any():
                 raise ValueError(
                     f"{self.path}: line {int(np.isnan(column).argmax()) + 2} lacks {name}; fill it "
-                    "in, or let missing=mean take the mean of the training part"
+                    f"in, or name the data {self.path}:missing=mean, which takes the mean of the "
+                    "training part"
                 )
         return np.column_stack([column.astype(np.float64) for column in numbers.values()])
 

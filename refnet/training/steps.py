@@ -181,7 +181,7 @@ def _accumulated(e: Experiment, run: Run, batches: list[Batch]) -> Result:
 def _divisor(e: Experiment, batches: list[Batch]) -> Any:
     """What the loss of all batches is divided by."""
     total: Any = 0
-    for _, y, mask, weights in batches:
+    for _, y, mask, weights, _ in batches:
         shape = y.shape if e.net.loss == "cross_entropy" else y.shape[:-1]
         counted, divisor = counted_predictions(mask, shape, e.net.reduction, weights)
         none = e.net.reduction == "mean" and counted is not None and not counted.any()

@@ -65,6 +65,57 @@ def test_states_that_are_inputs(exported):
     assert {*verdicts(path).values()} == {EXPLAINED}
 
 
+def packed(rnn, x, lengths):
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+    first = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    return pad_packed_sequence(rnn(first)[0], batch_first=True)[0]
+
+
+def pooled(rnn, x, lengths):
+    import torch
+
+    states = rnn(x)[0]
+    counted = (torch.arange(x.shape[1])[None] < lengths[:, None])[..., None]
+    mean = (states * counted).sum(1) / counted.sum(1)
+    last = states[torch.arange(x.shape[0]), lengths - 1]
+    return torch.cat([states.amax(1), mean, last], 1)
+
+
+def normalized(rnn, x, lengths):
+    import torch
+
+    torch.manual_seed(0)
+    return torch.nn.functional.normalize(torch.nn.LayerNorm(4)(rnn(x)[0]), dim=-1)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("read", [packed, pooled, normalized])
+def test_what_is_read_of_sequences_is_judged(read, exported):
+    """Lengths, pools, norms: onnxruntime agrees with the operators' definition; what the other
+    runtime ignores is named, with the fewest steps at which it shows."""
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = torch.nn.GRU(3, 4, batch_first=True)
+
+        def forward(self, x, lengths):
+            return read(self.rnn, x, lengths)
+
+    names = ["x", "lengths"]
+    axes = dict(zip(names, ({0: "b", 1: "t"}, {0: "b"})))
+    given = torch.zeros(2, 5, 3), torch.tensor([4, 5])
+    path = exported(Model(), *given, input_names=names, dynamic_axes=axes)
+    ours, other = models.rows(path, 6, 3)
+    assert ours["verdict"] == EXPLAINED, ours
+    assert other["verdict"] == (NOT_ROUNDING if read is packed else EXPLAINED)
+    if read is packed:
+        assert other["convention"] == "sequence_lens is ignored"
+        assert "the smallest sizes at which it still shows: T = " in other["where"][-1]
+
+
 @pytest.mark.parametrize(
     "net, lengths, options",
     [

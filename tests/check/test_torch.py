@@ -211,6 +211,11 @@ def test_a_wrong_layer_is_rejected(name, monkeypatch):
     kind = "nn.LSTM proj_size" if "Whr" in name else "nn.RNN tanh"
     variants = ("two biases and h0",)
     table = replace(TABLE, depths=(2,), variants=variants, layers={kind: TABLE.layers[kind]})
-    _, row = layers.rows(table, (4, 3, 2), (np.float32,))
+    rows = list(layers.rows(table, (4, 3, 2), (np.float32,)))
+    row = rows[1]
     assert "both directions" in row["what"]
     assert (row["worst"], row["verdict"]) == (name, NOT_ROUNDING)
+    first = next(row for row in rows if row["verdict"] == NOT_ROUNDING)
+    assert any(
+        "it still shows" in line and "T = 1, B = 1, H = 3" in line for line in first["where"]
+    )

@@ -61,6 +61,12 @@ def of_scipy(x):
     return top.sum() + shares(x, axis=0)[1, 1] + scipy.linalg.expm(x[:3])[0, 1] + math.erf(x[0, 0])
 
 
+def linear_algebra(x):
+    A, inverse = x[:3], scipy.linalg.inv(x[:3])
+    values = scipy.linalg.eigh(A + A.T)[0] + scipy.linalg.svd(A)[1] + scipy.linalg.solve(A, x[3])
+    return (inverse @ values).sum() + scipy.linalg.det(A) * scipy.linalg.norm(A, 2)
+
+
 def by_name(x):
     out = nothing(3)
     out[1] = x[0, 0]
@@ -93,6 +99,7 @@ CASES = {
     "reflected": (reflected, X),
     "joined": (joined, X),
     "of scipy": (of_scipy, X),
+    "linear algebra": (linear_algebra, X),
     "by name": (by_name, X),
     "of lists": (of_lists, X),
     "made inside": (made_inside(), X),

@@ -100,7 +100,7 @@ BAD = {
     "line 3 has 3 entries; need 5": [CELL, *rows()[1:2], (1, 2, 3)],
     "need a header of different names": [("id", "a", "a", "target"), (1, 2, 3, 4)],
     "line 3 has 'tall' as b; need numbers": [CELL, ("s", 0, 1, 2, 3), ("s", 1, 1, "tall", 3)],
-    "line 2 lacks a; fill it in, or let missing=mean": [CELL, ("s", 0, "NA", 1, 2)],
+    ":missing=mean, which takes the mean of the training part": [CELL, ("s", 0, "NA", 1, 2)],
     "line 3 repeats the time 0 of sequence s": [CELL, ("s", 0, 1, 1, 2), ("s", 0, 1, 1, 2)],
     "no column beside id, target": [("id", "target"), (1, 2)],
     "line 3 has '1/2/2024' as time; need numbers, or dates such as 2024-01-31": [

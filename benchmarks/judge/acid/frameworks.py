@@ -176,7 +176,7 @@ FRAMEWORKS: dict[str, Framework] = {
         ("equinox", "jax"), on_jax("Equinox"), {"nn.LSTMCell": LSTM, "nn.GRUCell": GRU}
     ),
     "Haiku": Framework(
-        ("dm-haiku", "jax"), "haiku", {"VanillaRNN": RNN, "LSTM": LSTM, "GRU": BEFORE}
+        ("dm-haiku", "jax"), "haiku", {"VanillaRNN": Layer(RELU), "LSTM": LSTM, "GRU": BEFORE}
     ),
     "Keras on JAX": keras("jax", "jax"),
     "Keras on PyTorch": keras("torch", "torch"),
