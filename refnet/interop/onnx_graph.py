@@ -22,8 +22,6 @@ from refnet.maths.numeric import exp, log, matmul, times
 from refnet.nets.stacked import StackedNet
 from refnet.runs.read import contents, reading
 
-__all__ = ["RECURRENT", "constants", "evaluate", "fitting", "load", "weights_of"]
-
 LIMIT = 2**31 - 1
 """Bytes of a model; no protocol buffer is larger."""
 ENTRIES = 2**26
@@ -66,7 +64,7 @@ def load(path: Path) -> Proto:
         return proto
 
 
-def weights_of(node: Proto, values: dict[str, Any]) -> dict[str, Any]:
+def weights_of(node: Proto, values: Params) -> Params:
     """W, R, B and P of a recurrent node, those that it has."""
     names = dict(zip("WRB", node.input[1:4])) | dict(zip("P", node.input[7:8]))
     return {key: values[name] for key, name in names.items() if name}
@@ -105,7 +103,7 @@ def _array(tensor: Proto) -> Array:
 
 
 def constants(proto: Proto) -> Params:
-    """The weights of a graph by name, those that its nodes make of others, too."""
+    """The weights of a graph by name, including those that its nodes compute from others."""
     values = {entry.name: _array(entry) for entry in proto.graph.initializer}
     for node in proto.graph.node:
         inputs = [name for name in node.input if name]
@@ -169,7 +167,7 @@ def _computed(node: Proto, values: dict[str, Value], lifted: Lift) -> dict[str, 
     }
 
 
-def _recurrent(node: Proto, options: dict[str, Any], inputs: list[Value]) -> list[Value]:
+def _recurrent(node: Proto, options: dict[str, Value], inputs: list[Value]) -> list[Value]:
     given: list[Value] = [*inputs, *[None] * (7 - len(inputs))]
     x, lengths, h0, c0 = given[0], *given[4:7]
     layer = layer_of(node, weights_of(node, dict(zip(node.input, inputs))))
@@ -216,11 +214,11 @@ def _is_number(value: Value) -> bool:
     return np.asarray(value).dtype.kind not in "biu"
 
 
-def _axes(axes: Any, ndim: int) -> tuple[int, ...]:
+def _axes(axes: Value, ndim: int) -> tuple[int, ...]:
     return tuple(int(axis) % ndim for axis in np.atleast_1d(axes))
 
 
-def _bounded(shape: Iterable[Any]) -> tuple[int, ...]:
+def _bounded(shape: Iterable[Value]) -> tuple[int, ...]:
     sizes = tuple(int(n) for n in shape)
     if prod(sizes) > ENTRIES or min(sizes, default=0) < 0:
         raise ValueError(f"a tensor of shape {sizes}; need at most {ENTRIES:,} entries")
@@ -312,7 +310,7 @@ def _unary(name: str, **constant: float) -> Callable[..., Value]:
     return operator
 
 
-OPERATORS: dict[str, Callable[..., Any]] = {
+OPERATORS: dict[str, Callable[..., Value]] = {
     **{
         theirs: _unary(ours, **({"alpha": 0} if theirs in ("LeakyRelu", "Elu") else {}))
         for ours, theirs in ACTIVATIONS.items()
