@@ -7,21 +7,20 @@ check that the pages are what this makes of the records.
 
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from textwrap import fill
-from typing import Any
 
 from benchmarks import judged, measured, studies
 from benchmarks.figures import draw
 from benchmarks.judge.acid import page as acid
 from benchmarks.real import real_data
-from benchmarks.records import Row
+from benchmarks.records import Row, named_tables
 from refnet.runs.rows import table
 from refnet.studies import examples
 from refnet.studies.comparison import stated
 from refnet.studies.declared import FINDINGS
+from refnet.studies.ladder import NETS
 from refnet.studies.study import Study, View
 
 ROOT = Path(__file__).parent.parent
@@ -56,7 +55,7 @@ def ended(study: Study, name: str) -> list[Row]:
     ]
 
 
-def solved(runs: list[Row]) -> list[Any]:
+def solved(runs: list[Row]) -> list[str]:
     """How many of the runs solved their task, and in how many iterations."""
     taken = sorted(run["iterations"] for run in runs if run["state"] == "solved")
     return [
@@ -141,6 +140,45 @@ def copy() -> str:
     )
 
 
+def best() -> str:
+    """What refnet/best does with each problem, and what each of its settings is worth."""
+    row_of = studies.recorded(study := studies.STUDIES["best"])
+    cells: dict[str, list[str]] = {}
+    for job in study.jobs(View(row_of)):
+        problem, net = job.name.rpartition(", ")[0].split(": ")
+        runs = ended(study, f"{problem}: {net}")
+        times = [minutes(median(run["seconds"] for run in runs))] if runs else ["-"]
+        cells.setdefault(problem, []).extend([", ".join(solved(runs)), *times])
+    nets = [part for net in NETS for part in (net, "time")]
+    return table(["problem", *nets], [[problem, *line] for problem, line in cells.items()])
+
+
+def best_search() -> str:
+    """The search for refnet/best: a line a setting, a column a problem."""
+    study = studies.STUDIES["best-search"]
+    lines: dict[str, dict[str, str]] = {}
+    for job in study.jobs(View()):
+        problem, setting = job.name.rpartition(", ")[0].split(": ")
+        runs = ended(study, f"{problem}: {setting}")
+        score = [
+            f"{run['best']['accuracy']:.0%}"
+            if "accuracy" in run["best"]
+            else f"error {run['best']['mse']:.2g}"
+            for run in runs
+        ]
+        lines.setdefault(setting, {})[problem] = (
+            "not run"
+            if not runs
+            else f"{runs[0]['iterations']}"
+            if runs[0]["state"] == "solved"
+            else f"not solved, {score[0]}"
+        )
+    return table(
+        ["setting", *next(iter(lines.values()))],
+        [[setting, *line.values()] for setting, line in lines.items()],
+    )
+
+
 def adding() -> str:
     runs = ended(examples.STUDY, examples.LSTM.label)
     return table(
@@ -156,8 +194,9 @@ def adding() -> str:
     ) + (f"\n```sh\n{command(examples.LSTM.settings)}\n```\n")
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    **{make.__name__.replace("_", "-"): make for make in (temporal_order, methods, copy, adding)},
+TABLES = {
+    **named_tables(temporal_order, methods, copy, adding, best),
+    "best-search": best_search,
     "real-data": real_data,
     **judged.TABLES,
     **measured.TABLES,

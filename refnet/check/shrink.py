@@ -276,7 +276,7 @@ class NetCut:
                 axes = next(axes for axes in shapes if len(axes) == self.params[name].ndim)
                 params[name] = drawn(axes, B, rng, kind)
         batch = random_batch(net, rng, kind, T, B)._replace(mask=self.batch.mask)
-        if self.batch.final is not None:
+        if self.batch.final is not None and isinstance(net, RecurrentNet):
             batch = batch._replace(final=random_final(net, rng, kind, B))
         return params, batch
 

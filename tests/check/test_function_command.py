@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
-from re import MULTILINE, findall, fullmatch
+from re import fullmatch
 from shutil import which
 from xml.etree import ElementTree
 
@@ -17,17 +17,17 @@ from benchmarks.judge.acid.frameworks import version_of
 from refnet import Batch, cli
 from refnet.check import commands, judge, layers
 from refnet.check.cases import reference_results
-from refnet.check.cli import EXAMPLES, FUNCTION
+from refnet.check.cli import EXAMPLES
 from refnet.check.mistakes import mistakes
 from refnet.check.tables import junit
 from refnet.check.userfunction import Described, example, function_rows
 from support.columns import in_columns
 from support.drawn import times
+from support.marks import both_dtypes
 
 pytestmark = pytest.mark.needs("flint")
 os.environ.setdefault("KERAS_BACKEND", "jax")  # read when Keras is first imported
 
-PAGE = Path(cli.__file__).parent / "check" / "README.md"
 BUGS = {
     "numpy": ("(1 - h[t + 1] ** 2)", "(1 - h[t + 1])"),
     "torch": ("self.head(h[-1])", "self.head(h[-1]) * 1.001"),
@@ -82,17 +82,6 @@ def test_the_example_is_right(name, tmp_path, capsys):
     single = name in SINGLE_ALONE
     assert check(written(name, tmp_path), *SINGLE * single) == 0
     assert in_columns(capsys.readouterr().out) == ["explained by rounding"] * (2 - single)
-
-
-@pytest.mark.parametrize("name, text", [("c", PAGE.read_text()), ("numpy", FUNCTION)])
-def test_the_commands_of_the_page_and_the_help_run_one_after_the_other(
-    name, text, tmp_path, monkeypatch, capsys
-):
-    written(name, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    first, second = findall(r"^ *refnet (check function .*?)(?: +#.*)?$", text, MULTILINE)[:2]
-    assert first == f"check function --example {name} > mine.py"
-    assert cli.main(second.split()) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -248,7 +237,7 @@ def test_weights_arrive_one_by_one_and_the_table_fits(tmp_path, capsys):
     assert "the smallest sizes at which it still shows" in out
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_cotangents_are_added_in_any_order(dtype):
     """Without a loss the gradients of the read-out are sums over the sequences of what is given,
     and their order is the program's. One that forgets a sequence is found."""
@@ -417,7 +406,7 @@ def at_zero(p, x, y):
 """
 
 
-def test_what_hides_at_the_start_of_a_transition_is_found(tmp_path, monkeypatch, capsys):
+def test_cases_show_faults_at_the_start_of_a_transition(tmp_path, monkeypatch, capsys):
     """A spectrum of ones that is used nowhere, and the derivative of the Cayley map at 0 alone."""
     written("numpy", tmp_path)
     (tmp_path / "turned.py").write_text("import numpy as np\n" + TURNED)
@@ -444,14 +433,6 @@ def test_tolerances_are_those_of_the_arithmetic(capsys):
     """The loss of bfloat16 is rounded to 8 bits."""
     sums = tolerances(capsys, "--dtypes", "float32", "bfloat16")
     assert sums["float32", "loss"] < 1e-4 and sums["bfloat16", "loss"] > 2**-8
-
-
-def test_tolerances_are_listed(capsys):
-    sums = tolerances(capsys, "--cell", "gru")
-    for dtype, most in (("float32", 1e-4), ("float64", 1e-12)):
-        quantities = {name: total for (kind, name), total in sums.items() if kind == dtype}
-        assert {"dWhh", "dbhn", "dx", "loss"} <= quantities.keys()
-        assert max(quantities.values()) < most
 
 
 # ---- files

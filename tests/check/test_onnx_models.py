@@ -11,6 +11,7 @@ from refnet.interop import onnx_models
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
+from support.arguments import refused
 from support.drawn import drawn
 
 pytestmark = pytest.mark.needs("onnx", "onnxruntime", "torch", "safetensors", "flint")
@@ -147,9 +148,9 @@ def test_a_wrong_runtime_is_rejected(change, tmp_path, monkeypatch):
 def without(name):
     def change(proto):
         for node in proto.graph.node:
-            kept = [entry for entry in node.attribute if entry.name != name]
+            others = [entry for entry in node.attribute if entry.name != name]
             del node.attribute[:]
-            node.attribute.extend(kept)
+            node.attribute.extend(others)
 
     return change
 
@@ -179,7 +180,7 @@ def head_changed(proto):
         ("gru", head_changed),
     ],
 )
-def test_what_the_author_meant(cell, change, tmp_path):
+def test_a_model_is_judged_by_the_intended_net(cell, change, tmp_path):
     """By its operators' definition a converter's mistake is right; by the net that it converts it
     is wrong."""
     from refnet.interop.files import write
@@ -212,7 +213,7 @@ def test_what_the_author_meant(cell, change, tmp_path):
         ("layers.npz", "the model has 1 recurrent layers, .*layers.npz 2"),
     ],
 )
-def test_another_intention_is_refused(intended, message, tmp_path):
+def test_an_intended_net_that_does_not_fit_is_refused(intended, message, tmp_path):
     from refnet.interop.files import write
 
     net = RecurrentNet(3, 4, 5, cell="gru")
@@ -221,5 +222,5 @@ def test_another_intention_is_refused(intended, message, tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(onnx_models.to_model(net, drawn(net)[0]).SerializeToString())
     intended = str(tmp_path / intended) if "." in intended else intended
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         verdicts(path, intended=intended)
