@@ -133,7 +133,7 @@ def _cast(a: Value, to: int, **_: int) -> Value:
     return a.astype(np.float64)
 
 
-def _of_integers(function: Any) -> Callable[..., Value]:
+def _of_integers(function: Callable[..., Value]) -> Callable[..., Value]:
     def operator(*arrays: Value, **options: int) -> Value:
         if any(map(_is_number, arrays)):
             raise ValueError("is known of integers alone")
