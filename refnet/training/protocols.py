@@ -325,6 +325,7 @@ _BEST = [
     ),
     # larger steps take the plain net's spectral radius to 2 within 500 iterations
     Rule({"task": "random-permutation"}, {"length": 240, "rate": 3e-5}),
+    Rule({"method": "plain"}, {"recurrent": "orthogonal"}),
     Rule({"method": ("open", "oinit+open")}, {"strength": 0.1}),
 ]
 """What solves the problems of Manchev & Spratling's Table I at the longest length printed there,
