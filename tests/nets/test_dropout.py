@@ -272,7 +272,7 @@ def test_what_does_not_fit_is_refused():
         FeedforwardNet((2, 3, 2), noise=Noise(), backend="compiled")
     with refused("noise is 5", TypeError):
         replace(net, noise=5)
-    with refused("state_gradients: the net has noise"):
+    with refused("state_gradients: need a net without noise"):
         state_gradients(replace(net, noise=dropped), params, Batch(x, np.zeros(2, int)))
     outputs, tape = replace(net, noise=dropped).forward(params, x)
     with refused("the tape is of a net with noise"):
