@@ -7,18 +7,16 @@ check that the pages are what this makes of the records.
 
 import re
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
 from textwrap import fill
-from typing import Any
 
 from benchmarks import judged, measured, studies
 from benchmarks.figures import draw
 from benchmarks.judge.acid import page as acid
 from benchmarks.real import real_data
-from benchmarks.records import Row
+from benchmarks.records import Row, named_tables
 from refnet.runs.rows import table
 from refnet.studies import examples
 from refnet.studies.comparison import stated
@@ -57,7 +55,7 @@ def ended(study: Study, name: str) -> list[Row]:
     ]
 
 
-def solved(runs: list[Row]) -> list[Any]:
+def solved(runs: list[Row]) -> list[str]:
     """How many of the runs solved their task, and in how many iterations."""
     taken = sorted(run["iterations"] for run in runs if run["state"] == "solved")
     return [
@@ -189,8 +187,8 @@ def adding() -> str:
     ) + (f"\n```sh\n{command(examples.LSTM.settings)}\n```\n")
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    **{make.__name__.replace("_", "-"): make for make in (temporal_order, methods, copy, adding)},
+TABLES = {
+    **named_tables(temporal_order, methods, copy, adding),
     **{name: partial(crossed, name) for name in ("best", "best-search")},
     "real-data": real_data,
     **judged.TABLES,

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+from benchmarks.records import Row
 from refnet.runs.files import write_text
 from refnet.runs.rows import table
 from refnet.studies import examples
@@ -129,6 +130,11 @@ def seeds(study: Study) -> int:
     return 5 if study is examples.STUDY else 3
 
 
+def every_row() -> list[Row]:
+    """The recorded rows of all studies."""
+    return [row for study in STUDIES.values() for row in store_of(study).rows().values()]
+
+
 def overview() -> str:
     """How many runs of each study there are, what they took, and what a seed needs."""
     lines = []
@@ -169,8 +175,7 @@ def overview() -> str:
 
 def commits() -> str:
     """Which commits that rows name cannot be checked out."""
-    full = [row["commit"] for study in STUDIES.values() for row in store_of(study).rows().values()]
-    named = Counter(name[:8] for name in full)
+    named = Counter(row["commit"][:8] for row in every_row())
     changed = Counter(
         study.name
         for study in STUDIES.values()
@@ -192,7 +197,7 @@ def commits() -> str:
 
 def origins() -> str:
     """What rows know of their machines, and how often a run recorded twice ended otherwise."""
-    rows = [row for study in STUDIES.values() for row in store_of(study).rows().values()]
+    rows = every_row()
     results: dict[str, list[tuple[object, ...]]] = {}
     for row in rows:
         if "state" in row:
@@ -334,10 +339,7 @@ def unlisted() -> list[str]:
         ["git", "rev-list", "HEAD"], cwd=FOLDER, capture_output=True, text=True, check=True
     ).stdout.split()
     known = {name[:8] for name in history} | {"", *LOST}
-    return sorted(
-        {row["commit"][:8] for study in STUDIES.values() for row in store_of(study).rows().values()}
-        - known
-    )
+    return sorted({row["commit"][:8] for row in every_row()} - known)
 
 
 if __name__ == "__main__":
