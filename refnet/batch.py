@@ -10,8 +10,6 @@ Params = dict[str, Array]
 Scalar: TypeAlias = Any
 """A number of any kind: a float, a Fraction, a ball, a dual number."""
 
-__all__ = ["Array", "Batch", "Params", "Scalar", "examples", "last_steps"]
-
 
 class Batch(NamedTuple):
     """Inputs, targets, the steps that count and how much, and cotangents of the final states.

@@ -20,8 +20,9 @@ from refnet.check.arithmetic import Kind, arithmetic
 from refnet.check.conventions import Readings
 from refnet.check.noise import spread
 from refnet.common.arguments import short
-from refnet.exact.enclose import Certified, Enclosure, Progress, certified_of, certify
+from refnet.exact.enclose import Certified, Progress, certified_of, certify
 from refnet.exact.functions import CertifiedFunction, certify_function
+from refnet.exact.precision import Enclosure
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.nets.gradients import Net
 

@@ -23,7 +23,8 @@ from refnet.check.tables import Row
 from refnet.check.verdict import NOT_ROUNDING, Verdict, judged
 from refnet.common.arguments import choice
 from refnet.exact.convert import lift
-from refnet.exact.enclose import Enclosures, Lift, Limits, Progress, search
+from refnet.exact.enclose import Lift, Progress
+from refnet.exact.precision import Enclosures, Limits, search
 from refnet.interop import resolved, unprojected
 from refnet.interop.files import read
 from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, fitting, load

@@ -19,8 +19,6 @@ from refnet.interop.onnx_operators import OPERATORS, array_of, kind_of
 from refnet.nets.stacked import StackedNet
 from refnet.runs.read import contents, reading
 
-__all__ = ["RECURRENT", "constants", "evaluate", "fitting", "load", "weights_of"]
-
 LIMIT = 2**31 - 1
 """Bytes of a model; no protocol buffer is larger."""
 RECURRENT = ("RNN", "LSTM", "GRU")
@@ -61,7 +59,7 @@ def load(path: Path) -> Proto:
         return proto
 
 
-def weights_of(node: Proto, values: dict[str, Any]) -> dict[str, Any]:
+def weights_of(node: Proto, values: Params) -> Params:
     """W, R, B and P of a recurrent node, those that it has."""
     names = dict(zip("WRB", node.input[1:4])) | dict(zip("P", node.input[7:8]))
     return {key: values[name] for key, name in names.items() if name}
@@ -145,7 +143,7 @@ def _computed(node: Proto, values: dict[str, Value], lifted: Lift) -> dict[str, 
     }
 
 
-def _recurrent(node: Proto, options: dict[str, Any], inputs: list[Value]) -> list[Value]:
+def _recurrent(node: Proto, options: dict[str, Value], inputs: list[Value]) -> list[Value]:
     given: list[Value] = [*inputs, *[None] * (7 - len(inputs))]
     x, lengths, h0, c0 = given[0], *given[4:7]
     layer = layer_of(node, weights_of(node, dict(zip(node.input, inputs))))

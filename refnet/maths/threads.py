@@ -16,17 +16,6 @@ import numpy as np
 from refnet.batch import Array
 from refnet.common.process import blas_is_serial
 
-__all__ = [
-    "LARGE",
-    "cut",
-    "get_threads",
-    "in_parts",
-    "in_threads",
-    "set_threads",
-    "split_product",
-    "usual_threads",
-]
-
 LARGE = 2**24
 """Multiplications from which threads are worth their while: a part of a product then takes some
 .1 ms, several times what it takes to wake a thread."""

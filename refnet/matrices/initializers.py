@@ -16,24 +16,6 @@ from refnet.common.names import Table
 from refnet.common.process import serial_blas
 from refnet.common.specs import Kind, read, signature_options
 
-__all__ = [
-    "INITIALIZERS",
-    "SPEC",
-    "chain",
-    "fbchain",
-    "gaussian",
-    "glorot_normal",
-    "glorot_uniform",
-    "he",
-    "identity",
-    "initialize",
-    "orthogonal",
-    "orthogonal_svd",
-    "ramp",
-    "rotations",
-    "uniform",
-]
-
 Shape = tuple[int, int]
 Rng = np.random.Generator
 

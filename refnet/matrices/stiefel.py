@@ -20,17 +20,6 @@ from refnet.maths.linalg import OnePlus, expm, eye, qr
 from refnet.maths.numeric import Number, matmul, times
 from refnet.maths.threads import LARGE, cut, in_threads
 
-__all__ = [
-    "METRICS",
-    "Guarded",
-    "RETRACTIONS",
-    "defect",
-    "determinant",
-    "gradient",
-    "guard",
-    "step",
-]
-
 METRICS = ("canonical", "euclidean")
 RETRACTIONS = ("cayley", "qr", "polar", "geodesic")
 

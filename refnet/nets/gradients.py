@@ -35,18 +35,6 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.padding import finite_input
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = [
-    "Net",
-    "Result",
-    "hvp",
-    "jvp",
-    "loss_and_gradients",
-    "per_example_gradients",
-    "scored",
-    "tangent",
-    "with_final",
-]
-
 Net = RecurrentNet | FeedforwardNet
 Penalty = Callable[[Params], tuple[Any, Params]]
 STEP = 300
@@ -58,6 +46,12 @@ SPAN = 400
 
 NET = instance((RecurrentNet, FeedforwardNet), "a RecurrentNet, a StackedNet or a FeedforwardNet")
 BATCH = instance(Batch, "refnet.Batch(x, y, mask)")
+RULES = {
+    "net": NET,
+    "batch": BATCH,
+    "penalty": optional(FUNCTION),
+    "divisor": optional(real("(0, inf)")),
+}
 
 
 def scored(
@@ -124,7 +118,7 @@ def _admit_weights(weights: Array, outputs: Array) -> Array:
 
 
 def _admit_complex(y: Array, computed: Array) -> None:
-    """Raise TypeError for complex targets of what is computed in real numbers."""
+    """Raise TypeError if the targets are complex and the outputs are real."""
     if y.dtype.kind == "c" and computed.dtype.kind != "c":
         raise TypeError(f"batch: y is an array of {y.dtype}; need real targets: pass y.real")
 
@@ -154,9 +148,7 @@ class Result(NamedTuple):
     final: Params = {}
 
 
-@takes(
-    net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(real("(0, inf)")), final=FLAG
-)
+@takes(**RULES, final=FLAG)
 def loss_and_gradients(
     net: Net,
     params: Params,
@@ -296,7 +288,7 @@ def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params, Batch]
     return net, {**params, "x": x}, batch
 
 
-@takes(net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(real("(0, inf)")))
+@takes(**RULES)
 def jvp(
     net: Net,
     params: Params,
@@ -337,7 +329,7 @@ def jvp(
     return out["outputs"], out["loss"]
 
 
-@takes(net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(real("(0, inf)")))
+@takes(**RULES)
 def hvp(
     net: Net,
     params: Params,
@@ -364,9 +356,8 @@ def hvp(
     net, at, batch = _joined(net, params, batch)
 
     def run(p: Params) -> Params:
-        x = p.pop("x", batch.x)
-        moved = batch._replace(x=x)
-        return loss_and_gradients(net, p, moved, penalty=penalty, divisor=divisor).gradients
+        shifted = batch._replace(x=p.pop("x", batch.x))
+        return loss_and_gradients(net, p, shifted, penalty=penalty, divisor=divisor).gradients
 
     return tangent(run, at, direction)
 

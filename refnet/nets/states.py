@@ -21,15 +21,6 @@ from refnet.nets.padding import emptied, ends
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet, masked, turned
 
-__all__ = [
-    "FORWARD",
-    "RECURRENT",
-    "SEQUENCES",
-    "state_gradients",
-    "state_jacobians",
-    "step_jacobians",
-]
-
 
 def _forward(what: str, net: Any) -> None:
     RECURRENT.check(what, net)

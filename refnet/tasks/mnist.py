@@ -28,17 +28,6 @@ from refnet.tasks.base import (
 )
 from refnet.tasks.files import Source, load, parse_idx
 
-__all__ = [
-    "Images",
-    "ORDERS",
-    "PermutedPixels",
-    "Pixels",
-    "examples",
-    "order",
-    "permutation",
-    "read",
-]
-
 MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -159,7 +148,8 @@ class Images(Task):
     dtype: str = "float32"
 
     name = "mnist"
-    outputs = 10
+    inputs, outputs = 784, 10
+    readout = "none"
     loss = "cross_entropy"
     metric = "accuracy"
     lower_is_better = False
@@ -176,14 +166,6 @@ class Images(Task):
                 f"{total - 1} of the {total} training images"
             )
         self._data  # read now, so that a missing file does not stop a run half-way
-
-    @property
-    def inputs(self) -> int:
-        return 784
-
-    @property
-    def readout(self) -> str:
-        return "none"
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -262,14 +244,8 @@ class Pixels(Images):
     """Which digit, shown pixel by pixel? x (784, B, 1), y (B,) of 10 classes."""
 
     name = "sequential-mnist"
-
-    @property
-    def inputs(self) -> int:
-        return 1
-
-    @property
-    def readout(self) -> str:
-        return "last"
+    inputs = 1
+    readout = "last"
 
     def _batch(self, split: str, rows: Array | slice) -> Batch:
         x, y = super()._batch(split, rows)[:2]

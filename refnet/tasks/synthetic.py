@@ -31,8 +31,6 @@ from refnet.tasks.base import (
     stream,
 )
 
-__all__ = ["Adding", "Copy", "Generated", "RandomPermutation", "TemporalOrder", "TemporalOrder3Bit"]
-
 
 @dataclass(frozen=True)
 class Generated(Task):

@@ -17,8 +17,9 @@ from refnet.check.naive import run
 from refnet.check.noise import RUNS, spread
 from refnet.check.noisy import Source, Split, noisy, running
 from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, compare_values
-from refnet.exact.enclose import Certified, Enclosure, run_on
+from refnet.exact.enclose import Certified, run_on
 from refnet.exact.functions import certify_function
+from refnet.exact.precision import Enclosure
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from support.arguments import refused

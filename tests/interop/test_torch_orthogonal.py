@@ -15,7 +15,7 @@ from refnet.batch import Batch
 from refnet.check.adapters.onnx_nets import session_run
 from refnet.check.verdict import NOT_ROUNDING, compare
 from refnet.exact import certify
-from refnet.interop import files, onnx_graph, torch_orthogonal
+from refnet.interop import files, onnx_graph, torch_cells, torch_orthogonal
 from refnet.matrices.orthogonality import defect, open_update
 from refnet.matrices.transitions import TRANSITIONS
 from refnet.matrices.transitions.svd import SVD
@@ -138,7 +138,7 @@ def test_the_transitions_own_loss():
 
     def function(*values):
         return call(matrix, dict(zip(matrix.names, values)), ()).sum() + (
-            torch_orthogonal.applied(
+            torch_cells.applied(
                 torch_orthogonal._pulled(matrix.transition, "penalty"),
                 dict(zip(matrix.names, values)),
             )

@@ -110,7 +110,7 @@ def test_against_its_definition(name):
 BUGS = {
     "the divisor is left out": ("gnvp", "batch, divisor)[1]}", "batch)[1]}"),
     "the penalty is left out": ("_through_outputs", "penalty is not None", "False"),
-    "the factor C / 2": ("fvp", "y=-moved", "y=-2 * moved"),
+    "the factor C / 2": ("fvp", "y=-tangents", "y=-2 * tangents"),
     "rows for columns": ("curvature_matrix", "product[each]", "(1 + len(columns)) * product[each]"),
 }
 
@@ -161,7 +161,7 @@ def test_fisher_is_the_expected_outer_product(smoothing, monkeypatch):
         return abs(curvature.curvature_matrix(net, params, batch, "fisher").matrix - expected).max()
 
     assert off() <= room
-    monkeypatch.setitem(curvature.PRODUCTS, "fisher", planted(fvp, "(p * moved)", "moved"))
+    monkeypatch.setitem(curvature.PRODUCTS, "fisher", planted(fvp, "(p * tangents)", "tangents"))
     assert off() > 1e9 * room
 
 
