@@ -126,6 +126,7 @@ ELSEWHERE = {
     "stop": "gives back what it does not know",
     "square": "what the others call",
     "scored": "what the others call",
+    "with_final": "what the others call",
     **dict.fromkeys(
         ("gaussian_moments", "uniform_moments", "singular_value_map"),
         "arithmetic on any number type, symbols too",
