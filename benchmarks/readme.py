@@ -7,6 +7,7 @@ check that the pages are what this makes of the records.
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from statistics import median
 from textwrap import fill
@@ -20,7 +21,6 @@ from refnet.runs.rows import table
 from refnet.studies import examples
 from refnet.studies.comparison import stated
 from refnet.studies.declared import FINDINGS
-from refnet.studies.ladder import NETS
 from refnet.studies.study import Study, View
 
 ROOT = Path(__file__).parent.parent
@@ -140,42 +140,35 @@ def copy() -> str:
     )
 
 
-def best() -> str:
-    """What refnet/best does with each problem, and what each of its settings is worth."""
-    row_of = studies.recorded(study := studies.STUDIES["best"])
-    cells: dict[str, list[str]] = {}
-    for job in study.jobs(View(row_of)):
-        problem, net = job.name.rpartition(", ")[0].split(": ")
-        runs = ended(study, f"{problem}: {net}")
-        times = [minutes(median(run["seconds"] for run in runs))] if runs else ["-"]
-        cells.setdefault(problem, []).extend([", ".join(solved(runs)), *times])
-    nets = [part for net in NETS for part in (net, "time")]
-    return table(["problem", *nets], [[problem, *line] for problem, line in cells.items()])
+def fared(runs: list[Row]) -> str:
+    """In how many iterations the runs of a cell solve their task, or how near those come that do
+    not."""
+    if not runs:
+        return "not run"
+    count, taken = solved(runs)
+    nearest = [
+        f"{run['best']['accuracy']:.1%}"
+        if "accuracy" in run["best"]
+        else f"mean squared error {run['best']['mse']:.1g}"
+        for run in runs
+        if run["state"] != "solved"
+    ]
+    parts = [taken] * (taken != "-") + ["not solved: " + "; ".join(nearest)] * bool(nearest)
+    return f"{count}: " * (len(runs) > 1) + "; ".join(parts)
 
 
-def best_search() -> str:
-    """The search for refnet/best: a line a setting, a column a problem."""
-    study = studies.STUDIES["best-search"]
+def crossed(name: str) -> str:
+    """A study whose cells are called "PROBLEM: CASE", a line a case."""
+    study = studies.STUDIES[name]
     lines: dict[str, dict[str, str]] = {}
     for job in study.jobs(View()):
-        problem, setting = job.name.rpartition(", ")[0].split(": ")
-        runs = ended(study, f"{problem}: {setting}")
-        score = [
-            f"{run['best']['accuracy']:.0%}"
-            if "accuracy" in run["best"]
-            else f"error {run['best']['mse']:.2g}"
-            for run in runs
-        ]
-        lines.setdefault(setting, {})[problem] = (
-            "not run"
-            if not runs
-            else f"{runs[0]['iterations']}"
-            if runs[0]["state"] == "solved"
-            else f"not solved, {score[0]}"
-        )
+        cell = job.name.rpartition(", ")[0]
+        problem, case = cell.split(": ")
+        lines.setdefault(case, {})[problem] = fared(ended(study, cell))
+    problems = dict.fromkeys(problem for line in lines.values() for problem in line)
     return table(
-        ["setting", *next(iter(lines.values()))],
-        [[setting, *line.values()] for setting, line in lines.items()],
+        ["", *problems],
+        [[case, *(line.get(name, "-") for name in problems)] for case, line in lines.items()],
     )
 
 
@@ -195,8 +188,8 @@ def adding() -> str:
 
 
 TABLES = {
-    **named_tables(temporal_order, methods, copy, adding, best),
-    "best-search": best_search,
+    **named_tables(temporal_order, methods, copy, adding),
+    **{name: partial(crossed, name) for name in ("best", "best-search")},
     "real-data": real_data,
     **judged.TABLES,
     **measured.TABLES,

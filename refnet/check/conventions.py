@@ -161,11 +161,10 @@ def _other_finals(certified: Certified) -> Iterator[tuple[str, Params]]:
             yield f"the cotangents of the last h{name[2:]} and c{name[2:]} change places", swapped
     if final:
         without = _with_final(certified, {})
-        yield "the cotangents of all last states are ignored", without
-        yield (
-            "the loss leaves out the last states",
-            {**_with_final(certified, final), "loss": without["loss"]},
-        )
+        if len(final) > 1 or any(value.ndim > 2 for value in final.values()):
+            yield "the cotangents of all last states are ignored", without
+        loss = {**_with_final(certified, final), "loss": without["loss"]}
+        yield "the loss leaves out the last states", loss
 
 
 def _with_final(certified: Certified, final: Params) -> Params:

@@ -133,7 +133,7 @@ def _cast(a: Value, to: int, **_: int) -> Value:
     return a.astype(np.float64)
 
 
-def _of_integers(function: Any) -> Callable[..., Value]:
+def _of_integers(function: Callable[..., Value]) -> Callable[..., Value]:
     def operator(*arrays: Value, **options: int) -> Value:
         if any(map(_is_number, arrays)):
             raise ValueError("is known of integers alone")
@@ -221,6 +221,18 @@ def _unary(name: str, **constant: float) -> Callable[..., Value]:
     return operator
 
 
+INTEGERS: dict[str, Callable[..., Value]] = {
+    "And": np.logical_and,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Not": np.logical_not,
+    "Or": np.logical_or,
+    "ReduceProd": lambda a, keepdims=1: a.prod(keepdims=bool(keepdims)),
+    "TopK": _top,
+}
+"""Of integers and truth values alone: the lengths of sequences, and what is counted."""
 OPERATORS: dict[str, Callable[..., Any]] = {
     **{
         theirs: _unary(ours, **({"alpha": 0} if theirs in ("LeakyRelu", "Elu") else {}))
@@ -228,20 +240,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
         if theirs != "Affine"
     },
     "PRelu": lambda a, slope: np.where(activation("relu").forward(a, {}) == a, a, a * slope),
-    **{
-        name: _of_integers(function)
-        for name, function in {
-            "And": np.logical_and,
-            "Greater": np.greater,
-            "GreaterOrEqual": np.greater_equal,
-            "Less": np.less,
-            "LessOrEqual": np.less_equal,
-            "Not": np.logical_not,
-            "Or": np.logical_or,
-            "ReduceProd": lambda a, keepdims=1: a.prod(keepdims=bool(keepdims)),
-            "TopK": _top,
-        }.items()
-    },
+    **{name: _of_integers(function) for name, function in INTEGERS.items()},
     "Add": lambda a, b: a + b,
     "BatchNormalization": _batch_normalized,
     "Cast": _cast,
@@ -269,7 +268,6 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "Mul": lambda a, b: a * b,
     "Neg": lambda a: -a,
     "Range": _range,
-    "ReduceL2": lambda a, *axes, **options: sqrt(_sum(a * a, *axes, **options)),
     "ReduceMax": _most,
     "ReduceMean": _mean,
     "ReduceSum": _sum,

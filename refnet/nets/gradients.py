@@ -83,6 +83,14 @@ def scored(
 def with_final(loss: Array, tape: NetTape, batch: Batch) -> tuple[Array, dict[str, Params]]:
     """The loss with what ``batch.final`` adds, and these cotangents as ``net.backward`` takes them.
 
+    >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> batch = Batch(np.zeros((3, 1, 1)), np.array([0]), final={"h0": np.ones((1, 2))})
+    >>> tape = net.forward({**params, "bh": np.ones(2), "Whh": np.zeros((2, 2))}, batch.x)[1]
+    >>> loss, ended = with_final(np.array(0.5), tape, batch)
+    >>> float(loss) == 0.5 + 2 * float(np.tanh(1.0)), ended["final"]["h0"].tolist()
+    (True, [[1.0, 1.0]])
+
     Checked by: tests/nets/test_final_cotangents.py.
     """
     if not batch.final:
