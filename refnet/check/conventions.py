@@ -113,14 +113,19 @@ class Readings:
             return (
                 search.best(search.edited(), first=True)
                 or search.best(search.computed())
+                or search.best(search.programs())
                 or search.best(search.of_parts())
                 or search.best(search.estimated())
                 or search.structure()
                 or search.differences()
+                or search.best(search.weighted())
+                or search.best(search.stepwise())
+                or search.best(search.with_constants())
                 or search.best(search.fitted())
                 or search.stored()
                 or search.coarse(rerolled)
                 or search.best(search.two())
+                or search.waves()
             )
 
     def unseen(
