@@ -18,10 +18,8 @@ from refnet.check.fitting import Fit
 from refnet.check.mistakes import Mistake
 from refnet.check.naive import covers
 from refnet.check.noise import spread
-from refnet.check.programs.constants import Constants, Waves
+from refnet.check.programs.constants import Waves
 from refnet.check.programs.explain import Programs
-from refnet.check.programs.steps import Steps
-from refnet.check.programs.weights import Weights
 from refnet.check.where import phrases
 from refnet.nets.recurrent import RecurrentNet
 
@@ -149,24 +147,20 @@ class Search:
         if self.of_programs:
             yield from self.of_programs.readings()
 
-    def weighted(self) -> Iterator[tuple[str, Params]]:
-        """Parts of the program's sums that count otherwise."""
-        if self.of_programs:
-            yield from self.of_programs.distinct(Weights(self.of_programs).readings())
-
-    def with_constants(self) -> Iterator[tuple[str, Params]]:
-        """Lines of the program with a function that has a constant."""
-        if self.of_programs:
-            yield from self.of_programs.distinct(Constants(self.of_programs).readings())
+    def fitted_programs(self, *kinds: Any) -> Iterator[tuple[str, Params]]:
+        """Edits of it with something fitted, each kind if the ones before explain nothing."""
+        if self.of_programs and self.all.passes() > 3 * FITTED:
+            for kind in kinds:
+                readings = list(self.of_programs.distinct(kind(self.of_programs).readings()))
+                yield from readings
+                if readings:
+                    return
 
     def waves(self) -> str:
         """Another function in the place of tanh or the sigmoid."""
-        return next(Waves(self.of_programs).readings(), "") if self.of_programs else ""
-
-    def stepwise(self) -> Iterator[tuple[str, Params]]:
-        """Edits of the program at some steps, or of some examples."""
-        if self.of_programs:
-            yield from self.of_programs.distinct(Steps(self.of_programs).readings())
+        if self.of_programs is None or self.all.passes() <= 3 * FITTED:
+            return ""
+        return next(Waves(self.of_programs).readings(), "")
 
     def of_parts(self) -> Iterator[tuple[str, Params]]:
         """Mistakes in the loss alone, or in one gradient's sum."""

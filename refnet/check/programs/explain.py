@@ -53,7 +53,7 @@ class Programs:
 
     def readings(self) -> Iterator[tuple[str, Params]]:
         """What the candidates that fit give, by their names."""
-        yield from self.tried(islice(self.candidates(), self.search.all.passes()))
+        yield from self.tried(islice(self.candidates(), 4 * self.search.all.passes()))
 
     def tried(self, candidates: Iterable[Candidate]) -> Iterator[tuple[str, Params]]:
         """Those of the candidates that fit."""
