@@ -36,7 +36,7 @@ from refnet.nets.base import to_transition
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.files import write_text
-from refnet.runs.rows import environment, machine, table
+from refnet.runs.rows import machine, table
 from refnet.training.optimizers import Adam
 
 RESULTS = Path(__file__).parent / "results" / "fit.json"
@@ -425,7 +425,7 @@ def main() -> int:
         print(ROWS[number], "...", file=sys.stderr, flush=True)
         row = measure(ROWS[number], 1 if options.quick else 5)
         rows[(row["row"][0], *row["row"][3:], row["vector bytes"])] = row
-        record = {"environment": environment(), "rows": list(rows.values())}
+        record = {"rows": list(rows.values())}
         if not options.quick:
             write_text(RESULTS, json.dumps(record, indent=1) + "\n")
     print(fits(record))

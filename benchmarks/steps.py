@@ -28,7 +28,7 @@ from refnet.nets import recurrent as base
 from refnet.nets.backends import passes_of
 from refnet.nets.recurrent import RecurrentNet
 from refnet.runs import checkpoint
-from refnet.runs.rows import Rows, environment, machine, table
+from refnet.runs.rows import Rows, machine, table
 from refnet.training import loop, steps as training
 from refnet.training.experiment import Experiment, build
 from refnet.training.protocols import preset
@@ -318,7 +318,6 @@ def main() -> int:
     args = parser.parse_args()
     quick, some = args.quick, args.runs is not None
     record = recorded("steps") if some else {}
-    record["environment"] = environment()
 
     for name in args.runs if some else RUNS:
         print(f"{name} ...", file=sys.stderr, flush=True)

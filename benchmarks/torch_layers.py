@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.fit import CLASSES, ROWS as FITS, generated
 from benchmarks.records import Row, options, record as recorded, save
 from benchmarks.turns import Child, between, quotient, rounds, spread, turn
-from refnet.runs.rows import environment, machine
+from refnet.runs.rows import machine
 
 ROWS = [row for row in FITS if row[1]]
 """Cell, T, D, H, B and the lengths, of generated data."""
@@ -123,7 +123,7 @@ def main() -> int:
         known[tuple(row["row"])] = row
         if not given.quick:
             rows = [known[each] for each in ROWS if each in known]
-            save("torch_layers", {"environment": environment(), "rows": rows})
+            save("torch_layers", {"rows": rows})
     return 0
 
 

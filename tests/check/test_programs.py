@@ -48,6 +48,17 @@ def test_a_program_without_edits_is_the_naive_net(cell, options):
 
 
 @pytest.mark.parametrize("cell", CELLS)
+def test_cotangents_of_the_final_states_enter_at_the_last_step(cell):
+    net = RecurrentNet(2, 4, 3, cell=cell)
+    params, batch = drawn(net, 5, 2, float)
+    shape = (2, 2, 4) if cell == "lstm" else (2, 4)
+    batch = batch._replace(final={"h0": np.random.default_rng(0).normal(size=shape)})
+    right, ours = run(net, params, batch), results(program_of(net, params, batch))
+    for name, value in right.items():
+        assert abs(ours[name] - value).max() < 1e4 * np.finfo(float).eps, name
+
+
+@pytest.mark.parametrize("cell", CELLS)
 def test_a_backward_pass_that_follows_is_the_derivative(cell):
     """Of every fifth edit of the forward pass, along a random direction."""
     net = RecurrentNet(2, 3, 3, cell=cell)

@@ -12,9 +12,10 @@ at once are two changes.
 
 Places, with the values that they see: ``made_of`` (the parameters, before matrices are made of
 them), ``p`` (the parameters that the cell uses; of a stack those that are given), ``x``, ``y``,
-``mask``, ``weights`` (of the predictions), ``h0``; ``sigmoid`` and ``act`` (functions of a or c),
-with ``sigmoid_pull`` and ``act_pull`` (functions of a, of the value and of the cotangent); ``old``
-(the state that rnn and lstm read), ``a``, ``o`` (an LSTM's output gate),
+``mask``, ``weights`` (of the predictions), ``final`` (the final states' cotangents), ``h0``;
+``sigmoid`` and ``act`` (functions of a or c), with ``sigmoid_pull`` and ``act_pull`` (functions of
+a, of the value and of the cotangent); ``old`` (the state that rnn and lstm read), ``a``, ``o`` (an
+LSTM's output gate),
 ``peep`` (the cell that the output gate sees), ``h``, ``steps`` (of a read-out at the last step),
 ``rows`` (what is read out), ``each`` (weighted losses and gradients, before the division; ``s.raw``
 has them before the weights), ``divisor``; ``direct`` (the read-out's gradient, by state), ``e`` and
@@ -69,13 +70,11 @@ def run(
 
 
 def covers(net: Net, params: Params) -> bool:
-    """Whether ``run`` knows this net: a stack, or one layer of four cells with sigmoid gates and
-    a loss."""
+    """Whether ``run`` knows this net: a stack, or one layer of four cells with sigmoid gates."""
     if isinstance(net, (StackedNet, FeedforwardNet)):
-        return isinstance(net, StackedNet) or net.loss != "none"
+        return True
     return (
         type(net) is RecurrentNet
-        and net.loss != "none"
         and net.cell in ("rnn", "lstm", "gru", "gru_before")
         and net.gate.name == "sigmoid"
         and net.clip_forward is None

@@ -236,6 +236,7 @@ class Runs:
         direct, results = np.zeros_like(self.v["h"]), []
         for k in range(self.K):
             s.h = [self.v["h"][0, k], *self.v["read"][1:, k]]
+            s.c = list(self.v["c"][:, k]) if s.c else []
             dv, direct[:, k] = s.read_out()
             results.append({
                 "loss": s.loss, "outputs": s.outputs, "h": self.v["h"][:, k],
@@ -281,6 +282,8 @@ class Runs:
         for name in names - program.parameters:
             v[name] = np.zeros((self.T + 1, self.KB, *self.v[name.removeprefix("d ")].shape[2:]))
         v["d read"] = np.broadcast_to(direct, (self.T + 1, self.KB, *direct.shape[2:])).copy()
+        for name, end in zip(("d h", "d c"), np.zeros((2, 1, 1)) + self.s.final.get("h0", 0)):
+            v[name][self.T] += end
         for at in range(self.T, 0, -1):
             for n in reversed(range(len(program.lines))):
                 self._pull(n, at)
