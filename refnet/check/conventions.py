@@ -19,9 +19,6 @@ from refnet.check.function_edits import other_cotangents
 from refnet.check.mistakes import Mistake, faint, mistakes, of_the_types
 from refnet.check.mistakes.base import Mistakes
 from refnet.check.naive import covers, run
-from refnet.check.programs.constants import Constants
-from refnet.check.programs.steps import Steps
-from refnet.check.programs.weights import Weights
 from refnet.check.search import Search
 from refnet.exact.enclose import Certified, run_on
 from refnet.exact.functions import CertifiedFunction
@@ -123,7 +120,7 @@ class Readings:
                 or search.best(search.estimated())
                 or search.structure()
                 or search.differences()
-                or search.best(search.fitted_programs(Weights, Steps, Constants))
+                or search.best(search.fitted_programs())
                 or search.best(search.fitted())
                 or search.stored()
                 or search.coarse(rerolled)

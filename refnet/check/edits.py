@@ -12,7 +12,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
 from refnet.check import function_edits
-from refnet.check.mistakes.formulas import blocks, put, taken
+from refnet.check.mistakes.formulas import put, taken
 from refnet.check.mistakes.gates import orders
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
@@ -57,8 +57,12 @@ def _of_the_gates(name: str, right: Array, certified: Certified) -> Edits:
     if not isinstance(net, RecurrentNet) or len(net.gates) < 2 or plain(name) not in STACKED:
         return
     if name.startswith("dWhh") and not net.projection:
-        turned = blocks(right, len(net.gates), np.transpose)
-        yield f"each gate's block of {name} is transposed", turned
+        parts_of = [
+            [*function_edits.of_the_matrix(block)] for block in np.split(right, len(net.gates))
+        ]
+        for edited in zip(*parts_of):
+            value = np.concatenate([value for _, value in edited])
+            yield f"each gate's block of {name} {edited[0][0]}", value
     for order, names in orders(net.gates):
         yield f"{name} has its gates stacked in the order {names}", taken(right, order)
     for n, gate in enumerate(net.gates):

@@ -17,7 +17,7 @@ from refnet.exact.functions import CertifiedFunction
 from refnet.exact.running import parts, run_on
 from refnet.nets.stacked import plain
 
-__all__ = ["of_a_function", "of_one", "of_several", "other_cotangents", "sizes"]
+__all__ = ["of_a_function", "of_one", "of_the_matrix", "of_several", "other_cotangents", "sizes"]
 
 Edits = Iterator[tuple[str, Array]]
 AXES = 4
@@ -43,7 +43,8 @@ def of_one(name: str, right: Array, certified: Certificate, sizes: dict[str, flo
     if gradient:
         yield f"the gradient {name} is missing (zero)", np.zeros_like(right)
     yield from _of_the_axes(name, right, certified)
-    yield from _of_the_matrix(name, right)
+    if right.ndim == 2 and len({*right.shape}) == 1:
+        yield from ((f"{name} {how}", value) for how, value in of_the_matrix(right))
     yield f"{what} is doubled{': the gradients of two biases are added' * bias}", 2 * right
     yield f"{what} is halved{': the gradient is shared by two biases' * bias}", right / 2
     for text, size in sizes.items() if not gradient else ():
@@ -102,22 +103,19 @@ def _along(axis: int, name: str, right: Array, certified: Certificate) -> str:
     return f"along the {plural(axes[axis].noun)}" if known else f"along axis {axis}"
 
 
-def _of_the_matrix(name: str, right: Array) -> Edits:
-    if right.ndim != 2 or right.shape[0] != right.shape[1]:
-        return
-    G, H = right, right.T
-    for text, value in (
-        ("has its lower triangle alone", np.tril(G)),
-        ("has its upper triangle alone", np.triu(G)),
-        ("has its lower triangle alone, without the diagonal", np.tril(G, -1)),
-        ("has its upper triangle alone, without the diagonal", np.triu(G, 1)),
-        ("has its diagonal alone", np.diag(np.diag(G))),
-        ("has zeros on its diagonal", G - np.diag(np.diag(G))),
-        ("is made symmetric: (G + G') / 2", (G + H) / 2),
-        ("is made skew-symmetric: (G - G') / 2", (G - H) / 2),
-        ("is made skew-symmetric: G - G'", G - H),
-    ):
-        yield f"{name} {text}", value
+def of_the_matrix(G: Array) -> Edits:
+    """Edits of a square matrix."""
+    H = G.T
+    yield "is transposed", H
+    yield "has its lower triangle alone", np.tril(G)
+    yield "has its upper triangle alone", np.triu(G)
+    yield "has its lower triangle alone, without the diagonal", np.tril(G, -1)
+    yield "has its upper triangle alone, without the diagonal", np.triu(G, 1)
+    yield "has its diagonal alone", np.diag(np.diag(G))
+    yield "has zeros on its diagonal", G - np.diag(np.diag(G))
+    yield "is made symmetric: (G + G') / 2", (G + H) / 2
+    yield "is made skew-symmetric: (G - G') / 2", (G - H) / 2
+    yield "is made skew-symmetric: G - G'", G - H
 
 
 def _of_the_others(name: str, right: Array, certified: CertifiedFunction) -> Edits:

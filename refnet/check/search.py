@@ -18,8 +18,10 @@ from refnet.check.fitting import Fit
 from refnet.check.mistakes import Mistake
 from refnet.check.naive import covers
 from refnet.check.noise import spread
-from refnet.check.programs.constants import Waves
+from refnet.check.programs.constants import Constants, Waves
 from refnet.check.programs.explain import Programs
+from refnet.check.programs.steps import Steps
+from refnet.check.programs.weights import Weights
 from refnet.check.where import phrases
 from refnet.nets.recurrent import RecurrentNet
 
@@ -147,10 +149,12 @@ class Search:
         if self.of_programs:
             yield from self.of_programs.readings()
 
-    def fitted_programs(self, *kinds: Any) -> Iterator[tuple[str, Params]]:
+    def fitted_programs(self) -> Iterator[tuple[str, Params]]:
         """Edits of it with something fitted, each kind if the ones before explain nothing."""
         if self.of_programs and self.all.passes() > 3 * FITTED:
-            for kind in kinds:
+            forward = self.of_programs.forward  # where constants take the longest
+            usual = (Weights, Steps)
+            for kind in (*usual, Constants) if forward else (Constants, *usual):
                 readings = list(self.of_programs.distinct(kind(self.of_programs).readings()))
                 yield from readings
                 if readings:

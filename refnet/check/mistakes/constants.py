@@ -45,6 +45,11 @@ def of_the_constants(net: Net) -> Iterator[Constant]:
             ("label smoothing of K", 0, "smoothed(s, K)"),
             ("label smoothing of K in the gradient alone", 0, "(v[0], smoothed(s, K)[1])"),
             ("the focal loss with gamma = K", 0, "focal(s, K)"),
+            (
+                "the label counts K times in the gradient of the softmax",
+                1,
+                "(v[0], v[1] + (1 - K) * onehot(s) * s.raw[2][:, None])",
+            ),
             ("K times the squared logits are added to the loss", 0, "squared_logits(v, s, K)"),
         ):
             yield Constant(name, neutral, {"each": scores})

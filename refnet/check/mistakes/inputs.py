@@ -78,6 +78,7 @@ def _of_the_mask() -> Mistakes:
         ("shifted by one step (later)", "shifted(v, True)"),
         ("shifted by one step (earlier)", "np.concatenate([v[1:], np.zeros_like(v[:1])])"),
         ("inverted: True is read as padding", "np.logical_not(v)"),
+        ("read with batch and time swapped", "v.T.reshape(v.shape)"),
     ):
         yield mistake(f"the mask is {label}", mask=f"None if v is None else {formula}")
     yield mistake(

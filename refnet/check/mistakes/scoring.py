@@ -10,7 +10,7 @@ from refnet.maths.losses import counted_predictions
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["class_alone", "faint", "of_the_classes", "of_the_loss"]
+__all__ = ["class_alone", "faint", "of_the_classes", "of_the_labels", "of_the_loss"]
 
 CLASSES = 32
 """The most classes of a batch of which each is looked for, if one may be left out."""
@@ -184,6 +184,17 @@ def of_the_classes(net: Net, batch: Batch) -> Mistakes:
             report=f"loss_without(v, s, {c})",
         )
         yield mistake(name, common=False, each=rest)
+
+
+def of_the_labels(net: Net, batch: Batch) -> Mistakes:
+    """One example with the label of another class."""
+    if net.loss == "cross_entropy" and batch.y.ndim == 1 and batch.y.size <= CLASSES:
+        C = net.outputs if isinstance(net, RecurrentNet) else net.widths[-1]
+        for b, right in enumerate(batch.y.tolist()):
+            for c in range(min(C, 9)):
+                if c != right:
+                    name = f"example {b} has the label {c}, not {right}"
+                    yield mistake(name, common=False, y=f"put(v, {b}, {c})")
 
 
 def faint(net: Net) -> Mistakes:

@@ -143,8 +143,6 @@ class Constants:
         left: float,
         gap: Array,
     ) -> Iterator[tuple[str, Params]]:
-        whole = float(np.linalg.norm(gap))
-
         def at(k: float) -> tuple[Params, Array]:
             ((_, results),) = self.programs.run([Candidate("", edits(k))])
             return results, gap - (self.weights.white(results) - self.base)
@@ -165,7 +163,7 @@ class Constants:
                 break
             done = np.linalg.norm(now) > 0.99 * left
             k, off, left = nearer, now, float(np.linalg.norm(now))
-            if left < 1e-10 * whole or done:
+            if left < len(gap) ** 0.5 or done:
                 break
         if left < enough(gap):
             neat = float(f"{k:.4g}")

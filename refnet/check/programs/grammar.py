@@ -43,6 +43,7 @@ class Grammar(Words):
             yield from _steps(f, (-1, 1), EDGES[1:])
         elif f.name == "x":
             yield from _steps(f, (-1, 1), edges)
+            yield from _forms(f, "fbT")
         elif f.name.startswith("d "):
             others = [gradient(line.target.name) for line in self.program.lines[:-1]]
             yield from (other for other in others if other.name not in (f.name, "d y"))
@@ -51,10 +52,12 @@ class Grammar(Words):
         else:
             yield from _steps(f, (-1, 1)[: len(edges) - 1], edges)
             yield from self._others(f, before)
+            if f.form:
+                yield from (other._replace(form=f.form) for other in self._others(f, before))
             yield from (f._replace(form=form) for form in ("1-", "-", "") if form != f.form)
             yield from (Factor(n, form="tanh") for n in self.program.index if n[0] in "acuw"
                         and self.program.index[n] < before)  # fmt: skip
-            yield from _forms(f, "^teuo")
+            yield from _forms(f, "^teuofbT")
 
     def _others(self, f: Factor, before: int) -> Iterator[Factor]:
         for name, number in self.program.index.items():
@@ -70,7 +73,7 @@ class Grammar(Words):
         yield f"leaves out {text}", None
         for by, how in ((2.0, "counts {} twice"), (0.5, "halves {}"), (-1.0, "has the wrong sign")):
             yield how.format(text), term._replace(coefficient=by * term.coefficient)
-        for m, f in enumerate(of):
+        for m, f in reversed([*enumerate(of)]):
             for other in self.variables(f, before):
                 factors = (*of[:m], other, *of[m + 1 :])
                 yield (
@@ -295,6 +298,10 @@ class Grammar(Words):
             square = t.matrix and len({*self.program.p[t.matrix].shape}) == 1
             return t._replace(transposed=True) if square else None
 
+        def rounded(kind: str) -> Callable[[Term], Term | None]:
+            return lambda t: t._replace(factors=tuple(f._replace(form=kind) for f in t.factors))
+
+        yield from ((f"is rounded to {kind}", rounded(kind)) for kind in TYPES)
         yield "is left out", lambda t: None
         yield "counts twice", lambda t: t._replace(coefficient=2.0)
         yield "of the step before is read", earlier("stay")

@@ -24,7 +24,7 @@ MOST = 64
 STEP = 1e-6
 PROMISING = 6
 """The fits that are carried on."""
-SHAPES = {"step": (-1, 1, 1), "example": (1, -1, 1), "unit": (1, 1, -1)}
+SHAPES = {"all": (1, 1, 1), "step": (-1, 1, 1), "example": (1, -1, 1), "unit": (1, 1, -1)}
 Members = list[tuple[Place, Line]]
 
 
@@ -105,6 +105,7 @@ class Weights:
     def axes(self, part: Part) -> Iterator[tuple[str, int]]:
         """What the weights of a part may differ by, and how many there are."""
         line = part.lines[0][1]
+        yield "all", 1
         for axis, size in self.sizes.items():
             known = axis != "unit" or line.target.name not in ("d x", *self.program.parameters)
             if known and 1 < size <= MOST:
@@ -128,8 +129,9 @@ class Weights:
                 )
             edits.append(Edit(place, (extra,), weight, True))
             if part.follows:
-                if line.function:
-                    edits.append(Edit(("pulls", place[1], 0), self.program.pulls_of(line, False)))
+                usual = self.program.lines[place[1]]
+                if usual.function:
+                    edits.append(Edit(("pulls", place[1], 0), self.program.pulls_of(usual, False)))
                 follow = self.program.pulls_of(extra, False)
                 if axis == "unit":
                     follow, weight = tuple(_by_unit(pull, w, 1) for pull in follow), None
@@ -150,7 +152,7 @@ class Weights:
                 if axis not in ("step", "example"):
                     sets += [-1.0 * (n >= i) for i in n[-4:-1] if i]
                 for w in sets:
-                    name = f"{part.name} {self._said(part, axis, w, False)}"
+                    name = f"{part.name} {self._said(part, axis, w)}"
                     yield self.candidate(part, axis, w)._replace(name=name)
 
     def white(self, results: Params) -> Array:
@@ -178,19 +180,18 @@ class Weights:
         gap, base = self.gap, self.white(self.program.results)
         jobs = [(part, axis, size) for part in self.parts() for axis, size in self.axes(part)]
         known = int((abs(gap) > LIMITS[1]).sum())
-        jobs = [job for job in jobs if 3 * job[2] + 4 <= known or known > 4 and job[1] == "step"]
+        jobs = [job for job in jobs if 3 * job[2] + 4 <= known]
         columns = self._columns(base, [(*job, np.zeros(job[2])) for job in jobs])
-        whole = np.linalg.norm(gap)
-        for uniform in (True, False):
+        whole, fitted = np.linalg.norm(gap), False
+        for uniform in (True, False) if jobs else ():
             fits = []
             for number, (job, J) in enumerate(zip(jobs, columns)):
-                if job[1] == "step" if uniform else 3 * job[2] + 4 <= known:
-                    left, w = self.solved(J.sum(axis=1, keepdims=True) if uniform else J, gap)
-                    fits.append((left, number, np.broadcast_to(w, job[2])))
-            fits = sorted((f for f in fits if f[0] < 0.75 * whole), key=lambda fit: fit[0])
-            fitted = False
-            for _, number, w in fits[:PROMISING]:
-                for name, reading in self._improved(jobs[number], w, uniform, gap, base):
+                if (job[1] == "all") == uniform:
+                    left, w = self.solved(J, gap)
+                    fits.append((left, number, w))
+            fits = sorted((f for f in fits if f[0] < 0.9 * whole), key=lambda fit: fit[0])
+            for _, number, w in fits[: PROMISING * (1 + 2 * uniform)]:
+                for name, reading in self._improved(jobs[number], w, gap, base):
                     fitted |= self.search.whole(reading) <= 1
                     yield name, reading
             if fitted:
@@ -220,7 +221,7 @@ class Weights:
         return float(np.linalg.norm(gap - J @ w)), w
 
     def _improved(
-        self, job: tuple[Part, str, int], w: Array, uniform: bool, gap: Array, base: Array
+        self, job: tuple[Part, str, int], w: Array, gap: Array, base: Array
     ) -> Iterator[tuple[str, Params]]:
         """By Gauss and Newton: the weights in words, and the results."""
         part, axis, size = job
@@ -229,7 +230,7 @@ class Weights:
             ((_, results),) = self.programs.run([self.candidate(part, axis, w)])
             return results
 
-        whole = left = np.linalg.norm(gap)
+        left = np.linalg.norm(gap)
         at, step = np.zeros(size), w
         for _ in range(12):
             for half in range(4):
@@ -240,23 +241,22 @@ class Weights:
             else:
                 break
             at, last, left = at + step / 2**half, left, now
-            if left < 1e-9 * whole or left > 0.8 * last:
+            if left < len(gap) ** 0.5 or left > 0.8 * last:
                 break
             (J,) = self._columns(here, [(*job, at)])
-            if uniform:
-                J = J.sum(axis=1, keepdims=True)
-            step = np.broadcast_to(self.solved(J, gap - (here - base))[1], size)
+            step = self.solved(J, gap - (here - base))[1]
         if left < enough(gap):
             near = np.round(at)
             at = np.where(abs(at - near) < 1e-4, near, at)
-            said = self._said(part, axis, at, uniform)
+            said = self._said(part, axis, at)
             if said:
                 yield f"{part.name} {said}", results_at(at)
 
-    def _said(self, part: Part, axis: str, w: Array, uniform: bool) -> str:
+    def _said(self, part: Part, axis: str, w: Array) -> str:
         """Which weights are not the usual ones, in words."""
-        if uniform:
-            return f"counts {part.usual + w.mean():.6g} times" if w.any() else ""
+        if axis == "all" and w.any():
+            factor = part.usual + float(w[0])
+            return f"counts {factor:.6g} times" if factor else "is left out"
         if not w.any() or axis != "inner" and np.ptp(w) < 1e-5 * abs(w).max():
             return ""
         noun = "unit" if axis == "inner" else axis
