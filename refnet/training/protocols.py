@@ -323,8 +323,7 @@ _BEST = [
             "schedule": "cosine:steps=30000",
         },
     ),
-    # larger steps take the plain net's spectral radius to 2 within 500 iterations
-    Rule({"task": "random-permutation"}, {"length": 240, "rate": 3e-5}),
+    Rule({"task": "random-permutation"}, {"length": 240}),
     Rule({"method": "plain"}, {"recurrent": "orthogonal"}),
     Rule({"method": ("open", "oinit+open")}, {"strength": 0.1}),
 ]
