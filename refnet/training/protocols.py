@@ -327,7 +327,10 @@ _BEST = [
     Rule({"task": "random-permutation"}, {"length": 240, "rate": 3e-5}),
     Rule({"method": "plain"}, {"recurrent": "orthogonal"}),
     Rule({"method": ("open", "oinit+open")}, {"strength": 0.1}),
-    Rule({"method": ("open", "oinit+open"), "task": "random-permutation"}, {"strength": 1e-3}),
+    Rule(
+        {"method": ("open", "oinit+open"), "task": ("adding", "random-permutation")},
+        {"strength": 1e-3},
+    ),
 ]
 """For the problems of Manchev & Spratling's Table I at the longest length printed there and each of
 the three nets: what the studies best and best-search have tried is in refnet/training/README.md."""
