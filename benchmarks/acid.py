@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
@@ -126,7 +126,7 @@ def judged(name: str, case: Case) -> Row:
 def compared(
     net: RecurrentNet,
     results: Callable[[Params, Batch], Params],
-    *given: Any,
+    *given: Params | Batch,
     dtype: str,
     required: tuple[str, ...] | None,
 ) -> Verdict:
@@ -218,7 +218,7 @@ def main(arguments: list[str]) -> int:
             print(f"{name}: {', '.join(missing)} is not installed")
             continue
         run(name, args.folder)
-        counts: Any = Counter(row["verdict"] for row in rows_in(path_of(name, args.folder)))
+        counts = Counter(row["verdict"] for row in rows_in(path_of(name, args.folder)))
         print(f"{name}: {dict(counts)}", flush=True)
     return 0
 

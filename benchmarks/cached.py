@@ -26,9 +26,9 @@ rng = default_rng(0)
 p, b = net.init(rng, "float32"), Batch(rng.standard_normal((9, 16, 3)).astype("f4"),
                                        np.zeros(16, int))
 def bits(*_):
-    found = loss_and_gradients(net, p, b)
-    parts = [np.asarray(found.loss).tobytes()]
-    parts += [found.gradients[name].tobytes() for name in sorted(found.gradients)]
+    result = loss_and_gradients(net, p, b)
+    parts = [np.asarray(result.loss).tobytes()]
+    parts += [result.gradients[name].tobytes() for name in sorted(result.gradients)]
     return hashlib.sha256(b"".join(parts)).hexdigest()
 """
 
@@ -65,23 +65,23 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import asyncio, os, multiprocessing
 from refnet.maths.threads import set_threads, usual_threads
 alone = bits()
-found = set()
+result = set()
 with ThreadPoolExecutor(8) as pool:
-    found |= set(pool.map(bits, range(40)))
+    result |= set(pool.map(bits, range(40)))
 for threads in range(1, usual_threads() + 1):
     set_threads(threads)
-    found.add(bits())
+    result.add(bits())
 async def all_at_once():
     return await asyncio.gather(*(asyncio.to_thread(bits) for _ in range(8)))
-found |= set(asyncio.run(all_at_once()))
+result |= set(asyncio.run(all_at_once()))
 with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
-    found |= set(pool.map(bits, range(8)))
+    result |= set(pool.map(bits, range(8)))
 for _ in range(4):
     pid = os.fork()
     if not pid:
         os._exit(bits() != alone)
-    found.add(alone if os.waitpid(pid, 0)[1] == 0 else "another in a fork")
-print(found == {alone})
+    result.add(alone if os.waitpid(pid, 0)[1] == 0 else "another in a fork")
+print(result == {alone})
 """
 
 

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.measured import checkpoints
 from benchmarks.peer_steps import Refnet, draw, worst_error
 from benchmarks.records import Row, options, save
 from benchmarks.turns import peak_memory, rounds, seconds, spread
-from refnet.runs.rows import environment, table
+from refnet.runs.rows import environment
 
 LENGTHS = (1000, 10_000, 100_000)
 SIZE = {"D": 1, "H": 100, "B": 16}
@@ -66,34 +67,6 @@ def compare(T: int) -> Row:
     return row
 
 
-def report(record: Row) -> str:
-    """The record as a table."""
-
-    def between(entry: Row, scale: float) -> str:
-        low, high = (scale * value for value in entry["quartiles"])
-        return f"{scale * entry['median']:.4g} [{low:.4g}, {high:.4g}]"
-
-    return table(
-        [
-            "T",
-            *(f"{name}, ms" for name in NAMES),
-            "ratio",
-            *(f"{name}, peak MB" for name in NAMES),
-            *(f"{name}, eps off" for name in NAMES),
-        ],
-        [
-            [
-                row["T"],
-                *(between(row["seconds"][name], 1e3) for name in NAMES),
-                between(row["ratio"], 1),
-                *(row["peak bytes"][name] / 1e6 for name in NAMES),
-                *(row["off"][name] for name in NAMES),
-            ]
-            for row in record["lengths"]
-        ],
-    )
-
-
 def main() -> int:
     parser = options(
         "Time and memory of a training step with and without checkpoints.",
@@ -105,7 +78,7 @@ def main() -> int:
     for T in LENGTHS[:-1] if quick else LENGTHS:
         print(f"T = {T} ...", file=sys.stderr, flush=True)
         record["lengths"].append(compare(T))
-    print(report(record))
+    print(checkpoints(record))
     if not quick:
         save("checkpoints", record)
     return 0

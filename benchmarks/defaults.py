@@ -7,7 +7,6 @@ iteration at which a run is solved, or its best evaluation. results/defaults.jso
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from refnet.tasks import Arrays
 
 ITERATIONS = 2000
 MAJORITY = f"{Path(refnet.__file__).parent}/prove/examples/task.py:Majority"
-TASKS: dict[str, Any] = {
+TASKS: Row = {
     **dict.fromkeys(("temporal-order", "temporal-order-3bit"), {"length": 60}),
     **dict.fromkeys(("random-permutation", "adding", "copy"), {"length": 60}),
     MAJORITY: {"length": 61},

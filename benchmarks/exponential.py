@@ -10,12 +10,12 @@ norms, its wrong terms, and the largest error of the rotations' sines in unit ro
 import math
 import sys
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks.records import Row, save
+from refnet.batch import Array
 from refnet.runs.rows import environment
 
 HIGHEST = 18
@@ -27,7 +27,7 @@ WRONG = 1e-3
 """A term that is further off is wrong: roundings are below 1e-6 of it, wrong terms off by .09."""
 
 
-def terms(norm: float, dtype: torch.dtype) -> Any:
+def terms(norm: float, dtype: torch.dtype) -> Array:
     """By degree, what the polynomial's terms are of those of the exponential."""
     result = torch.linalg.matrix_exp(torch.diag(torch.full((TERMS,), norm, dtype=dtype), 1))[0]
     return result.double().numpy() / [norm**k / math.factorial(k) for k in range(TERMS + 1)]

@@ -28,6 +28,9 @@ from numpy.random import Generator, default_rng
 
 from benchmarks import stopped
 from benchmarks.records import Row, options
+from refnet.runs import checkpoint
+from refnet.runs.rows import Rows, read_rows, table
+from refnet.training.config import Config, from_toml
 
 SECONDS, BYTES = 2, 200_000_000
 """What one file may take."""
@@ -38,11 +41,11 @@ class Kind(NamedTuple):
 
     name: str
     data: bytes
-    read: Callable[[Path], Any]
+    read: Callable[[Path], object]
     same: Callable[[Any], bool] | None = None
 
 
-def config() -> Any:
+def config() -> Config:
     return replace(
         stopped.config(), task="temporal-order:samples=40", iterations=30, evaluate_every=10
     )
@@ -58,11 +61,8 @@ LOCK = b"process 1 on host since 2026-01-01 00:00:00\n"
 
 def _of_runs(folder: Path) -> list[Kind]:
     """The files of a run and of a study."""
-    from refnet.runs import checkpoint
     from refnet.runs.folder import holder
-    from refnet.runs.rows import Rows, read_rows
     from refnet.studies.store import Store
-    from refnet.training.config import from_toml
     from refnet.training.experiment import build
     from refnet.training.listing import describe
     from refnet.training.loop import identity as settings_of, train
@@ -76,32 +76,32 @@ def _of_runs(folder: Path) -> list[Kind]:
     for number in range(3):
         Store(study).append({"key": f"{number:064x}", "settings": {"rate": 0.1}, "curve": [1, 2]})
 
-    def digits(read: Any) -> Any:
+    def digits(read: checkpoint.Checkpoint) -> Row:
         return {
             (group, name): value.tobytes()
             for group in saved.groups
             for name, value in read.groups[group].items()
         }
 
-    def same_checkpoint(read: Any) -> bool:
+    def same_checkpoint(read: checkpoint.Checkpoint) -> bool:
         return bool(read.position == saved.position and digits(read) == digits(saved))
 
-    def read_checkpoint(path: Path) -> Any:
+    def read_checkpoint(path: Path) -> checkpoint.Checkpoint:
         read = checkpoint.load(path, identity)
         Run.from_checkpoint(read, optimizer, path)
         return read
 
-    def resumed(path: Path) -> Any:
+    def resumed(path: Path) -> object:
         return Rows.resumed(path, saved.record["rows"]).rows
 
-    def listed(path: Path) -> Any:
+    def listed(path: Path) -> object:
         (path.parent / "rows.jsonl").touch()
         for name in ("config.toml", "checkpoint.npz"):
             if path.name != name and not (path.parent / name).exists():
                 (path.parent / name).write_bytes((run / name).read_bytes())
         return describe(path.parent)
 
-    def stored(path: Path) -> Any:
+    def stored(path: Path) -> object:
         return Store(path.parent).rows()
 
     of_run = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
@@ -127,19 +127,19 @@ def _of_vectors(folder: Path) -> list[Kind]:
     arrays = {"dWhh": np.ones((4, 4), np.float32), "loss": np.float32(1).reshape(())}
     entry = vectors._entries(golden)["rnn-last"]
 
-    def beside(name: str) -> Callable[[Path], Any]:
+    def beside(name: str) -> Callable[[Path], object]:
         """Reads the folder of a file together with a whole one of that name."""
 
-        def read(path: Path) -> Any:
+        def read(path: Path) -> object:
             (path.parent / name).write_bytes((golden / name).read_bytes())
             return vectors.load(path.parent)
 
         return read
 
-    def judged(path: Path) -> Any:
+    def judged(path: Path) -> object:
         return vectors._judged(golden, "rnn-last", entry, path.parent)
 
-    def decoded(path: Path) -> Any:
+    def decoded(path: Path) -> object:
         return decode(path, 2**20)
 
     manifest, archive = "manifest.json", "rnn-last.npz"
@@ -172,15 +172,15 @@ def _of_data() -> list[Kind]:
     )
     text = b" a line of text \n" * 20
 
-    def pixels(path: Path) -> Any:
+    def pixels(path: Path) -> object:
         with open(path, "rb") as file:
             return parse_idx(unpack(file, len(images), str(path)), (5, 3, 2), str(path))
 
-    def characters(path: Path) -> Any:
+    def characters(path: Path) -> object:
         with open(path, "rb") as file:
             return parse_text(unpack(file, len(text), str(path)), str(path))
 
-    def any_json(path: Path) -> Any:
+    def any_json(path: Path) -> object:
         return json_of(contents(path, 2**20))
 
     return [
@@ -277,8 +277,6 @@ def resealed(data: bytes, others: list[bytes], rng: Generator) -> bytes:
 
 def resealed_meta(data: bytes, others: list[bytes], rng: Generator) -> bytes:
     """A checkpoint with a damaged description and a new digest that holds."""
-    from refnet.runs.checkpoint import _digest
-
     with np.load(io.BytesIO(data)) as file:
         arrays = {name: file[name] for name in file.files}
     meta = json.loads(str(arrays.pop("meta")))
@@ -295,7 +293,7 @@ def resealed_meta(data: bytes, others: list[bytes], rng: Generator) -> bytes:
         place[key] = [None, [], {}, -1, 1e300, "x", True, "a" * 10_000][rng.integers(8)]
     if rng.integers(4) == 0 and arrays:
         arrays.pop(sorted(arrays)[rng.integers(len(arrays))])
-    text = json.dumps({**meta, "sha256": _digest(arrays, meta)})
+    text = json.dumps({**meta, "sha256": checkpoint._digest(arrays, meta)})
     out = io.BytesIO()
     np.savez(out, meta=np.array(text), **arrays)
     return out.getvalue()
@@ -318,7 +316,7 @@ def _reset() -> int:
 def fuzz(files: int, seed: int = 0) -> Row:
     """How each of the mutated files was read, by kind; what was not as promised, in full."""
     rng = default_rng(seed)
-    table: dict[str, Row] = {}
+    known: dict[str, Row] = {}
     wrong: list[str] = []
     with TemporaryDirectory() as place:
         folder = Path(place)
@@ -354,7 +352,7 @@ def fuzz(files: int, seed: int = 0) -> Row:
             seconds, used = time.process_time() - start, _peak() - before
             if seconds > SECONDS or used > BYTES:
                 wrong.append(f"{number} {kind.name}: {seconds:.1f} s, {used:,} bytes")
-            row = table.setdefault(
+            row = known.setdefault(
                 kind.name.strip(),
                 dict.fromkeys(
                     ("files", "accepted", "refused", "failed", "seconds", "megabytes"), 0
@@ -364,7 +362,7 @@ def fuzz(files: int, seed: int = 0) -> Row:
             row[outcome] += 1
             row["seconds"] = round(max(row["seconds"], seconds), 3)
             row["megabytes"] = round(max(row["megabytes"], used / 1e6), 1)
-    return {"files": files, "seed": seed, "kinds": table, "wrong": wrong}
+    return {"files": files, "seed": seed, "kinds": known, "wrong": wrong}
 
 
 def main() -> int:
@@ -372,8 +370,6 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=20_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     args = parser.parse_args()
-    from refnet.runs.rows import table
-
     record = fuzz(args.files, args.seed)
     columns = ["files", "accepted", "refused", "failed", "seconds", "megabytes"]
     print(

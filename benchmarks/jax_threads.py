@@ -28,7 +28,7 @@ SIZES = (("rnn", 128, 100, 32), ("lstm", 128, 100, 32), ("gru", 256, 100, 64))
 TURNS = 12
 
 
-def timed(work: Callable[[], Any]) -> float:
+def timed(work: Callable[[], object]) -> float:
     """Milliseconds."""
     begun = time.perf_counter()
     work()

@@ -1,23 +1,13 @@
 """The tables of what the judge finds, made from its records; ``benchmarks.readme`` puts them on the
 pages."""
 
-from collections.abc import Callable, Hashable, Iterable
 from operator import itemgetter
 from statistics import median
-from typing import Any
 
 from benchmarks.judge.checkers import CHECKERS
 from benchmarks.judge.planted import summary
-from benchmarks.records import Row, processor, record
+from benchmarks.records import Row, grouped, named_tables, processor, record
 from refnet.runs.rows import table
-
-
-def grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Any, list[Row]]:
-    """The rows by what they have in common, in their order."""
-    groups: dict[Any, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups
 
 
 def frameworks() -> str:
@@ -259,7 +249,4 @@ def planted() -> str:
     )
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    make.__name__.replace("_", "-"): make
-    for make in (frameworks, gpu, layers, exponential, step_sums, checkers, rates, planted)
-}
+TABLES = named_tables(frameworks, gpu, layers, exponential, step_sums, checkers, rates, planted)

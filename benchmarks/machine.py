@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -72,7 +73,9 @@ def _scale(first: int, last: int, factor: Any, to: Any, source: Any, count: int)
             a[i] = factor[0] * b[i]
 
 
-def peak(dtype: Any, threads: int, operations: float = 1e9) -> tuple[Callable[[], None], float]:
+def peak(
+    dtype: npt.DTypeLike, threads: int, operations: float = 1e9
+) -> tuple[Callable[[], None], float]:
     """A function to time, and the number of floating-point operations that it makes: in each
     thread at least ``operations``; a multiply-add counts as two."""
     dtype = np.dtype(dtype)

@@ -1,18 +1,18 @@
 """The tables of speed and memory, made from their records; ``benchmarks.readme`` puts them on the
 pages."""
 
-from collections.abc import Callable
-
 from benchmarks import fit
 from benchmarks.peers import FLUSHED, ROOF, SHARE
-from benchmarks.records import Row, processor, record
+from benchmarks.records import Row, named_tables, processor, record
 from benchmarks.roofline import tables
 from benchmarks.steps import shares, together
 from benchmarks.turns import between
 from refnet.runs.rows import table
 
 
-def peers() -> str:
+def peers(recorded: Row | None = None) -> str:
+    sizes = (recorded or record("peers"))["sizes"]
+
     def middle(entry: Row | None, form: str = ".2f", scale: float = 1) -> str:
         return f"{scale * entry['median']:{form}}" if entry else "-"
 
@@ -36,11 +36,11 @@ def peers() -> str:
             middle(row["two threads over one"]),
             processor(row["machine"]),
         ]
-        for row in record("peers")["sizes"]
+        for row in sizes
     ]
     behind = [
         line[0] + " " + line[1]
-        for line, row in zip(rows, record("peers")["sizes"])
+        for line, row in zip(rows, sizes)
         if min(entry["median"] for entry in row["ratios"].values()) < 1
     ]
     return table(
@@ -81,20 +81,20 @@ def steps() -> str:
     )
 
 
-def startup() -> str:
+def startup(recorded: Row | None = None) -> str:
     rows = [
         [
             row["net"],
             row["dtype"],
             *(f"{row[f'{state} cache']['gradient']:.2f} s" for state in ("empty", "full")),
         ]
-        for row in record("startup")["nets"]
+        for row in (recorded or record("startup"))["nets"]
     ]
     return table(["cell", "dtype", "nothing compiled", "all compiled"], rows)
 
 
-def lengths() -> str:
-    recorded = record("peers")["lengths"]
+def lengths(recorded: Row | None = None) -> str:
+    rows = (recorded or record("peers"))["lengths"]
     names = {
         "microseconds per time step": "microseconds a time step",
         "times the least": "over the least",
@@ -103,10 +103,10 @@ def lengths() -> str:
         "times one tape": "over one tape",
     }
     return table(
-        [names.get(name, name) for name in recorded[0]],
+        [names.get(name, name) for name in rows[0]],
         [
             [f"{value:,}" if isinstance(value, int) else f"{value:.3f}" for value in row.values()]
-            for row in recorded
+            for row in rows
         ],
     )
 
@@ -183,7 +183,7 @@ def verdicts() -> str:
     )
 
 
-def checkpoints() -> str:
+def checkpoints(recorded: Row | None = None) -> str:
     rows = [
         [
             f"{row['T']:,}",
@@ -191,7 +191,7 @@ def checkpoints() -> str:
             between(row["ratio"]),
             *(f"{size / 1e6:.1f}" for size in row["peak bytes"].values()),
         ]
-        for row in record("checkpoints")["lengths"]
+        for row in (recorded or record("checkpoints"))["lengths"]
     ]
     return table(
         [
@@ -225,20 +225,17 @@ def fits() -> str:
     return fit.fits(record("fit"))
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    make.__name__.replace("_", "-"): make
-    for make in (
-        peers,
-        limits,
-        roofline,
-        steps,
-        startup,
-        lengths,
-        table5,
-        parametrisations,
-        verdicts,
-        checkpoints,
-        torch_layers,
-        fits,
-    )
-}
+TABLES = named_tables(
+    peers,
+    limits,
+    roofline,
+    steps,
+    startup,
+    lengths,
+    table5,
+    parametrisations,
+    verdicts,
+    checkpoints,
+    torch_layers,
+    fits,
+)

@@ -24,8 +24,9 @@ import numpy as np
 from benchmarks import machine
 from benchmarks.peer_steps import FEEDFORWARD, Refnet, contenders, draw, worst_error
 from benchmarks.records import Row, options, record as recorded, save
-from benchmarks.turns import Child, between, peak_memory, quotient, rounds, spread, turn
-from refnet.runs.rows import machine as machine_name, table
+from benchmarks.turns import Child, peak_memory, quotient, rounds, spread, turn
+from refnet.batch import Array
+from refnet.runs.rows import machine as machine_name
 
 SIZES: tuple[tuple[Any, ...], ...] = (
     (784, 1, 100, 16),
@@ -196,7 +197,7 @@ def compare(size: tuple[Any, ...], dtype: str, least: int, budget: float) -> Row
     demanded = known[1]["demand"]
     problem = draw(*size)
 
-    def roof(cores: int) -> Any:
+    def roof(cores: int) -> Array:
         """Seconds of a step at the yardsticks' rates, round by round."""
         least = [
             demanded[what] / known[cores]["made"][name] * np.array(times[name, cores])
@@ -262,65 +263,10 @@ def lengths(least: int, budget: float) -> list[Row]:
     return rows
 
 
-def report(record: Row) -> str:
-    """The record as tables."""
-    names = list(dict.fromkeys(name for row in record["sizes"] for name in row["off"]))
-    others = names[1:]
-    place = [
-        [f"{row['cell']} ({row['T']}, {row['D']}, {row['H']}, {row['B']})", row["dtype"]]
-        for row in record["sizes"]
-    ]
-    rows = [
-        [
-            *at,
-            between(row["peers"]["compiled"], 2, 1e3),
-            *(between(row["ratios"][name]) if name in row["off"] else None for name in others),
-        ]
-        for at, row in zip(place, record["sizes"])
-    ]
-    shares = [
-        [
-            *at,
-            *(between(row[name]) for name in (SHARE, ROOF, f"{ROOF} on one core")),
-            between(row["large product, GFLOP/s"], 0),
-            between(row["peak, GFLOP/s"], 0),
-            between(row["bandwidth, GB/s"], 0),
-            between(row["two threads over one"]),
-            " ".join(f"{off:.1f}" for off in row["off"].values()),
-        ]
-        for at, row in zip(place, record["sizes"])
-        if ROOF in row
-    ]
-    return "\n".join(
-        [
-            "medians [quartiles, best rounds]; the others' times over the compiled one's:\n",
-            table(["cell (T, D, H, B)", "dtype", "compiled, ms", *others], rows),
-            "shares of what the processor can do:\n",
-            table(
-                [
-                    "cell (T, D, H, B)",
-                    "dtype",
-                    "of large product",
-                    "of roofline",
-                    "on one core",
-                    "product, GFLOP/s",
-                    "peak, GFLOP/s",
-                    "GB/s",
-                    "2 threads / 1",
-                    "eps off: " + " ".join(names),
-                ],
-                shares,
-            ),
-            "(T, 1, 128, 50), float32, all threads, as T grows:\n",
-            table(list(record["lengths"][0]), [list(row.values()) for row in record["lengths"]]),
-        ]
-    )
-
-
 def placed(rows: list[Row], new: Row) -> list[Row]:
     """The rows with a new one in its place, in the order of SIZES."""
 
-    def place(row: Row) -> tuple[Any, ...]:
+    def place(row: Row) -> tuple[int | str, ...]:
         return tuple(row[name] for name in ("T", "D", "H", "B", "cell", "dtype"))
 
     by_place = {place(row): row for row in [*rows, new]}
@@ -348,6 +294,8 @@ def main() -> int:
         "record; without a number, only time and memory as sequences grow",
     )
     args = parser.parse_args()
+    from benchmarks import measured  # which imports this module
+
     quick, some = args.quick, args.rows is not None
     sizes, dtypes, least, budget = SIZES, DTYPES, ROUNDS, BUDGET
     if some:
@@ -368,7 +316,9 @@ def main() -> int:
             record["lengths"] = two.call("lengths", least, budget)
         if not quick:
             save("peers", record)
-    print(report(record))
+    print(measured.peers(record))
+    if "lengths" in record:
+        print(measured.lengths(record))
     return 0
 
 

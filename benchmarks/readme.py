@@ -7,17 +7,16 @@ check that the pages are what this makes of the records.
 
 import re
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from textwrap import fill
-from typing import Any
 
 from benchmarks import judged, measured, studies
 from benchmarks.figures import draw
 from benchmarks.judge.acid import page as acid
 from benchmarks.real import real_data
-from benchmarks.records import Row
+from benchmarks.records import Row, named_tables
 from refnet.runs.rows import table
 from refnet.studies import examples
 from refnet.studies.comparison import stated
@@ -56,7 +55,7 @@ def ended(study: Study, name: str) -> list[Row]:
     ]
 
 
-def solved(runs: list[Row]) -> list[Any]:
+def solved(runs: list[Row]) -> list[str]:
     """How many of the runs solved their task, and in how many iterations."""
     taken = sorted(run["iterations"] for run in runs if run["state"] == "solved")
     return [
@@ -141,6 +140,38 @@ def copy() -> str:
     )
 
 
+def fared(runs: list[Row]) -> str:
+    """In how many iterations the runs of a cell solve their task, or how near those come that do
+    not."""
+    if not runs:
+        return "not run"
+    count, taken = solved(runs)
+    nearest = [
+        f"{run['best']['accuracy']:.1%}"
+        if "accuracy" in run["best"]
+        else f"mean squared error {run['best']['mse']:.1g}"
+        for run in runs
+        if run["state"] != "solved"
+    ]
+    parts = [taken] * (taken != "-") + ["not solved: " + "; ".join(nearest)] * bool(nearest)
+    return f"{count}: " * (len(runs) > 1) + "; ".join(parts)
+
+
+def crossed(name: str) -> str:
+    """A study whose cells are called "PROBLEM: CASE", a line a case."""
+    study = studies.STUDIES[name]
+    lines: dict[str, dict[str, str]] = {}
+    for job in study.jobs(View()):
+        cell = job.name.rpartition(", ")[0]
+        problem, case = cell.split(": ")
+        lines.setdefault(case, {})[problem] = fared(ended(study, cell))
+    problems = dict.fromkeys(problem for line in lines.values() for problem in line)
+    return table(
+        ["", *problems],
+        [[case, *(line.get(name, "-") for name in problems)] for case, line in lines.items()],
+    )
+
+
 def adding() -> str:
     runs = ended(examples.STUDY, examples.LSTM.label)
     return table(
@@ -156,8 +187,9 @@ def adding() -> str:
     ) + (f"\n```sh\n{command(examples.LSTM.settings)}\n```\n")
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    **{make.__name__.replace("_", "-"): make for make in (temporal_order, methods, copy, adding)},
+TABLES = {
+    **named_tables(temporal_order, methods, copy, adding),
+    **{name: partial(crossed, name) for name in ("best", "best-search")},
     "real-data": real_data,
     **judged.TABLES,
     **measured.TABLES,

@@ -38,8 +38,8 @@ def main() -> None:
     rows: Row = {}
     for name, options in MODELS.items():
         models = (SequenceClassifier(random_state=seed, **options) for seed in range(SEEDS))
-        fitted = (model.fit(listed(train), train.y) for model in models)
-        rows[name] = [float(model.score(listed(test), test.y)) for model in fitted]
+        trained = (model.fit(listed(train), train.y) for model in models)
+        rows[name] = [float(model.score(listed(test), test.y)) for model in trained]
         print(name, rows[name], flush=True)
     save("real", {"environment": environment(), "rows": rows})
 

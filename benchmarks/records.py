@@ -3,11 +3,22 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "Row", "checked", "options", "processor", "record", "rows_in", "save"]
+__all__ = [
+    "RESULTS",
+    "Row",
+    "checked",
+    "grouped",
+    "named_tables",
+    "options",
+    "processor",
+    "record",
+    "rows_in",
+    "save",
+]
 
 Row = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"
@@ -39,6 +50,19 @@ def processor(machine: str) -> str:
     'Zen 5'
     """
     return machine.split()[0].replace("znver", "Zen ")
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Any, list[Row]]:
+    """The rows by what they have in common, in their order."""
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def named_tables(*makers: Callable[[], str]) -> dict[str, Callable[[], str]]:
+    """Functions that make tables, by the names that the pages have for them."""
+    return {make.__name__.replace("_", "-"): make for make in makers}
 
 
 def checked(names: list[str], known: Iterable[str]) -> list[str]:

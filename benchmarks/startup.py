@@ -107,53 +107,10 @@ def measure(name: str, dtype: str, repeats: int) -> Row:
     }
 
 
-def report(record: Row) -> str:
-    """The record as tables."""
-    from refnet.runs.rows import table
-
-    states = [f"{state} cache" for state in TARGETS]
-    rows = [
-        [
-            row["net"],
-            row["dtype"],
-            row[states[0]]["kernels"],
-            *(row[state][what] for state in states for what in ("gradient", "process")),
-        ]
-        for row in record["nets"]
-    ]
-    slow = [
-        f"{row['net']} {row['dtype']}, {state} cache"
-        for row in record["nets"]
-        for state, most in TARGETS.items()
-        if row[f"{state} cache"]["gradient"] > most
-    ]
-    return "\n".join(
-        [
-            "seconds:\n",
-            table(
-                [
-                    "net",
-                    "dtype",
-                    "kernels",
-                    *(
-                        f"{state}: {what}"
-                        for state in states
-                        for what in ("first gradient", "process")
-                    ),
-                ],
-                rows,
-            ),
-            table(list(record["imports"]), [list(record["imports"].values())]),
-            "Nothing is compiled at import. First gradients above "
-            f"{' and '.join(f'{most} s ({state} cache)' for state, most in TARGETS.items())}: "
-            f"{'; '.join(slow) or 'none'}.",
-        ]
-    )
-
-
 def main() -> int:
     parser = options("Time the first gradient of a process.", "startup --quick", "once each")
     quick = parser.parse_args().quick
+    from benchmarks.measured import startup
     from refnet.runs.rows import environment
 
     repeats = 1 if quick else 3
@@ -164,7 +121,7 @@ def main() -> int:
         for dtype in ("float32", "float64"):
             print(f"{name} {dtype} ...", file=sys.stderr, flush=True)
             record["nets"].append(measure(name, dtype, repeats))
-    print(report(record))
+    print(startup(record))
     if not quick:
         save("startup", record)
     return 0

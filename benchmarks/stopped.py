@@ -19,13 +19,16 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from numba.np.ufunc import parallel
 from numpy.random import default_rng
 
 from benchmarks.records import Row
+from refnet.cli import main
+from refnet.runs.checkpoint import peek
+from refnet.training.config import Config
+from refnet.training.loop import resume, train
 
 PROGRESS = re.compile(
     r"^(\d+ of \d+ runs done; .*|"
@@ -60,9 +63,7 @@ SHORT = ("info", "explain", "errata", "analyse", "compare", "runs")
 """Commands that may have ended before the signal comes."""
 
 
-def config() -> Any:
-    from refnet.training.config import Config
-
+def config() -> Config:
     # a task that so small a net does not solve, as a solved run ends by itself
     return Config(
         task="adding:samples=40",
@@ -77,7 +78,7 @@ def config() -> Any:
     )
 
 
-def state(folder: Path) -> Any:
+def state(folder: Path) -> tuple[dict[str, bytes], Row, list[Row]]:
     """All that a run has computed: arrays, position and rows, without wall times."""
     with np.load(folder / "checkpoint.npz") as file:
         held = {name: file[name].tobytes() for name in file.files if name != "meta"}
@@ -88,7 +89,7 @@ def state(folder: Path) -> Any:
     return held, position, rows
 
 
-def child(folder: Path, work: Callable[[], Any]) -> int:
+def child(folder: Path, work: Callable[[], object]) -> int:
     """A forked process that does ``work`` in a folder and ends: with 0, or with 1 after an
     exception, which it leaves in the folder's file "error"."""
     pid = os.fork()
@@ -110,25 +111,21 @@ def child(folder: Path, work: Callable[[], Any]) -> int:
 
 def go_on(folder: Path, iterations: int) -> None:
     """Start the run, or resume it if it is there."""
-    from refnet.training.loop import resume, train
-
     settings = replace(config(), iterations=iterations)
     (resume if folder.exists() else train)(settings, folder, draw=False)
 
 
-def reached(folder: Path) -> int:
-    from refnet.runs.checkpoint import peek
-
-    return int(peek(folder / "checkpoint.npz")["iteration"])
-
-
-def same_as_whole(folder: Path) -> bool:
-    """Whether the run, resumed for a while, equals one that was never interrupted."""
-    end = reached(folder) + 7
+def other_bits(folder: Path, what: str) -> list[str]:
+    """Whether the run, begun if it is not there and resumed for a while, differs from one that was
+    never interrupted, or left something; ``what`` happened to it."""
+    if not folder.exists():
+        go_on(folder, 4)
+    end = int(peek(folder / "checkpoint.npz")["iteration"]) + 7
     go_on(folder, end)
     whole = folder.parent / "whole"
     go_on(whole, end)
-    return bool(state(folder) == state(whole)) and not list(folder.parent.rglob("*.part"))
+    same = state(folder) == state(whole) and not list(folder.parent.rglob("*.part"))
+    return [] if same else [f"{what}: other bits, or something left"]
 
 
 def kills(trials: int, seed: int = 0) -> Row:
@@ -150,10 +147,7 @@ def kills(trials: int, seed: int = 0) -> Row:
                         f"{(folder.parent / 'error').read_text()}"
                     )
                 folders += folder.exists()
-            if not folder.exists():
-                go_on(folder, 4)
-            if not same_as_whole(folder):
-                wrong.append(f"trials {first} to {first + 9}: other bits, or something left")
+            wrong += other_bits(folder, f"trials {first} to {first + 9}")
     return {"trials": trials, "with a folder": folders, "wrong": wrong}
 
 
@@ -179,10 +173,7 @@ def full_disks(trials: int, seed: int = 0) -> Row:
                 said = (Path(place) / "error").read_text()
                 if "File too large" not in said or "run" not in said:
                     wrong.append(f"{most} bytes: {said}")
-            if not folder.exists():
-                go_on(folder, 4)
-            if not same_as_whole(folder):
-                wrong.append(f"{most} bytes: other bits")
+            wrong += other_bits(folder, f"{most} bytes")
     return {"trials": trials, "met the limit": failed, "wrong": wrong}
 
 
@@ -219,10 +210,7 @@ def small_file_systems(trials: int, seed: int = 0) -> Row:
                 if "No space left on device" not in said or place not in said:
                     wrong.append(f"{size} bytes: {said}")
             subprocess.run(["mount", "-o", "remount,size=64m", place], check=True)
-            if not folder.exists():
-                go_on(folder, 4)
-            if not same_as_whole(folder):
-                wrong.append(f"{size} bytes: other bits")
+            wrong += other_bits(folder, f"{size} bytes")
     return {"trials": trials, "met the limit": failed, "wrong": wrong}
 
 
@@ -268,8 +256,6 @@ def obey_modes() -> None:
 def denied(trials: int, seed: int = 0) -> Row:
     """A file or folder whose mode forbids what a command needs: one line that names it, and
     nothing is left or lost."""
-    from refnet.cli import main
-
     wrong = []
     for trial in range(trials):
         shut, mode, named, arguments = DENIED[trial % len(DENIED)]
@@ -304,8 +290,7 @@ def denied(trials: int, seed: int = 0) -> Row:
                 wrong.append(f"{what}: {ended}: {said}")
             if sorted(set(place.rglob("*")) - {place / "said", place / "error"}) != before:
                 wrong.append(f"{what}: left something")
-            if not same_as_whole(place / "run"):
-                wrong.append(f"{what}: other bits")
+            wrong += other_bits(place / "run", what)
     return {"trials": trials, "wrong": wrong}
 
 
@@ -321,15 +306,12 @@ def two_at_once(trials: int, seed: int = 0) -> Row:
             refused += lost
             if lost > 1 or lost and "in use by" not in (Path(place) / "error").read_text():
                 wrong.append(f"trial {trial}: {lost} failed")
-            if not same_as_whole(folder):
-                wrong.append(f"trial {trial}: other bits")
+            wrong += other_bits(folder, f"trial {trial}")
     return {"trials": trials, "refused": refused, "wrong": wrong}
 
 
 def copied(trials: int, seed: int = 0) -> Row:
     """A run that was stopped is copied, and goes on in its new place."""
-    from refnet.training.loop import train
-
     wrong = []
     for trial in range(trials):
         with TemporaryDirectory() as place:
@@ -337,15 +319,12 @@ def copied(trials: int, seed: int = 0) -> Row:
             train(config(), Path(place) / "old", stop=lambda: next(asked) >= trial % 20, draw=False)
             shutil.copytree(Path(place) / "old", Path(place) / "new" / "run")
             shutil.rmtree(Path(place) / "old")
-            if not same_as_whole(Path(place) / "new" / "run"):
-                wrong.append(f"stopped after {trial % 20} steps: other bits")
+            wrong += other_bits(Path(place) / "new/run", f"stopped after {trial % 20} steps")
     return {"trials": trials, "wrong": wrong}
 
 
 def memory(trials: int, seed: int = 0) -> Row:
     """Resident bytes after a tenth of the steps and at the end."""
-    from refnet.training.loop import train
-
     sizes: list[int] = []
 
     def observe(kind: str, facts: Row) -> None:
@@ -418,6 +397,7 @@ def signals(trials: int, seed: int = 0) -> Row:
         name = sorted(COMMANDS)[trial % len(COMMANDS)]
         number = signal.SIGINT if rng.integers(3) else signal.SIGTERM
         delay, times = float(rng.uniform(0, 5)) ** 2 / 5, int(rng.integers(1, 3))
+        what = f"{name} after {delay:.2f} s"
         with TemporaryDirectory() as place:
             status, output, errors = interrupted(Path(place), COMMANDS[name], delay, number, times)
             lines = errors.splitlines()
@@ -426,15 +406,12 @@ def signals(trials: int, seed: int = 0) -> Row:
                 continue
             graceful = "--resume" in output and not lines
             if status != 128 + number or not (graceful or lines == ["refnet: interrupted"]):
-                wrong.append(
-                    f"{name} after {delay:.2f} s, {times} of {number}: status {status}: "
-                    f"{errors[-300:]}"
-                )
+                wrong.append(f"{what}, {times} of {number}: status {status}: {errors[-300:]}")
             if list(Path(place).rglob("*.part")):
-                wrong.append(f"{name} after {delay:.2f} s: something left")
+                wrong.append(f"{what}: something left")
             runs = list(Path(place).glob("runs/*/checkpoint.npz"))
             if runs and name == "train":
                 more = ["train", "--resume", str(runs[0].parent), "--quiet", "--iterations", "5"]
                 if start(Path(place), more).wait(120):
-                    wrong.append(f"{name} after {delay:.2f} s: does not resume")
+                    wrong.append(f"{what}: does not resume")
     return {"trials": trials, "had ended": late, "wrong": wrong}

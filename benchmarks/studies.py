@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+from benchmarks.records import Row
 from refnet.runs.files import write_text
 from refnet.runs.rows import table
 from refnet.studies import examples
@@ -41,9 +42,10 @@ This page sets our numbers beside the printed ones. `python -m benchmarks.readme
 from the rows recorded in `results/studies`. Each row carries its settings, seed and versions; newer
 rows also carry the commit and the machines that produced them (counted below).
 
-- *not run*: no such run has ended. `refnet study NAME` makes all runs of a study, continues after
-  any interruption, and prints the same table. A run continues in the folder where it began;
-  elsewhere it starts again. (`refnet study NAME --status` shows how far unfinished runs are.)
+- *not run*: no such run has ended. Runs that have not begun are named beneath their table.
+  `refnet study NAME` makes all runs of a study, continues after any interruption, and prints the
+  same table. A run continues in the folder where it began; elsewhere it starts again. (`refnet
+  study NAME --status` shows how far unfinished runs are.)
 - A number is the mean over the seeds, with the smallest and the largest in brackets. A curve is the
   median of the seeds, with a band from the smallest to the largest value; of two seeds it shows
   both. A shorter run keeps its last value. A cell is complete with three seeds, in the study
@@ -128,6 +130,11 @@ def seeds(study: Study) -> int:
     return 5 if study is examples.STUDY else 3
 
 
+def every_row() -> list[Row]:
+    """The recorded rows of all studies."""
+    return [row for study in STUDIES.values() for row in store_of(study).rows().values()]
+
+
 def overview() -> str:
     """How many runs of each study there are, what they took, and what a seed needs."""
     lines = []
@@ -168,8 +175,7 @@ def overview() -> str:
 
 def commits() -> str:
     """Which commits that rows name cannot be checked out."""
-    full = [row["commit"] for study in STUDIES.values() for row in store_of(study).rows().values()]
-    named = Counter(name[:8] for name in full)
+    named = Counter(row["commit"][:8] for row in every_row())
     changed = Counter(
         study.name
         for study in STUDIES.values()
@@ -191,7 +197,7 @@ def commits() -> str:
 
 def origins() -> str:
     """What rows know of their machines, and how often a run recorded twice ended otherwise."""
-    rows = [row for study in STUDIES.values() for row in store_of(study).rows().values()]
+    rows = every_row()
     results: dict[str, list[tuple[object, ...]]] = {}
     for row in rows:
         if "state" in row:
@@ -209,11 +215,43 @@ def origins() -> str:
     )
 
 
+def _run_alone(text: str, name: str) -> str:
+    """The tables of a study without the runs that have not begun, which are named at the end."""
+    blocks: list[str] = []
+    left: list[str] = []
+    for block in text.rstrip("\n").split("\n\n"):
+        if not block.startswith("|") or block.split("\n")[0].split("|")[-2].strip() != "runs":
+            blocks.append(block)
+            continue
+        header, _, *rows = (
+            [cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()
+        )
+        part = ""
+        if blocks and blocks[-1].startswith("####"):
+            part = blocks[-1].removeprefix("#### ") + ": "
+        known = [row for row in rows if row[-1] != "-"]
+        if waiting := [row[0] for row in rows if row[-1] == "-"]:
+            left.append(part + "; ".join(waiting))
+        if known:
+            blocks.append(table(header, known).rstrip("\n"))
+        elif part:
+            blocks.pop()
+    if left:
+        command = f"Not run yet, by `refnet study {name}`:"
+        blocks.append(
+            f"{command} {left[0]}" if len(left) == 1 else command + "\n\n- " + "\n- ".join(left)
+        )
+    return "\n\n".join(blocks) + "\n"
+
+
 def section(study: Study) -> str:
     """A study's table, its figure if there is one, and the search of its grid."""
+    text = f"### {study.title}\n\n"
+    if not store_of(study).path.exists():
+        return text + f"Not run; this makes its runs: `refnet study {study.name}`.\n\n"
     followed = ", ".join(f"`{name}`" for name in protocols(study))
-    text = f"### {study.title}\n\n" + f"Protocol: {followed}\n\n" * bool(followed)
-    text += study.table(View(recorded(study), seeds(study)))
+    text += f"Protocol: {followed}\n\n" * bool(followed)
+    text += _run_alone(study.table(View(recorded(study), seeds(study))), study.name)
     if (store_of(study).folder / "figure.png").exists():
         text += f"\n![{study.title}](results/studies/{study.name}/figure.png)\n"
     if study.search is not None:
@@ -232,8 +270,12 @@ def numbers(studies: Iterable[Study]) -> list[Published]:
 
 def opening() -> str:
     """Each published number in a row, and Table I by protocol."""
+
+    def label(name: str) -> str:
+        return ": ".join([f"`{name}`", *protocols(STUDIES[name])[:1]])
+
     return (
-        f"{TITLE}{published(numbers(STUDIES.values()))}\n{RULE}\n\n"
+        f"{TITLE}{published(numbers(STUDIES.values()), label)}\n{RULE}\n\n"
         "Table I of Manchev & Spratling by protocol: the released code (`table-i`), the text\n"
         "(`table-i-text`), and the released code with the text's SGD (`table-i-sgd`).\n\n"
         f"{compared(numbers(TABLES))}\n"
@@ -250,7 +292,7 @@ def folded() -> str:
         paper = next((name for name in PAPERS if name in study.title), "Beyond the papers")
         groups[paper].append(study)
     return "".join(
-        f"## {name}\n\n<details><summary>{len(studies)} studies</summary>\n\n"
+        f"## {name}\n\n<details><summary>Studies: {len(studies)}</summary>\n\n"
         + "".join(map(section, studies))
         + "</details>\n\n"
         for name, studies in groups.items()
@@ -297,10 +339,7 @@ def unlisted() -> list[str]:
         ["git", "rev-list", "HEAD"], cwd=FOLDER, capture_output=True, text=True, check=True
     ).stdout.split()
     known = {name[:8] for name in history} | {"", *LOST}
-    return sorted(
-        {row["commit"][:8] for study in STUDIES.values() for row in store_of(study).rows().values()}
-        - known
-    )
+    return sorted({row["commit"][:8] for row in every_row()} - known)
 
 
 if __name__ == "__main__":

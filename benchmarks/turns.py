@@ -14,15 +14,18 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.records import Row
+from refnet.batch import Array
 from refnet.compiled.layout import forget
 
+Times = list[float] | Array
 TURN = 0.1
 """Seconds of a turn without timing, and then seconds with it."""
 
 
-def seconds(run: Any) -> float:
+def seconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
@@ -38,7 +41,7 @@ def rounds(least: int, budget: float) -> Iterator[int]:
         yield number
 
 
-def peak_memory(step: Callable[[], Any]) -> int:
+def peak_memory(step: Callable[[], object]) -> int:
     """Bytes that a step allocates at its peak; what was made before does not count."""
     forget()
     tracemalloc.start()
@@ -48,7 +51,7 @@ def peak_memory(step: Callable[[], Any]) -> int:
     return memory
 
 
-def turn(run: Any) -> float:
+def turn(run: Callable[[], object]) -> float:
     """The median of the seconds a step takes once its threads are awake."""
     time.sleep(TURN)  # idle threads of the peer that ran before go on spinning for a while
     for _ in ("untimed", "timed"):
@@ -94,7 +97,7 @@ class Child:
     def __enter__(self) -> "Child":
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self.process.stdin
         self.process.stdin.close()
         self.process.wait()
@@ -108,12 +111,12 @@ def answer(module: str) -> None:
         print(json.dumps(functions[name](*arguments)), flush=True)
 
 
-def spread(values: Any) -> Row:
+def spread(values: npt.ArrayLike) -> Row:
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
     return {"median": float(median), "quartiles": [float(low), float(high)]}
 
 
-def quotient(over: Any, under: Any) -> Row:
+def quotient(over: Times, under: Times) -> Row:
     """Round by round, and of each one's best round."""
     return {**spread(np.array(over) / np.array(under)), "best": min(over) / min(under)}
 

@@ -27,9 +27,9 @@ from refnet import Batch, RecurrentNet, loss_and_gradients
 
 def gradients(p, x, y):
     net = RecurrentNet(x.shape[2], p["Whh"].shape[1], len(p["by"]), "CELL", backend="compiled")
-    found = loss_and_gradients(net, p, Batch(x, y))
-    dp = {f"d{name}": value for name, value in found.gradients.items()}
-    return {"loss": found.loss, **dp}
+    result = loss_and_gradients(net, p, Batch(x, y))
+    dp = {f"d{name}": value for name, value in result.gradients.items()}
+    return {"loss": result.loss, **dp}
 """
 EDITS = (
     ("first", "", 0),

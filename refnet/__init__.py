@@ -62,32 +62,4 @@ if TYPE_CHECKING:
     from refnet.training.optimizers import optimizer as optimizer
     from refnet.training.saved import save as save
 else:
-    __getattr__, __dir__, __all__ = face(
-        "refnet",
-        {
-            "refnet.batch": ("Batch",),
-            "refnet.maths.activations": ("ACTIVATIONS", "Activation", "activation"),
-            "refnet.matrices.initializers": ("initialize",),
-            "refnet.nets.recurrent": ("RecurrentNet",),
-            "refnet.nets.stacked": ("StackedNet",),
-            "refnet.nets.feedforward": ("FeedforwardNet",),
-            "refnet.nets.curvature": ("curvature_matrix", "fvp", "gnvp"),
-            "refnet.nets.gradients": ("hvp", "jvp", "loss_and_gradients", "per_example_gradients"),
-            "refnet.nets.states": ("state_gradients", "state_jacobians"),
-            "refnet.common.process": ("settle",),
-            "refnet.tasks": ("make_task",),
-            "refnet.training.config": ("Config",),
-            "refnet.training.load": ("load",),
-            "refnet.training.loop": ("resume", "train"),
-            "refnet.training.optimizers": ("optimizer",),
-            "refnet.training.saved": ("save",),
-        },
-        {
-            "analysis": "refnet.analysis",
-            "check": "refnet.check",
-            "exact": "refnet.exact",
-            "stiefel": "refnet.stiefel",
-            "tasks": "refnet.tasks",
-            "transitions": "refnet.matrices.transitions",
-        },
-    )
+    __getattr__, __dir__ = face(__name__, __file__)

@@ -10,8 +10,6 @@ from typing import Any
 from refnet.common.process import ended, interruptible, settle
 from refnet.runs.files import printable
 
-__all__ = ["main"]
-
 
 class _Courtesy(FileIO):
     """Standard error: a log on a full disk, or a terminal that is gone, is no reason to stop."""

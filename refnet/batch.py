@@ -10,11 +10,9 @@ Params = dict[str, Array]
 Scalar: TypeAlias = Any
 """A number of any kind: a float, a Fraction, a ball, a dual number."""
 
-__all__ = ["Array", "Batch", "Params", "Scalar", "examples", "last_steps"]
-
 
 class Batch(NamedTuple):
-    """Inputs, targets, the steps that count and how much.
+    """Inputs, targets, the steps that count and how much, and cotangents of the final states.
 
     ``x``: (T, B, D) for a recurrent net (time-major), or symbols (T, B) for one with an embedding;
     (B, D) for a feedforward net.
@@ -31,19 +29,23 @@ class Batch(NamedTuple):
     ``weights``: None (all predictions count alike) or real numbers, none negative, that multiply
     the losses of the predictions: (B,), or (T, B) with a read-out at every step. A prediction of
     weight 0 is as one of a masked step.
+    ``final``: None or cotangents of a recurrent net's states after the last step, by the names and
+    in the shapes of initial ones: h0 (B, H) or, of h and c, (2, B, H); of a StackedNet h0_l0, ...
+    The loss then has the sum of ``state * cotangent`` besides; all sequences need T steps.
 
     >>> batch = Batch(x=np.zeros((7, 3, 2)), y=np.array([0, 1, 1]))  # T = 7, B = 3, D = 2
     >>> batch.mask is None
     True
 
     Checked by: tests/nets/test_padding.py::test_garbage_does_not_count,
-    tests/nets/test_weights.py.
+    tests/nets/test_weights.py, tests/nets/test_final_cotangents.py.
     """
 
     x: Array
     y: Array
     mask: Array | None = None
     weights: Array | None = None
+    final: Params | None = None
 
 
 def examples(batch: Batch, rows: slice | Array, every: bool, recurrent: bool = True) -> Batch:
@@ -57,9 +59,11 @@ def examples(batch: Batch, rows: slice | Array, every: bool, recurrent: bool = T
     def of(values: Array | None, timed: bool) -> Any:
         return None if values is None else values[:, rows] if timed else values[rows]
 
-    x, y, mask, weights = batch
+    x, y, mask, weights, final = batch
+    if final is not None:
+        final = {name: value[..., rows, :] for name, value in final.items()}
     timed = weights is not None and weights.ndim == 2
-    return Batch(of(x, recurrent), of(y, every), of(mask, True), of(weights, timed))
+    return Batch(of(x, recurrent), of(y, every), of(mask, True), of(weights, timed), final)
 
 
 def last_steps(mask: Array) -> Array:

@@ -15,21 +15,20 @@ from textwrap import wrap
 from types import FrameType
 from typing import Any, NoReturn
 
-from refnet.book.cli import add_command as add_book
+from refnet.book.cli import add_book
 from refnet.check.cli import add_commands
-from refnet.common.arguments import SEED, Subparsers, whole
+from refnet.common.arguments import SEED, whole
+from refnet.common.commands import Subparsers, add_command
 from refnet.common.names import TRUST, label
 from refnet.common.process import endings
 from refnet.common.specs import format_spec, parse_spec
 from refnet.common.terminal import Fitted, said
 from refnet.common.version import __version__
 from refnet.explain.cli import add_commands as add_explanations
-from refnet.interop.cli import add_command as add_export
+from refnet.interop.cli import add_export
 from refnet.prove.cli import add_commands as add_proofs
 from refnet.runs.files import described, named, printable
 from refnet.studies.cli import add_command as add_study
-
-__all__ = ["main"]
 
 TRAIN_EXAMPLES = """examples:
   refnet train temporal-order --length 60 --method oinit
@@ -51,8 +50,8 @@ FILE.py:NAME or package.module:NAME (for examples: refnet new --help).
 
 A protocol, which follows a paper's text or its released code, supplies all settings that you do
 not give. Each task has a default protocol; --protocol selects another: manchev-spratling/text,
-manchev-spratling/code, vorontsov/text, vorontsov/code, orhan-pitkow/code or, for any task,
-refnet/default.
+manchev-spratling/code, vorontsov/text, vorontsov/code, orhan-pitkow/code, refnet/best (for temporal
+order, adding and random permutation) or, for any task, refnet/default.
 
 exit status: 0 after success, 2 after an error, 3 if the loss is not finite, 129, 130 or 143 after
 SIGHUP, Ctrl-C or SIGTERM
@@ -180,14 +179,14 @@ def _one_line(error: Exception) -> str:
 
 
 def _add_train(commands: Subparsers) -> None:
-    parser = commands.add_parser(
-        "train",
-        help="train a net on a task, and report",
-        epilog=TRAIN_EXAMPLES,
-        description="Train a net on a task, and write a run folder: config.toml, "
+    parser = add_command(
+        commands,
+        _train,
+        "train a net on a task, and report",
+        "Train a net on a task, and write a run folder: config.toml, "
         "environment.json, rows.jsonl,\ncheckpoint.npz, with OINIT oinit.json, and at the end "
         "curves.png, summary.md, summary.json.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        TRAIN_EXAMPLES,
     )
     parser.add_argument(
         "task",
@@ -197,7 +196,7 @@ def _add_train(commands: Subparsers) -> None:
         "temporal-order-3bit, adding, random-permutation, copy, mnist, "
         "sequential-mnist, permuted-mnist or ptb; one of your own: FILE.py:NAME; or your own "
         "data: FILE.npz (x, y and perhaps lengths), FILE.csv (a row a step) or FILE.txt "
-        "(characters)",
+        "(characters), with options after a colon: series.csv:missing=mean",
     )
     for flag, text in COLUMNS.items():
         parser.add_argument(f"--{flag}", metavar="COLUMN", help=text)
@@ -225,7 +224,6 @@ def _add_train(commands: Subparsers) -> None:
     parser.add_argument("--quiet", action="store_true", help="print the summary only")
     parser.add_argument("--trust", action="store_true", help=TRUST)
     _add_settings(parser)
-    parser.set_defaults(run=_train)
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
@@ -356,13 +354,13 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _add_orthogonalize(commands: Subparsers) -> None:
-    parser = commands.add_parser(
-        "orthogonalize",
-        help="repeat the orthogonalization experiment with 10,000 matrices",
-        description="Run gradient descent on the cost ||W W' - I||_F^2 from random matrices, and "
+    parser = add_command(
+        commands,
+        _orthogonalize,
+        "repeat the orthogonalization experiment with 10,000 matrices",
+        "Run gradient descent on the cost ||W W' - I||_F^2 from random matrices, and "
         "count the\nsteps until it is below 1e-6.",
-        epilog=ORTHOGONALIZE_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        ORTHOGONALIZE_EXAMPLES,
     )
     parser.add_argument(
         "--runs",
@@ -382,7 +380,6 @@ def _add_orthogonalize(commands: Subparsers) -> None:
         "--rate", type=float, default=0.1, metavar="X", help="step size (default: 0.1)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
-    parser.set_defaults(run=_orthogonalize)
 
 
 def _orthogonalize(args: argparse.Namespace) -> int:
@@ -434,13 +431,14 @@ def _orthogonalize(args: argparse.Namespace) -> int:
 
 
 def _add_runs(commands: Subparsers) -> None:
-    parser = commands.add_parser(
-        "runs",
-        help="list the training runs below a folder: state, progress and how to continue",
-        description="List the run folders in and below a folder, each with its state (running, "
+    parser = add_command(
+        commands,
+        _runs,
+        "list the training runs below a folder: state, progress and how to continue",
+        "List the run folders in and below a folder, each with its state (running, "
         "solved, finished, interrupted, diverged, stopped as by a kill, or damaged), its progress "
         "and the command that continues it.",
-        epilog="Example: refnet runs",
+        "Example: refnet runs",
     )
     parser.add_argument(
         "folder",
@@ -450,7 +448,6 @@ def _add_runs(commands: Subparsers) -> None:
         metavar="FOLDER",
         help="where to look (default: runs)",
     )
-    parser.set_defaults(run=_runs)
 
 
 def _runs(args: argparse.Namespace) -> int:
@@ -478,13 +475,13 @@ def _runs(args: argparse.Namespace) -> int:
 
 
 def _add_info(commands: Subparsers) -> None:
-    parser = commands.add_parser(
-        "info",
-        help="show the machine, threads, BLAS and cache of compiled kernels",
-        description="Show the machine, threads, BLAS and cache that the compiled core uses.",
-        epilog="Example: refnet info",
+    add_command(
+        commands,
+        _info,
+        "show the machine, threads, BLAS and cache of compiled kernels",
+        "Show the machine, threads, BLAS and cache that the compiled core uses.",
+        "Example: refnet info",
     )
-    parser.set_defaults(run=_info)
 
 
 def _info(args: argparse.Namespace) -> int:

@@ -17,9 +17,10 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.common.process import serial_blas
 from refnet.maths.losses import softmax
+from refnet.runs.read import Record
 from refnet.tasks.arrays import Arrays
 from refnet.tasks.base import Task
-from refnet.tasks.sequences import Encoding, Sequences, sequences
+from refnet.tasks.sequences import Data, Encoding, Sequences, sequences
 from refnet.training.config import Config, declaration
 from refnet.training.experiment import Experiment, build
 from refnet.training.fit import Fit
@@ -40,8 +41,6 @@ try:
 except ImportError:
     raise ImportError("estimators need scikit-learn: pip install 'refnet[sklearn]'") from None
 
-__all__ = ["SequenceClassifier", "SequenceRegressor"]
-
 MANY = 500
 """Sequences from which early stopping is worth a part of them."""
 APART = (
@@ -51,7 +50,7 @@ APART = (
 """The parameters that are no settings of a Config."""
 
 
-def _ragged(X: Any) -> bool:
+def _ragged(X: Data) -> bool:
     """Whether X is a list of sequences, or has three axes; else it is for ``validate_data``."""
     if isinstance(X, (list, tuple)) or isinstance(X, np.ndarray) and X.dtype == object:
         shapes = {np.shape(each) for each in X}
@@ -96,7 +95,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     order: str = "shuffled"
     dtype: str = "float32"
     backend: str = "auto"
-    settings: dict[str, Any] | None = None
+    settings: Record | None = None
     max_epochs: int = 100
     early_stopping: bool | str = "auto"
     validation_fraction: float = 0.1
@@ -117,14 +116,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.three_d_array = True
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Data, y: Data, sample_weight: Data = None) -> Self:
         """Train on sequences X and their targets y. Raises ValueError, in one line, for what does
         not fit together."""
         again = self.warm_start and hasattr(self, "params_")
         return self._train(X, y, sample_weight, again, self.max_epochs)
 
     @serial_blas
-    def _train(self, X: Any, y: Any, sample_weight: Any, again: bool, epochs: int) -> Self:
+    def _train(self, X: Data, y: Data, sample_weight: Data, again: bool, epochs: int) -> Self:
         given = self._sequences(X, reset=not again)
         if y is None:
             raise ValueError(
@@ -169,7 +168,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _run(self, task: Arrays, config: Config, again: bool, each: int, held: bool) -> None:
         experiment, losses = build(config, task), list[float]()
 
-        def observe(kind: str, facts: dict[str, Any]) -> None:
+        def observe(kind: str, facts: Record) -> None:
             if kind == "step":
                 losses.append(facts["loss"])
 
@@ -195,10 +194,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             if name not in APART
         }
         for name in self.settings or {}:
-            declaration(name)  # refuses one that there is not
+            declaration(name)  # refuses an unknown name
         return Config(task="arrays", **(shared | (self.settings or {})))
 
-    def _sequences(self, X: Any, reset: bool) -> Sequences:
+    def _sequences(self, X: Data, reset: bool) -> Sequences:
         """X as numbers, or as symbols for an embedding; its form is checked against fit's."""
         if reset:
             self._flat = not _ragged(X)
@@ -223,18 +222,18 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             )
         return given
 
-    def _targets(self, y: Any, again: bool) -> tuple[Array, Any]:
+    def _targets(self, y: Data, again: bool) -> tuple[Array, list[int] | str]:
         """The targets, and which classes there are, or "real"."""
         raise NotImplementedError
 
-    def _weights(self, targets: Array, weights: Any) -> Array | None:
+    def _weights(self, targets: Array, weights: Data) -> Array | None:
         if weights is None:
             return None
         checked: Array = _check_sample_weight(weights, targets)
         return checked
 
     @serial_blas
-    def _outputs(self, X: Any) -> Array:
+    def _outputs(self, X: Data) -> Array:
         """The net's outputs (N, C), in the user's units."""
         check_is_fitted(self, "params_")
         given = self._sequences(X, reset=False)
@@ -262,14 +261,16 @@ class SequenceClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     class_weight: Any = None
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: Data, y: Data, classes: Data = None, sample_weight: Data = None
+    ) -> Self:
         """One epoch over these sequences, from the parameters so far; the first call fixes the
         means and scales, and takes all ``classes`` that will come."""
         if classes is not None and not hasattr(self, "params_"):
             self._coming = np.unique(classes)
         return self._train(X, y, sample_weight, hasattr(self, "params_"), 1)
 
-    def _targets(self, y: Any, again: bool) -> tuple[Array, Any]:
+    def _targets(self, y: Data, again: bool) -> tuple[Array, list[int] | str]:
         y = column_or_1d(y, warn=True)
         if y.dtype.kind == "f":
             assert_all_finite(y, input_name="y")
@@ -282,7 +283,7 @@ class SequenceClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             raise ValueError(f"y has a class that is not in {self.classes_.tolist()}")
         return codes, list(range(len(self.classes_)))
 
-    def _weights(self, codes: Array, weights: Any) -> Array | None:
+    def _weights(self, codes: Array, weights: Data) -> Array | None:
         weights = super()._weights(codes, weights)
         if self.class_weight is None:
             return cast("Array | None", weights)
@@ -293,12 +294,12 @@ class SequenceClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         )
         return np.asarray(factors[codes] * (1 if weights is None else weights))
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Data) -> Array:
         """The class of each sequence, (N,)."""
         outputs = self._outputs(X)
         return np.asarray(self.classes_[outputs.argmax(axis=1)])
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Data) -> Array:
         """The probability of each of ``classes_``, (N, C): the softmax of the outputs."""
         return softmax(self._outputs(X))
 
@@ -323,17 +324,17 @@ class SequenceRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         tags.target_tags.multi_output = True
         return tags
 
-    def _targets(self, y: Any, again: bool) -> tuple[Array, Any]:
+    def _targets(self, y: Data, again: bool) -> tuple[Array, list[int] | str]:
         values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         self._plain = values.ndim == 1
         return values, "real"
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Data, y: Data, sample_weight: Data = None) -> Self:
         """One epoch over these sequences, from the parameters so far; the first call fixes the
         means and scales."""
         return self._train(X, y, sample_weight, hasattr(self, "params_"), 1)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Data) -> Array:
         """The targets of each sequence, (N,) or (N, C) as in fit."""
         outputs = self._outputs(X)
         values = self.encoding_.answers(outputs)

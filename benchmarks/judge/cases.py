@@ -3,10 +3,12 @@
 Checked by: tests/check/test_error_rates.py.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from benchmarks.records import Row
 from refnet.batch import Batch, Params
 from refnet.check.cases import NORMS, bounded, random_batch, random_mask, random_params
 from refnet.exact.enclose import Certified, certify
@@ -19,7 +21,7 @@ from refnet.nets.stacked import StackedNet
 
 LENGTHS = (1, 2, 3, 5, 7, 10, 15, 20, 50, 100, 200, 784)
 MATRICES = ("orthogonal", "svd", "cayley", "householder")
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, Row] = {
     "every": {"readout": "every"},
     "h0": {"learn_h0": True},
     "relu": {"activation": ACTIVATIONS["relu"], "loss": "squared_error"},
@@ -54,7 +56,7 @@ class Case(NamedTuple):
             return StackedNet(D, H, C, words[0], layers=2, bidirectional=True, **options)
         return RecurrentNet(D, H, C, cell, **options)
 
-    def certified(self, rng: np.random.Generator, dtype: Any) -> Certified:
+    def certified(self, rng: np.random.Generator, dtype: npt.DTypeLike) -> Certified:
         """The certificate for parameters and inputs that are drawn."""
         net = self.net
         params = random_params(net, rng, dtype, "peepholes" in self.name)
@@ -72,7 +74,9 @@ def table(text: str) -> tuple[Case, ...]:
     return tuple(Case(name.strip(), *map(int, sizes)) for name, *sizes in rows)
 
 
-def random_case(rng: np.random.Generator, dtype: Any, longest: int) -> tuple[Net, Params, Batch]:
+def random_case(
+    rng: np.random.Generator, dtype: npt.DTypeLike, longest: int
+) -> tuple[Net, Params, Batch]:
     """A net of random kind, size and weight scale; long and wide ones are rare."""
     T = int(rng.choice([length for length in LENGTHS if length <= longest]))
     B = int(rng.integers(1, 9 if T <= 50 else 3))

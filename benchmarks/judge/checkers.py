@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks.judge.bugs import CORRECT, bugs
 from benchmarks.judge.cases import table, wide
+from benchmarks.records import Row
 from refnet.batch import Params
 from refnet.check.cases import with_drawn
 from refnet.check.conventions import Readings
@@ -126,7 +127,7 @@ def _timed(checks: Iterable[Callable[[], bool]]) -> dict[str, bool | float]:
     return row
 
 
-def checker_rows(seed: int = 0, few: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+def checker_rows(seed: int = 0, few: Collection[str] = ()) -> Iterator[Row]:
     """Which checker passes which bug, True is a pass, and the seconds that each takes.
 
     ``gradcheck`` and ``check_grads`` see float64, as their authors advise, with their defaults;

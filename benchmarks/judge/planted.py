@@ -95,15 +95,15 @@ def rows(kinds: list[Kind] = KINDS, seed: int = 0) -> Iterator[Row]:
             }
 
 
-def summary(found: list[Row]) -> Row:
+def summary(given: list[Row]) -> Row:
     """How many are not rounding, located, named and wrongly named."""
-    found = [row for row in found if row["verdict"] == NOT_ROUNDING]
+    given = [row for row in given if row["verdict"] == NOT_ROUNDING]
     return {
-        "kinds": len({(row["program"], row["net"], row["old"], row["new"]) for row in found}),
-        "not rounding": len(found),
-        "located": sum(row["located"] for row in found),
-        "named": sum(row["named"] == "yes" for row in found),
-        "named wrongly": sum(row["named"] == "wrongly" for row in found),
+        "kinds": len({(row["program"], row["net"], row["old"], row["new"]) for row in given}),
+        "not rounding": len(given),
+        "located": sum(row["located"] for row in given),
+        "named": sum(row["named"] == "yes" for row in given),
+        "named wrongly": sum(row["named"] == "wrongly" for row in given),
     }
 
 
@@ -116,9 +116,9 @@ def main() -> int:
     chosen = [
         kind for kind in KINDS if args.only in kind.old + kind.new and args.program in kind.program
     ]
-    found = show(rows(chosen), COLUMNS)
-    counts = summary(found)
-    save(args.json, found, summary=counts)
+    table = show(rows(chosen), COLUMNS)
+    counts = summary(table)
+    save(args.json, table, summary=counts)
     print(", ".join(f"{name}: {count}" for name, count in counts.items()))
     return 1 if counts["named wrongly"] else 0
 

@@ -9,13 +9,13 @@ import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import numpy as np
 
 from benchmarks.judge.bugs import CORRECT, bugs
 from benchmarks.judge.cases import random_case, table, wide
 from benchmarks.judge.implementations import IMPLEMENTATIONS, refused
+from benchmarks.records import Row
 from refnet.check.conventions import Readings
 from refnet.check.mistakes import Mistake
 from refnet.check.noise import spread
@@ -32,7 +32,6 @@ from refnet.check.verdict import (
 from refnet.exact.enclose import Certified, certify
 from refnet.nets.feedforward import FeedforwardNet
 
-Row = dict[str, Any]
 DTYPES = (np.float32, np.float64)
 ACCEPTED = (EXPLAINED, UNJUDGED)
 """Nothing wrong is found, which is an error of the judge for a bug and none for what is right."""

@@ -19,6 +19,7 @@ from scipy.special import expit
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import refnet.torch
+from benchmarks.records import Row
 from refnet.batch import Array, Params
 from refnet.check.noise import spread
 from refnet.check.verdict import EXPLAINED, UNJUDGED, Verdict, compare
@@ -40,7 +41,7 @@ class Configuration(NamedTuple):
     """A layer and how it is called. ``lengths``: of the sequences of a packed batch, or all T."""
 
     mode: str
-    options: dict[str, Any]
+    options: Row
     form: str
     starts: bool
     dtype: str
@@ -58,7 +59,7 @@ def random_configuration(seed: int) -> Configuration:
     rng = np.random.default_rng(seed)
     mode = str(rng.choice(["RNN", "LSTM", "GRU"]))
     H = int(rng.choice([1, 2, 3, 5, 17]))
-    options: dict[str, Any] = {
+    options: Row = {
         "input_size": int(rng.integers(1, 6)),
         "hidden_size": H,
         "num_layers": int(rng.integers(1, 4 if H < 17 else 2)),

@@ -58,48 +58,4 @@ if TYPE_CHECKING:
         simulated_variances as simulated_variances,
     )
 else:
-    __getattr__, __dir__, __all__ = face(
-        "refnet.analysis",
-        {
-            "refnet.analysis.flow": (
-                "gradient_norms",
-                "jacobian_spectra",
-                "lyapunov_exponents",
-                "lyapunov_spectrum",
-                "step_bounds",
-            ),
-            "refnet.analysis.geometry": (
-                "defect_over_steps",
-                "descents",
-                "margin_steps",
-                "retraction_errors",
-            ),
-            "refnet.analysis.memory": (
-                "chain_memory",
-                "fisher_memory",
-                "noise_covariance",
-                "normal_memory",
-                "peak_order",
-                "signal_to_noise",
-                "total_memory",
-            ),
-            "refnet.analysis.orthogonalization": (
-                "basin",
-                "defect_moments",
-                "gaussian_moments",
-                "orthogonalization_experiment",
-                "singular_value_map",
-                "uniform_moments",
-            ),
-            "refnet.analysis.powers": ("fibonacci", "power_norms", "power_radii"),
-            "refnet.analysis.spectra": (
-                "henrici",
-                "numerical_range",
-                "pseudospectrum",
-                "schur_form",
-                "singular_values",
-                "spectral_radius",
-            ),
-            "refnet.analysis.variance": ("predicted_variances", "simulated_variances"),
-        },
-    )
+    __getattr__, __dir__ = face(__name__, __file__)

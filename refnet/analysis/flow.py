@@ -23,17 +23,6 @@ from refnet.nets.states import (
     step_jacobians,
 )
 
-__all__ = [
-    "LyapunovSpectrum",
-    "StepBounds",
-    "gradient_norms",
-    "jacobian_spectra",
-    "lyapunov_exponents",
-    "lyapunov_spectrum",
-    "step_bounds",
-]
-
-
 _ONE = Rule(lambda what, net: _one_layer(what, net), (*FORWARD.wrong, StackedNet(1, 2, 1)))
 
 

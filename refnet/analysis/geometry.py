@@ -15,8 +15,6 @@ from refnet.matrices import stiefel
 from refnet.matrices.initializers import initialize
 from refnet.matrices.transitions.svd import SVD
 
-__all__ = ["Descents", "defect_over_steps", "descents", "margin_steps", "retraction_errors"]
-
 
 @takes(
     rates=numbers("(0, inf)"),
@@ -88,7 +86,7 @@ class Descents(NamedTuple):
 def descents(n: int, runs: int, rng: Generator) -> Descents:
     """Directional derivatives at random orthogonal W (n, n) with random gradients G of norm 1.
 
-    With the correct A it is ``-||A||_F^2 / 2``, never above 0; with the other one its sign is
+    With the correct A it is ``-||A||_F^2 / 2``, never above 0; with the other A its sign is
     arbitrary, so the step may climb.
     Source: erratum 31. Checked by:
     tests/analysis/test_analysis_theory.py::test_descents_drift_and_margin.

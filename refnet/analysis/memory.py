@@ -24,17 +24,6 @@ from refnet.common.arguments import (
     takes,
 )
 
-__all__ = [
-    "chain_memory",
-    "fisher_memory",
-    "noise_covariance",
-    "normal_memory",
-    "peak_order",
-    "signal_to_noise",
-    "total_memory",
-]
-
-
 _STATES = finite(
     Rule(
         lambda what, value: array(what, value, kinds="fiu"),
@@ -94,6 +83,7 @@ def noise_covariance(W: Array, noise: float = 1, horizon: int | None = None) -> 
     return np.asarray(C)
 
 
+@takes(W=SQUARE)
 def below_one(W: Array) -> bool:
     """Whether the spectral radius of W (H, H) is below 1 by more than the rounding of eigenvalues,
     which for a normal matrix is some H eps (an orthogonal one's comes out on either side of 1).
@@ -204,7 +194,7 @@ def total_memory(W: Array, v: Array, noise: float = 1) -> float:
     1.0
 
     Source: Ganguli, Huh & Sompolinsky (2008).
-    Checked by: tests/analysis/test_analysis.py::test_chain_orientation.
+    Checked by: tests/analysis/test_analysis.py::test_closed_forms.
     """
     _fit("total_memory", W, v)
     precision = np.linalg.inv(noise_covariance(W, noise))

@@ -21,18 +21,6 @@ from refnet.common.arguments import SEED, Rule, count, kind, one_of, real, takes
 from refnet.maths.numeric import Number
 from refnet.matrices.initializers import INITIALIZERS, initialize
 
-__all__ = [
-    "Basin",
-    "DefectMoments",
-    "Experiment",
-    "basin",
-    "defect_moments",
-    "gaussian_moments",
-    "orthogonalization_experiment",
-    "singular_value_map",
-    "uniform_moments",
-]
-
 
 class DefectMoments(NamedTuple):
     """The mean and the variance of the defect, in the number type of the moments."""

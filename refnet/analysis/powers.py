@@ -12,8 +12,6 @@ from refnet.analysis.spectra import square
 from refnet.batch import Array
 from refnet.common.arguments import GENERATOR, SQUARE, count, takes
 
-__all__ = ["Fibonacci", "fibonacci", "power_norms", "power_radii"]
-
 
 @takes(W=SQUARE, steps=count(0))
 def power_norms(W: Array, steps: int) -> Array:

@@ -7,18 +7,6 @@ import numpy as np
 from refnet.batch import Array
 from refnet.common.arguments import REAL_MATRIX, SQUARE, Rule, array, count, finite, takes
 
-__all__ = [
-    "SchurForm",
-    "Singular",
-    "henrici",
-    "numerical_range",
-    "pseudospectrum",
-    "schur_form",
-    "singular_values",
-    "spectral_radius",
-    "square",
-]
-
 
 def square(function: str, W: Array) -> Array:
     """W in float64; ValueError or TypeError, in the function's name, if it is not a square matrix

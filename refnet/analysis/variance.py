@@ -24,8 +24,6 @@ from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.nets.base import Initializer
 from refnet.nets.feedforward import FeedforwardNet
 
-__all__ = ["Variances", "predicted_variances", "simulated_variances"]
-
 
 class Variances(NamedTuple):
     """Mean squares by layer, 1 .. L + 1, each (L + 1,): of the pre-activations v, of the gradient

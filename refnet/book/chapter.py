@@ -26,8 +26,6 @@ from refnet.book.sources import cut
 from refnet.explain.errata import ERRATA
 from refnet.explain.errata.page import details
 
-__all__ = ["Chapter", "Equation", "PAPERS", "displayed", "equations"]
-
 HERE = Path(__file__).parent
 PAPERS: dict[str, dict[str, Any]] = tomllib.loads((HERE / "papers.toml").read_text("utf-8"))
 """The texts of the index of equations, by the name in labels."""

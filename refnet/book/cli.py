@@ -6,10 +6,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import gettempdir
 
-from refnet.common.arguments import Subparsers
+from refnet.common.commands import Subparsers, add_command
 from refnet.runs.files import named, printable, temporary
-
-__all__ = ["add_command"]
 
 EXAMPLES = """examples:
   refnet book site
@@ -19,16 +17,16 @@ EXAMPLES = """examples:
 """
 
 
-def add_command(commands: Subparsers) -> None:
+def add_book(commands: Subparsers) -> None:
     """Add ``book`` to the program's commands."""
-    parser = commands.add_parser(
-        "book",
-        help="write the book: derivations beside the code, computed and checked",
-        epilog=EXAMPLES,
-        description="Run the chapters of the book, from the chain rule to the papers' errata, and "
+    parser = add_command(
+        commands,
+        _book,
+        "write the book: derivations beside the code, computed and checked",
+        "Run the chapters of the book, from the chain rule to the papers' errata, and "
         "write them as a\nstatic site. Every number, figure and check is computed as it is built; "
         "a check that does\nnot hold ends the command.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        EXAMPLES,
     )
     parser.add_argument(
         "folder",
@@ -48,7 +46,6 @@ def add_command(commands: Subparsers) -> None:
     parser.add_argument(
         "--only", default="", metavar="CHAPTER", help="the chapters alone whose names begin so: 02"
     )
-    parser.set_defaults(run=_book)
 
 
 def _book(args: argparse.Namespace) -> int:

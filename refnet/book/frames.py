@@ -8,8 +8,6 @@ import numpy as np
 
 from refnet.batch import Array
 
-__all__ = ["frames"]
-
 
 def frames(
     frame: Callable[..., tuple[Sequence[tuple[Array, Array]], str]],

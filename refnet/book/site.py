@@ -13,8 +13,6 @@ from string import Template
 from refnet.book.chapter import HERE, PAPERS, Chapter, Equation, displayed, equations
 from refnet.runs.files import naming, printable, temporary
 
-__all__ = ["CHAPTERS", "pages", "place", "write"]
-
 CHAPTERS = HERE / "chapters"
 MANIFEST = ".refnet-book"
 """The file that names all files of a book's folder."""

@@ -7,8 +7,6 @@ from inspect import getsourcelines
 from operator import attrgetter
 from textwrap import dedent
 
-__all__ = ["cut"]
-
 
 def cut(name: str, selection: str = "") -> tuple[str, str]:
     """Where the function, method or class stands that ``package.module:Class.function`` names, and

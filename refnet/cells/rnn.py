@@ -101,7 +101,7 @@ def backward(
     [4.0, 2.0, 1.0]
 
     Checked by: tests/cells/test_exact_transpose.py::test_push_equals_pull,
-    tests/training/test_optimizers.py::test_clip_inside_the_recursion.
+    tests/cells/test_cells.py::test_clip_inside_the_recursion.
     """
     x, a, h = tape
     T, B, H = a.shape

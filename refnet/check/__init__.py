@@ -9,11 +9,4 @@ if TYPE_CHECKING:
     from refnet.check.tolerance import tolerances as tolerances
     from refnet.check.verdict import Judgement as Judgement, Verdict as Verdict, compare as compare
 else:
-    __getattr__, __dir__, __all__ = face(
-        "refnet.check",
-        {
-            "refnet.check.calls": ("assert_gradients", "judge"),
-            "refnet.check.tolerance": ("tolerances",),
-            "refnet.check.verdict": ("Judgement", "Verdict", "compare"),
-        },
-    )
+    __getattr__, __dir__ = face(__name__, __file__)

@@ -34,14 +34,13 @@ from refnet.check.repeats import (
     tried,
 )
 from refnet.check.report import report
-from refnet.check.shrink import SECONDS, NetCut, at_few_steps, shrunk
+from refnet.check.shrink import SECONDS, NetCut, at_few_steps, with_smallest
 from refnet.check.verdict import (
     EXPLAINED,
     NAMES,
     NOT_ROUNDING,
     SHOWS_NOTHING,
     SUSPICIOUS,
-    UNJUDGED,
     Explain,
     Verdict,
     by_type,
@@ -99,12 +98,9 @@ def judge(
     Checked by: tests/check/test_judge_calls.py.
     """
     verdict, _, case, _ = _judged(what, theirs, inputs, cotangent, dtype, required, progress)
-    fine = {EXPLAINED, SHOWS_NOTHING, UNJUDGED}
-    if not shrink or not callable(theirs) or verdict.verdict in fine:
+    if not callable(theirs):
         return verdict
-    function = _by_inputs(what, theirs)
-    smallest = shrunk(case, function, verdict, fine, dtype, required, shrink)
-    return replace(verdict, where=(*verdict.where, *(smallest.lines if smallest else ())))
+    return with_smallest(verdict, case, _by_inputs(what, theirs), dtype, required, shrink)
 
 
 @serial_blas

@@ -19,6 +19,7 @@ __all__ = [
     "drawn",
     "held",
     "random_batch",
+    "random_final",
     "random_form",
     "random_mask",
     "random_params",
@@ -57,7 +58,7 @@ def random_params(
     which the ``bounded`` parts differ from their start; ``options``: those of ``net.init``.
 
     Checked by:
-    tests/check/test_function_command.py::test_what_hides_at_the_start_of_a_transition_is_found,
+    tests/check/test_function_command.py::test_cases_show_faults_at_the_start_of_a_transition,
     tests/check/test_norms.py::test_a_mistake_in_one_range_of_norms_is_found.
     """
     start = net.init(rng, dtype=dtype, **options)
@@ -135,6 +136,17 @@ def random_batch(
     return Batch(x, y)
 
 
+def random_final(
+    net: RecurrentNet, rng: np.random.Generator, dtype: DTypeLike, batch: int
+) -> Params:
+    """Cotangents of every cell's states after the last step, from +-1/2; B = ``batch``."""
+    return {
+        name: drawn(shapes[-1], batch, rng, dtype)
+        for name, shapes in net.shapes.items()
+        if name.startswith("h0")
+    }
+
+
 def _with_both(rng: np.random.Generator, values: Array, first: int, second: int) -> None:
     """Put two values among several, where they mark no place: of three and more, neither is at the
     first or at the last one alone."""
@@ -149,10 +161,11 @@ def held(kind: Arithmetic, params: Params, batch: Batch) -> tuple[Params, Batch]
     if kind.u <= np.finfo(stored(kind)).eps / 2:
         return params, batch
     y = batch.y if batch.y.dtype.kind in "iu" else rounded_to(batch.y, kind.u)
-    return (
-        {name: rounded_to(value, kind.u) for name, value in params.items()},
-        batch._replace(x=rounded_to(batch.x, kind.u), y=y),
+    numbers, final = (
+        arrays and {name: rounded_to(value, kind.u) for name, value in arrays.items()}
+        for arrays in (params, batch.final)
     )
+    return numbers or {}, batch._replace(x=rounded_to(batch.x, kind.u), y=y, final=final)
 
 
 def random_mask(rng: np.random.Generator, steps: int, batch: int) -> Array:

@@ -20,8 +20,9 @@ from refnet.check.arithmetic import Kind, arithmetic
 from refnet.check.conventions import Readings
 from refnet.check.noise import spread
 from refnet.common.arguments import short
-from refnet.exact.enclose import Certified, Enclosure, Progress, certified_of, certify
+from refnet.exact.enclose import Certified, Progress, certified_of, certify
 from refnet.exact.functions import CertifiedFunction, certify_function
+from refnet.exact.precision import Enclosure
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.nets.gradients import Net
 
@@ -72,7 +73,7 @@ def case_of(
                 "judge: a net is judged with its loss, and cotangent would have no "
                 "effect; give the cotangents as y of a net with loss='none'"
             )
-        if not isinstance(inputs[1], (tuple, list)) or len(inputs[1]) not in (2, 3, 4):
+        if not isinstance(inputs[1], (tuple, list)) or not 2 <= len(inputs[1]) <= 5:
             raise TypeError(
                 f"judge: the batch is {short(inputs[1])}; need refnet.Batch(x, y), or "
                 "with a mask Batch(x, y, mask)"

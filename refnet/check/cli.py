@@ -70,7 +70,7 @@ FUNCTION = """examples:
 
 Your function receives NumPy arrays and returns a dict of arrays (or of tensors) by name:
 
-  def gradients(p, x, y):            # with --mask and --weights: p, x, y, mask, weights
+  def gradients(p, x, y):            # with options: p, x, y, mask, weights, final
       ...
       return {"loss": loss, "dWhh": dWhh, "dWxh": dWxh, "dbh": dbh, "dWhy": dWhy, "dby": dby}
 
@@ -80,7 +80,8 @@ which it adds to Whh h in n. With several layers, both directions or --readout n
 Whh_l0, Whh_l0_reverse, Whh_l1, ... The read-out is Why (C, H) and by (C,). Options add h0 (--h0),
 Wpi, Wpf and Wpo (H,) (--peepholes), and bhh (--biases 2), which the net adds to bh: (G H,), or
 (2 H,) for r and z of the gru. x is (T, B, D); y has classes (B,) or (T, B), or targets; mask is
-bool (T, B).
+bool (T, B) (--mask). --readout none has cotangents of the outputs in y, and --final those of the
+states after the last step: dh, dc = final["h0"] of an lstm.
 
 The dict must have d + name for every parameter (or the names after --required), and may have loss,
 outputs, h (T + 1, B, H), c and dx: the judge judges everything in it. At the masked steps after the

@@ -24,7 +24,7 @@ from refnet.exact.enclose import Certified, run_on
 from refnet.exact.functions import CertifiedFunction
 from refnet.nets.stacked import StackedNet
 
-__all__ = ["Readings", "scored_otherwise"]
+__all__ = ["Readings"]
 
 WORK = 3e11
 """Multiplications that may be spent on one mistake, and again on two: about a minute each."""
@@ -57,6 +57,7 @@ class Readings:
         self.batch = batch._replace(
             x=np.asarray(batch.x, float),
             y=batch.y if batch.y.dtype.kind in "iu" else np.asarray(batch.y, float),
+            final=batch.final and {n: np.asarray(v, float) for n, v in batch.final.items()},
         )
 
     @cached_property
@@ -65,17 +66,18 @@ class Readings:
         other cotangents would."""
         if not isinstance(self.certified, Certified):
             return list(other_cotangents(self.certified))
-        if scored_otherwise(self.certified):
+        if _scored_otherwise(self.certified):
             return list(_other_scores(self.certified))
+        others = list(_other_finals(self.certified))
         if not covers(self.net, self.params):
-            return []
+            return others
         more: tuple[Mistakes, ...] = ()
         if not isinstance(self.net, StackedNet):
             more = faint(self.net), of_the_types(self.net, self.certified.batch)
         every = chain(mistakes(self.net, self.params, self.batch), *more)
         with np.errstate(all="ignore"):
             self.mistakes = list(islice(every, self.passes()))
-            readings = [
+            readings = others + [
                 (mistake.name, mistake.run(self.net, self.params, self.batch))
                 for mistake in self.mistakes
             ]
@@ -139,9 +141,35 @@ class Readings:
             )
 
 
-def scored_otherwise(certified: Certified) -> bool:
+def _scored_otherwise(certified: Certified) -> bool:
     """Whether a net is certified with a penalty, or another divisor than its own."""
     return certified.penalty is not None or certified.divisor is not None
+
+
+def _other_finals(certified: Certified) -> Iterator[tuple[str, Params]]:
+    """What comes with other cotangents of the final states, or without them in the loss."""
+    final = certified.batch.final or {}
+    for name, value in final.items():
+        states = ("h", "c")[: value.ndim - 1] if value.ndim > 2 else ("h",)
+        for n, state in enumerate(states):
+            part = value if len(states) == 1 else value * (np.arange(2) == n)[:, None, None]
+            what = f"the cotangent of the last {state}{name[2:]}"
+            yield f"{what} is ignored", _with_final(certified, {**final, name: value - part})
+            yield f"{what} counts twice", _with_final(certified, {**final, name: value + part})
+        if len(states) > 1:
+            swapped = _with_final(certified, {**final, name: value[::-1]})
+            yield f"the cotangents of the last h{name[2:]} and c{name[2:]} change places", swapped
+    if final:
+        without = _with_final(certified, {})
+        if len(final) > 1 or any(value.ndim > 2 for value in final.values()):
+            yield "the cotangents of all last states are ignored", without
+        loss = {**_with_final(certified, final), "loss": without["loss"]}
+        yield "the loss leaves out the last states", loss
+
+
+def _with_final(certified: Certified, final: Params) -> Params:
+    batch = certified.batch._replace(final=final)
+    return run_on(certified.net, certified.params, batch, lambda array, _: np.array(array, float))
 
 
 def _other_scores(certified: Certified) -> Iterator[tuple[str, Params]]:

@@ -19,10 +19,11 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.noise import spread
-from refnet.exact.enclose import Certified, Lift, states
+from refnet.exact.enclose import Certified, Lift, run_on
 from refnet.exact.functions import CertifiedFunction
 from refnet.maths.activations import Activation
-from refnet.maths.losses import LOSSES, Loss, Scored, counted_predictions, largest, score
+from refnet.maths.losses import LOSSES, Loss, Scored, largest
+from refnet.nets.base import NetTape
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
@@ -138,33 +139,19 @@ class _Formed(Certified):
 
     def run(self, lifted: Lift) -> Params:
         """Every quantity that is certified, with the form in place, on lifted numbers."""
-        form, net, batch = self.form, _net(self.net, self.form), self.batch
-        params = {name: lifted(value, name) for name, value in self.params.items()}
-        outputs, tape = net.forward(params, lifted(batch.x, "x"), batch.mask)
-        cells = tape.cell.values() if isinstance(tape.cell, dict) else (tape.cell,)  # of a stack
-        for cell in cells:
-            if MIX in form:  # h - (1 - z) h is z h, of which (1 - z) keeps the digits that 1 has
-                cell.v[:, :, 1] = 1 - (1 - cell.v[:, :, 1])
-            if COUPLED in form:  # f is what the gradient goes back by
-                cell.v[:, :, 1] = 1 - cell.v[:, :, 0]
-        lead, weights = outputs.shape[:-1], batch.weights
-        if weights is not None:
-            weights = np.broadcast_to(lifted(weights, "weights"), lead)
-        counted, divisor = counted_predictions(batch.mask, lead, net.reduction, weights)
-        if weights is not None:
-            weights = weights[counted]
-        other = [_LOSSES[part] for part in form if part in _LOSSES]
-        losses = {**LOSSES, "cross_entropy": (*other, LOSSES["cross_entropy"])[0]}
-        y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
-        loss, doutputs = score(net.loss, outputs, y, counted, divisor, losses, weights)
-        gradients = net.backward(params, tape, doutputs)
-        gradients.pop("clipped", None)
-        return {
-            "loss": loss,
-            "outputs": outputs,
-            **states(net, tape),
-            **{f"d{name}": value for name, value in gradients.items()},
-        }
+
+        def formed(tape: NetTape) -> None:
+            cell: Any
+            for cell in tape.cells.values():
+                if MIX in self.form:  # h - (1 - z) h is z h, of which (1 - z) keeps 1's digits
+                    cell.v[:, :, 1] = 1 - (1 - cell.v[:, :, 1])
+                if COUPLED in self.form:  # f is what the gradient goes back by
+                    cell.v[:, :, 1] = 1 - cell.v[:, :, 0]
+
+        changed = [_LOSSES[part] for part in self.form if part in _LOSSES]
+        losses = {**LOSSES, "cross_entropy": (*changed, LOSSES["cross_entropy"])[0]}
+        case = _net(self.net, self.form), self.params, self.batch
+        return run_on(*case, lifted, self.divisor, self.penalty, losses, formed)
 
 
 @lru_cache(maxsize=12)

@@ -7,6 +7,7 @@ Checked by: tests/check/test_onnx_models.py.
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,10 +19,12 @@ from refnet.check.mistakes.gates import orders
 from refnet.check.noise import spread
 from refnet.check.search import Search
 from refnet.check.survey import Rows, by_runtimes
-from refnet.check.verdict import Verdict, judged
+from refnet.check.tables import Row
+from refnet.check.verdict import NOT_ROUNDING, Verdict, judged
 from refnet.common.arguments import choice
 from refnet.exact.convert import lift
-from refnet.exact.enclose import Enclosures, Lift, Limits, Progress, search
+from refnet.exact.enclose import Lift, Progress
+from refnet.exact.precision import Enclosures, Limits, search
 from refnet.interop import resolved, unprojected
 from refnet.interop.files import read
 from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, fitting, load
@@ -32,6 +35,8 @@ from refnet.runs.read import reading
 
 __all__ = ["CertifiedModel", "certify_model", "judged_rows", "meant", "readings", "rows"]
 
+FEW = 5
+"""Fewer steps and sequences than these are tried where a model is wrong."""
 LIMITS: Limits = {"bits": 128, "max_bits": 8192, "max_seconds": 600}
 """Of the certificate of a model's outputs."""
 
@@ -234,7 +239,21 @@ def rows(
         inputs = fitting(proto, T, B, np.random.default_rng(seed))
     cells = {node.op_type for node in proto.graph.node if node.op_type in RECURRENT}
     what = f"{path.name}: {intended or ', '.join(sorted(cells)) or 'no recurrent layer'}"
-    yield from judged_rows(proto, definition, inputs, what, T, B, progress)
+    for row in judged_rows(proto, definition, inputs, what, T, B, progress):
+        if row["verdict"] == NOT_ROUNDING:
+            row["where"] = (*row["where"], *_smallest(proto, definition, row, seed))
+        yield row
+
+
+def _smallest(proto: Proto, definition: Proto, wrong: Row, seed: int) -> Iterator[str]:
+    """The fewest sequences and steps at which a row's outputs are not rounding, either."""
+    for B, T in product(range(1, min(wrong["B"], FEW)), range(1, min(wrong["T"], FEW))):
+        with suppress(ValueError):  # a model may be for other sizes
+            inputs = fitting(proto, T, B, np.random.default_rng(seed))
+            for row in judged_rows(proto, definition, inputs, "", T, B):
+                if row["verdict"] == NOT_ROUNDING and row["framework"] == wrong["framework"]:
+                    yield f"the smallest sizes at which it still shows: T = {T}, B = {B}"
+                    return
 
 
 def judged_rows(

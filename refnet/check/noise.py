@@ -15,8 +15,9 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import Kind, arithmetic
 from refnet.check.noisy import Source, Split, noisy, power_of_two, running, runs_of
-from refnet.exact.enclose import Certified, Enclosures, Lift
-from refnet.exact.parts import Clock, Progress, packed_floats, side_by_side, unpacked_floats
+from refnet.exact.enclose import Certified, Lift
+from refnet.exact.parts import Clock, Progress, side_by_side
+from refnet.exact.precision import Enclosures
 
 __all__ = ["RUNS", "Certificate", "spread", "unit"]
 
@@ -54,7 +55,7 @@ def _lift(certified: Certificate, source: Source) -> Lift:
     )
     return lambda array, name: (
         noisy(array)
-        if transformed or name in ("x", "y") or name.startswith("bhh")
+        if transformed or name in ("x", "y") or name.startswith(("bhh", "final "))
         else np.asarray(array, float)
     )
 
@@ -86,11 +87,7 @@ def _all_passes(certified: Certificate, dtype: Kind, runs: int, seed: int, clock
     if sum(enclosure.value.size for enclosure in certified.named().values()) < LARGE:
         return passes(every)
     first, second = side_by_side(
-        partial(passes, every[:half]),
-        partial(passes, every[half:]),
-        packed_floats,
-        unpacked_floats,
-        partial(clock.tick, 0),
+        partial(passes, every[:half]), partial(passes, every[half:]), partial(clock.tick, 0)
     )
     return {name: np.concatenate([first[name], second[name]]) for name in first}
 

@@ -27,8 +27,8 @@ NEAR = 0.01
 
 def of_inputs(function: Theirs) -> Theirs:
     """A function that is judged by a net, as one of parameters and batch: it may also take x, y
-    and the mask and weights that there are one by one, as the command ``check function`` has them.
-    TypeError for any other."""
+    and the mask, weights and final that there are one by one, as the command ``check function`` has
+    them. TypeError for any other."""
     try:
         every = signature(function).parameters.values()
     except (TypeError, ValueError):  # a builtin
@@ -37,7 +37,7 @@ def of_inputs(function: Theirs) -> Theirs:
     least = sum(p.default is p.empty for p in places)
     if least <= 2 <= len(places) or any(p.kind == p.VAR_POSITIONAL for p in every) and least <= 2:
         return function
-    if not 3 <= least <= 5:
+    if not 3 <= least <= 6:
         raise TypeError(
             f"judge: theirs takes {len(places)} arguments; need theirs(params, batch) or "
             "theirs(params, x, y), with a mask theirs(params, x, y, mask)"
@@ -48,7 +48,8 @@ def of_inputs(function: Theirs) -> Theirs:
         if not least <= len(given) + 1 <= len(places):
             raise TypeError(
                 f"judge: theirs takes {len(places)} arguments, and the batch has "
-                f"{'a' if 'mask' in given else 'no'} mask{' and weights' * ('weights' in given)}; "
+                f"{'a' if 'mask' in given else 'no'} mask"
+                f"{''.join(f' and {name}' for name in [*given][2:] if name != 'mask')}; "
                 f"need theirs(params, batch) or theirs(params, {', '.join(given)})"
             )
         return function(params, *given.values())
@@ -117,10 +118,12 @@ def _classes(case: Case) -> int:
 def _other_targets(batch: Batch, classes: int) -> Batch:
     """The same x with half of the targets or, of classes, with those that count in another order,
     and their weights with them (if there is one class alone and no weights, with the next one);
-    with a mask, sequences end a step earlier."""
+    half of the final states' cotangents; with a mask, sequences end a step earlier."""
     y, mask, weights = np.array(batch.y), batch.mask, batch.weights
+    if batch.final is not None:
+        batch = batch._replace(final={n: _half(value) for n, value in batch.final.items()})
     counted = np.ones(y.shape, bool)
-    if mask is not None:
+    if mask is not None and batch.final is None:
         steps = mask.astype(bool)
         shorter = steps & (np.arange(len(steps))[:, None] < last_steps(steps) - 1)
         steps = np.where(shorter.any(axis=0), shorter, steps)
@@ -137,7 +140,7 @@ def _other_targets(batch: Batch, classes: int) -> Batch:
         y[counted] = np.roll(labels, 1)
     else:
         y[counted] = (labels + 1) % classes
-    return Batch(batch.x, y, mask, weights)
+    return batch._replace(y=y, mask=mask, weights=weights)
 
 
 def _half(value: Foreign) -> Array:
@@ -150,7 +153,11 @@ def _true(net: Net, params: Params, batch: Batch) -> Params:
     return reference_results(
         net,
         {name: _wide(value) for name, value in params.items()},
-        batch._replace(x=_wide(batch.x), y=_wide(batch.y)),
+        batch._replace(
+            x=_wide(batch.x),
+            y=_wide(batch.y),
+            final=batch.final and {name: _wide(value) for name, value in batch.final.items()},
+        ),
     )
 
 
@@ -243,12 +250,13 @@ def _longer(net: Net, batch: Batch) -> Batch:
 
     timed = getattr(net, "readout", "last") != "last"
     mask = None if batch.mask is None else more(batch.mask)
-    if mask is not None:
+    if mask is not None and batch.final is None:
         mask[-1] = 0
     weights = batch.weights
     if weights is not None and weights.ndim == 2:
         weights = more(weights)
-    return Batch(more(batch.x), more(batch.y) if timed else batch.y, mask, weights)
+    y = more(batch.y) if timed else batch.y
+    return batch._replace(x=more(batch.x), y=y, mask=mask, weights=weights)
 
 
 def _one_at_a_time(case: Case, inputs: Inputs) -> Iterator[tuple[str, list[Inputs]]]:

@@ -20,12 +20,20 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.arithmetic import Kind
-from refnet.check.cases import drawn, random_batch, random_params
+from refnet.check.cases import drawn, random_batch, random_final, random_params
 from refnet.check.certificates import Case, Given
 from refnet.check.given import Results, by_name, judged_types
 from refnet.check.noise import spread
 from refnet.check.report import quantities
-from refnet.check.verdict import NOT_ROUNDING, Verdict, by_type, compare_values
+from refnet.check.verdict import (
+    EXPLAINED,
+    NOT_ROUNDING,
+    SHOWS_NOTHING,
+    UNJUDGED,
+    Verdict,
+    by_type,
+    compare_values,
+)
 from refnet.check.where import located
 from refnet.exact.enclose import Certified, certify
 from refnet.exact.functions import CertifiedFunction, certify_function
@@ -34,7 +42,7 @@ from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 
-__all__ = ["NetCut", "Shrunk", "at_few_steps", "shrunk"]
+__all__ = ["NetCut", "Shrunk", "at_few_steps", "shrunk", "with_smallest"]
 
 SECONDS = 20.0
 FEW = 4
@@ -118,6 +126,22 @@ def shrunk(
             )
     outcome = tried.get(tuple(now.values()))
     return None if outcome is None else Shrunk(cut.text(now), outcome, len(tried))
+
+
+def with_smallest(
+    verdict: Verdict,
+    case: Case,
+    theirs: Theirs,
+    dtype: Kind | None,
+    required: tuple[str, ...] | None,
+    seconds: float,
+) -> Verdict:
+    """The verdict with the smallest sizes in ``where``, if ``seconds`` find them."""
+    fine = {EXPLAINED, SHOWS_NOTHING, UNJUDGED}
+    if not seconds or verdict.verdict in fine:
+        return verdict
+    smallest = shrunk(case, theirs, verdict, fine, dtype, required, seconds)
+    return replace(verdict, where=(*verdict.where, *(smallest.lines if smallest else ())))
 
 
 def _unread(verdict: Verdict) -> set[str]:
@@ -217,10 +241,12 @@ class NetCut:
             net = self._narrower(widths)
             params, batch = self._drawn(net, T or 0, B)
         x, y = (self._sliced(part, T, B) for part in batch[:2])
-        mask, weights = batch[2:]
+        mask, weights, final = batch[2:]
         if weights is not None:
             weights = weights[:T, :B] if weights.ndim == 2 else weights[:B]
-        batch = Batch(x, y, None if mask is None else mask[:T, :B], weights)
+        if final is not None:
+            final = {name: value[..., :B, :] for name, value in final.items()}
+        batch = Batch(x, y, None if mask is None else mask[:T, :B], weights, final)
         params = {
             name: value[..., :B, :]
             if _stem(name) == "h0"
@@ -249,7 +275,10 @@ class NetCut:
             if name in self.params and name not in params:
                 axes = next(axes for axes in shapes if len(axes) == self.params[name].ndim)
                 params[name] = drawn(axes, B, rng, kind)
-        return params, random_batch(net, rng, kind, T, B)._replace(mask=self.batch.mask)
+        batch = random_batch(net, rng, kind, T, B)._replace(mask=self.batch.mask)
+        if self.batch.final is not None and isinstance(net, RecurrentNet):
+            batch = batch._replace(final=random_final(net, rng, kind, B))
+        return params, batch
 
     @staticmethod
     def _sliced(part: Array, T: int | None, B: int) -> Array:

@@ -21,7 +21,15 @@ from refnet.batch import Batch, Params
 from refnet.cells import CELLS
 from refnet.check.arithmetic import Kind, arithmetic, stored
 from refnet.check.calls import judge
-from refnet.check.cases import NORMS, drawn, held, random_batch, random_mask, random_params
+from refnet.check.cases import (
+    NORMS,
+    drawn,
+    held,
+    random_batch,
+    random_final,
+    random_mask,
+    random_params,
+)
 from refnet.check.given import Foreign
 from refnet.check.judgement import NOT_ROUNDING
 from refnet.check.repeats import Theirs, of_inputs
@@ -108,6 +116,12 @@ class Described:
         "losses that are multiplied by weights: the function also gets those of the classes (C,) "
         "or, without classes, of the predictions, (B,) or (T, B)",
     )
+    final: bool = _option(
+        False,
+        "cotangents of the states after the last step, too: the function also gets them by the "
+        "names and in the shapes of initial states, as final['h0'], (B, H), or for lstm and cifg "
+        "(2, B, H) of h and c; state * cotangent, summed, is added to the loss",
+    )
     h0: str = _option(
         "zero",
         "the initial state: zero, given for each sequence (B, H), or learned "
@@ -169,6 +183,11 @@ class Described:
         }
         if self.peepholes and not CELLS[self.cell].OPTIONAL:
             raise ValueError(f"--peepholes: the cell {self.cell} has none; lstm and cifg have")
+        if self.final and self.mask:
+            raise ValueError(
+                "--final: need sequences of one length, without --mask; --readout last reads the "
+                "state at each sequence's own last step"
+            )
         if self.biases not in (1, 2):
             raise ValueError(f"--biases is {self.biases}; need 1 or 2")
         if self.layers == 1 and not self.bidirectional and not alone:
@@ -206,6 +225,8 @@ class Described:
                 if name.startswith(("bh", "h0"))
             }
             batch.x[:, B // 2] = 0
+        if self.final:
+            batch = batch._replace(final=random_final(net, rng, dtype, B))
         params, batch = held(kind, params, batch)
         if self.mask:
             batch = batch._replace(mask=random_mask(rng, T, B))
@@ -367,7 +388,7 @@ def _explained(place: str, path: str, error: BaseException, params: object = Non
         where = f"{path}:{lines[-1].lineno}: {lines[-1].line}" if lines else path
         if not lines and isinstance(error, TypeError):  # the call itself
             where += (
-                "; it gets p, x, y, then the mask (--mask) and weights (--weights), or p and batch"
+                "; it gets p, x, y, then what --mask, --weights and --final add, or p and batch"
             )
     if (
         isinstance(error, KeyError)

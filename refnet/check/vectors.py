@@ -25,7 +25,8 @@ from refnet.check.given import NoneFits, by_name, judged_types
 from refnet.check.manifest import CONVENTIONS
 from refnet.check.noise import spread, unit
 from refnet.check.verdict import NOT_ROUNDING, UNJUDGED, Judgement, Verdict, compare
-from refnet.exact.enclose import Certified, Enclosure, certify
+from refnet.exact.enclose import Certified, certify
+from refnet.exact.precision import Enclosure
 from refnet.maths.activations import ACTIVATIONS, activation
 from refnet.matrices.initializers import orthogonal
 from refnet.matrices.transitions import TRANSITIONS, transition

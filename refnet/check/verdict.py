@@ -22,7 +22,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import Kind
-from refnet.check.conventions import Readings, scored_otherwise
+from refnet.check.conventions import Readings
 from refnet.check.forms import Form, combined, deviation, forms, once
 from refnet.check.given import (
     Foreign,
@@ -390,7 +390,7 @@ class _Comparison:
                     else part
                     for part in parts
                 ), f"the right result is beyond the range of {self.types['']} here"
-        if not isinstance(self.certified, Certified) or scored_otherwise(self.certified):
+        if not isinstance(self.certified, Certified):
             return parts, ""
         wrong = [part for part in parts if RANK[part.verdict]]
         possible, overflowing = self._possible_forms(self.certified, wrong, infinite)

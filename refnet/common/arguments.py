@@ -7,7 +7,6 @@ Checked by: tests/robustness/test_arguments.py.
 """
 
 import sys
-from argparse import _SubParsersAction
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from functools import wraps
@@ -15,54 +14,12 @@ from inspect import signature
 from math import inf
 from numbers import Real
 from os import PathLike
-from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
 from refnet.batch import Params
 from refnet.common.process import serial_blas
-
-__all__ = [
-    "Subparsers",
-    "ARRAYS",
-    "FUNCTION",
-    "GENERATOR",
-    "MATRIX",
-    "PATH",
-    "REAL_MATRIX",
-    "Rule",
-    "SEED",
-    "SIZE",
-    "SQUARE",
-    "Shape",
-    "Shapes",
-    "VECTOR",
-    "admit",
-    "admit_mask",
-    "array",
-    "check_fields",
-    "choice",
-    "count",
-    "finite",
-    "generator",
-    "instance",
-    "kind",
-    "matrices",
-    "matrix",
-    "number",
-    "numbers",
-    "one_of",
-    "optional",
-    "real",
-    "short",
-    "square",
-    "takes",
-    "turned",
-    "whole",
-]
-
-Subparsers: TypeAlias = "_SubParsersAction[Any]"
-"""What a command is added to."""
 
 Shape = tuple[int | str, ...]
 Shapes = Mapping[str, tuple[Shape, ...]]

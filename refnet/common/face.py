@@ -1,33 +1,37 @@
 """The face of a package: names that load on first use, so that an import takes almost no time.
 
-A package calls ``face`` and, under ``if TYPE_CHECKING``, imports the same names, so that type
-checkers and editors see them. Checked by: tests/project/test_public_names.py.
+A package imports these names under ``if TYPE_CHECKING``, so that type checkers and editors see
+them, and else takes what ``face`` gives, which reads them there.
+Checked by: tests/project/test_public_names.py.
 """
 
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any
 
-__all__ = ["face"]
 
+def face(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The ``__getattr__`` and ``__dir__`` of a package, whose ``__init__.py`` is ``file``."""
 
-def face(
-    package: str, homes: dict[str, tuple[str, ...]], modules: dict[str, str] | None = None
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """A package's ``__getattr__``, ``__dir__`` and ``__all__``.
+    @cache
+    def homes() -> dict[str, str]:
+        """The names that the package hands on -> the modules that it has them from."""
+        import ast  # slow to import
+        from pathlib import Path
 
-    ``homes``: the names that the package hands on, by the module that has them. ``modules``:
-    whole modules that it hands on, by the name that they have here.
-    """
-    places = {name: (module, name) for module, names in homes.items() for name in names}
-    names = sorted([*places, *(modules or {})])
+        tree = ast.parse(Path(file).read_bytes())
+        block = next(node for node in tree.body if isinstance(node, ast.If))
+        imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+        return {alias.name: str(node.module) for node in imports for alias in node.names}
 
     def load(name: str) -> Any:
-        if modules and name in modules:
-            return import_module(modules[name])
-        if name in places:
-            module, attribute = places[name]
-            return getattr(import_module(module), attribute)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if name == "__all__":
+            return sorted(homes())
+        if name not in homes():
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        home = homes()[name]
+        attributes = vars(import_module(home))
+        return attributes[name] if name in attributes else import_module(f"{home}.{name}")
 
-    return load, lambda: names, names
+    return load, lambda: sorted(homes())

@@ -21,20 +21,6 @@ from traceback import extract_tb
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
-__all__ = [
-    "TRUST",
-    "Table",
-    "absolute",
-    "digest",
-    "find",
-    "label",
-    "lacking",
-    "name_of",
-    "reference",
-    "short",
-    "source",
-]
-
 T = TypeVar("T")
 __path__: list[str] = []  # the files that run here are submodules
 

@@ -15,23 +15,6 @@ from threading import Lock, RLock, get_ident
 from types import FrameType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-__all__ = [
-    "BLAS_THREADS",
-    "Forked",
-    "blas_is_serial",
-    "cpu_features",
-    "ended",
-    "endings",
-    "interrupt",
-    "interruptible",
-    "may_fork",
-    "serial_blas",
-    "serving",
-    "settle",
-    "starting",
-    "stop",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -200,16 +183,19 @@ def _openblas() -> list[tuple[Any, Any]]:
         (folder,) = find_spec(package).submodule_search_locations  # type: ignore[union-attr, misc]
         for path in Path(folder).glob(pattern):
             library = ctypes.PyDLL(str(path))  # keeps Python's lock: these calls take nanoseconds
-            for form in (
-                "scipy_openblas_{}_num_threads64_",
-                "scipy_openblas_{}_num_threads",
-                "openblas_{}_num_threads64_",
-                "openblas_{}_num_threads",
-            ):
-                if hasattr(library, form.format("set")):
-                    get, put = (getattr(library, form.format(each)) for each in ("get", "set"))
-                    pairs[ctypes.cast(put, ctypes.c_void_p).value] = get, put
+            get, put = (openblas(library, f"{each}_num_threads") for each in ("get", "set"))
+            if put:
+                pairs[ctypes.cast(put, ctypes.c_void_p).value] = get, put
     return list(pairs.values())
+
+
+def openblas(library: object, call: str) -> Any:
+    """OpenBLAS's function ``call``, by whatever name a library or those it is linked to have it;
+    None if they have it by none."""
+    names = (
+        f"{prefix}openblas_{call}{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "")
+    )
+    return next((getattr(library, name) for name in names if hasattr(library, name)), None)
 
 
 def endings() -> list[int]:

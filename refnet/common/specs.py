@@ -17,17 +17,6 @@ from typing import Any, NamedTuple
 from refnet.common.arguments import choice
 from refnet.common.names import reference
 
-__all__ = [
-    "Kind",
-    "Option",
-    "field_options",
-    "format_spec",
-    "merge_specs",
-    "parse_spec",
-    "read",
-    "signature_options",
-]
-
 
 class Option(NamedTuple):
     """An option of a name: its types (a value is read as the first that it fits), its default."""

@@ -13,8 +13,6 @@ from shutil import get_terminal_size
 from textwrap import wrap
 from typing import IO, Any
 
-__all__ = ["Fitted", "said", "wrapped"]
-
 UNTOUCHED = re.compile(r"[{\[|]|(refnet|python|pip) |https?:")
 """How lines begin that are not wrapped."""
 PROGRAM = re.compile(r'"""|import |from |#include')

@@ -7,40 +7,27 @@ Source: Johansson (2017), "Arb".
 Checked by: tests/exact/test_balls.py::test_ball_product_contains_rational_product.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from math import floor, inf, log2, nextafter
 from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array, Params
+from refnet.batch import Array, Params, Scalar
 from refnet.exact.library import flint
 from refnet.maths.linalg import EXPM, PI
 from refnet.maths.numeric import MATMUL
 
-__all__ = [
-    "arb",
-    "bits",
-    "centered",
-    "decided",
-    "log2_bound",
-    "on_product",
-    "precision",
-    "settled",
-    "shortened",
-    "waiting",
-    "widened",
-]
-
-_flint: Any = flint()
+_flint = flint()
 arb, arb_mat, ctx = _flint.arb, _flint.arb_mat, _flint.ctx
-Ball = Any
+Ball = Scalar
 Matrix = Any
 """python-flint's numbers and matrices, which have no types for a checker."""
+Cache = dict[Hashable, tuple[Array | list[Ball], Matrix]]
 _listeners: list[Callable[[int], None]] = []
 _centered: list[tuple[Array, list[Array]]] = []
-_caches: list[dict[Any, Any]] = []
+_caches: list[Cache] = []
 _most = _sum_bits = 53
 """The precision asked for."""
 TIE = 64
@@ -113,7 +100,7 @@ def _array(matrix: Matrix) -> Array:
 
 
 def _product(matrix: Matrix) -> Callable[[Array, Array], Array]:
-    cache: dict[Any, tuple[Any, Matrix]] = {}
+    cache: Cache = {}
 
     def right(b: Array) -> Matrix:
         """b as a matrix; that of the last call again if it has the same entries, such as the

@@ -8,19 +8,28 @@ Checked by: tests/exact/test_complex.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from math import prod
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from refnet.exact.elementwise import UFUNCS
 from refnet.exact.matrix import expm
-from refnet.exact.recorder import METHODS, Node, Operand, Operation, Recorded, Unrecorded, record
-
-__all__ = ["Complex", "function", "has_complex", "library", "ufunc"]
+from refnet.exact.recorder import (
+    METHODS,
+    Arguments,
+    Index,
+    Node,
+    Operand,
+    Operation,
+    Options,
+    Recorded,
+    Unrecorded,
+    record,
+)
 
 LINEAR = set(
     "sum mean cumsum reshape transpose ravel swapaxes squeeze repeat take diagonal trace copy "
@@ -58,9 +67,9 @@ class Complex(NDArrayOperatorsMixin):
         return prod(self.shape)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.complex128]:
         """complex128, whatever the numbers are."""
-        return np.dtype(complex)
+        return np.dtype(np.complex128)
 
     @property
     def T(self) -> Complex:
@@ -73,19 +82,24 @@ class Complex(NDArrayOperatorsMixin):
     def __iter__(self) -> Iterator[Complex]:
         return map(Complex, self.real, self.imag)
 
-    def __getitem__(self, index: Any) -> Complex:
+    def __getitem__(self, index: Index) -> Complex:
         return Complex(self.real[index], self.imag[index])
 
-    def __setitem__(self, index: Any, value: Operand) -> None:
+    def __setitem__(self, index: Index, value: Operand) -> None:
         self.real[index], self.imag[index] = _parts(value)
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
+    def __array__(self, *_: object, **__: object) -> NoReturn:
         raise Unrecorded
 
     __float__ = __complex__ = __int__ = item = tolist = __array__
 
     def __array_ufunc__(
-        self, called: np.ufunc, method: str, *inputs: Operand, out: Any = None, **options: Any
+        self,
+        called: np.ufunc,
+        method: str,
+        *inputs: Operand,
+        out: Arguments | None = None,
+        **options: Operand,
     ) -> Operand:
         if method == "reduce" and called is np.add:
             return function(np.sum, inputs, {"axis": 0, **options})
@@ -99,10 +113,12 @@ class Complex(NDArrayOperatorsMixin):
         out[0][...] = result
         return out[0]
 
-    def __array_function__(self, called: Any, types: Any, args: Any, kwargs: Any) -> Operand:
+    def __array_function__(
+        self, called: Operation, types: object, args: Arguments, kwargs: Options
+    ) -> Operand:
         return function(called, args, kwargs)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Operation:
         if name in ("conj", "conjugate"):
             return lambda: np.conjugate(self)
         if name not in METHODS or name not in LINEAR | PRODUCTS:
@@ -114,7 +130,7 @@ class Complex(NDArrayOperatorsMixin):
         )
 
 
-def has_complex(values: Any) -> bool:
+def has_complex(values: Iterable[Operand]) -> bool:
     """Whether one of the values, or an entry of a list, is complex, recorded or not."""
     return any(
         has_complex(value)
@@ -200,7 +216,7 @@ _OPERATIONS: dict[str, Operation] = {
 }
 
 
-def ufunc(name: str, inputs: tuple[Operand, ...]) -> Operand:
+def ufunc(name: str, inputs: Arguments) -> Operand:
     """What a ufunc gives on complex numbers, one of them recorded."""
     if name in PRODUCTS:
         return _product(getattr(np, name), *inputs)
@@ -283,7 +299,7 @@ _FUNCTIONS: dict[str, Operation] = {
 }
 
 
-def function(called: Any, args: tuple[Operand, ...], options: dict[str, Any]) -> Operand:
+def function(called: Operation, args: Arguments, options: Options) -> Operand:
     """What another function of NumPy's gives on complex numbers, one of them recorded."""
     name = f"{called.__module__}.{called.__name__}".removeprefix("numpy.")
     if name in PRODUCTS:
@@ -302,7 +318,7 @@ def function(called: Any, args: tuple[Operand, ...], options: dict[str, Any]) ->
     return Complex(*results)
 
 
-def library(name: str, args: tuple[Operand, ...], options: dict[str, Any]) -> Operand:
+def library(name: str, args: Arguments, options: Options) -> Operand:
     """What a function outside NumPy gives on complex numbers, one of them recorded."""
     if name != "expm" or options:
         raise TypeError(f"{name} of complex numbers is not recorded; known: scipy.linalg.expm")

@@ -2,20 +2,17 @@
 
 The computation runs in float64 at inputs that are off by random signs times one ulp. An ulp of
 float64 is as small as the run's own rounding: there it is STEP, and what an ulp moves is in
-proportion; a result that moves by all that it is moves by at least that.
+proportion. A result that changes by its whole size changes by at least that much.
 
 Source: condition numbers by sampling: Kenney & Laub (1994), small-sample condition estimates.
 Checked by: tests/exact/test_second_order.py::test_condition_is_what_an_ulp_moves.
 """
 
 from collections.abc import Callable, Collection
-from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
-
-__all__ = ["condition"]
 
 STEP = 2.0**-42
 """1024 ulps of float64."""
@@ -28,10 +25,10 @@ def condition(
     """The root mean square, over RUNS runs, of what one ulp (``ulp`` times an entry) in the inputs
     ``inputs`` changes in every entry; ``run(lifted)`` computes by name."""
 
-    def floats(array: Any, name: str) -> Array:
+    def floats(array: Array, name: str) -> Array:
         return np.array(array, float)
 
-    def lifted(array: Any, name: str) -> Array:
+    def lifted(array: Array, name: str) -> Array:
         value = floats(array, name)
         if name not in inputs:
             return value

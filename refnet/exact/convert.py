@@ -5,18 +5,15 @@ Checked by: tests/exact/test_balls.py::test_lift_and_round_are_inverse.
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array, Params
+from refnet.batch import Array, Params, Scalar
 from refnet.common.arguments import instance, one_of, takes
 from refnet.exact.library import flint
 
-__all__ = ["lift", "lift_all", "rounded"]
 
-
-def _ratio(value: Any) -> tuple[int, int]:
+def _ratio(value: Scalar) -> tuple[int, int]:
     if isinstance(value, (np.integer, np.bool_)):
         return int(value), 1
     if hasattr(value, "as_integer_ratio"):  # Python ints, floats of any width, Fraction
@@ -27,7 +24,7 @@ def _ratio(value: Any) -> tuple[int, int]:
     raise TypeError(f"{type(value).__name__} is neither a float nor an integer nor a rational")
 
 
-def _converter(kind: str) -> Callable[[Any], Any]:
+def _converter(kind: str) -> Callable[[Scalar], Scalar]:
     if kind == "fraction":
         return lambda value: Fraction(*_ratio(value))
     fmpq, arb = flint().fmpq, flint().arb
@@ -36,7 +33,7 @@ def _converter(kind: str) -> Callable[[Any], Any]:
     if kind == "rational":
         return lambda value: fmpq(*_ratio(value))
 
-    def ball(value: Any) -> Any:
+    def ball(value: Scalar) -> Scalar:
         if isinstance(value, arb):
             return value
         over, under = _ratio(value)
@@ -92,7 +89,7 @@ def lift_all(arrays: Params, kind: str) -> Params:
     return {name: lift(array, kind, name) for name, array in arrays.items()}
 
 
-def _to_float(value: Any) -> float:
+def _to_float(value: Scalar) -> float:
     try:
         over, under = _ratio(value)
         return over / under  # Python's division of integers is correctly rounded

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array
+from refnet.batch import Array, Scalar
 from refnet.exact.recorder import (
     Operand,
     Operation,
@@ -27,17 +26,13 @@ from refnet.exact.recorder import (
 from refnet.maths import numeric
 from refnet.maths.kinds import kind
 
-__all__ = ["COMPARISONS", "UFUNCS", "both", "compared", "largest", "where"]
-
-Number = Any
-"""An entry: a float, a rational, a ball."""
 _METHOD = {"arctan": "atan", "arcsinh": "asinh", "arctanh": "atanh"}
 """NumPy's name of a function -> the name of the method of Python number types, if it differs."""
 POWERS = 64
 
 
 def _elementary(name: str) -> Callable[[Array], Array]:
-    def element(value: Number) -> Number:
+    def element(value: Scalar) -> Scalar:
         method = getattr(value, _METHOD.get(name, name), None)
         if method is None:
             raise TypeError(
@@ -196,7 +191,7 @@ def compared(name: str, a: Operand, b: Operand) -> Array:
         return np.asarray(getattr(np, name)(a, b))
     holds, fails = COMPARISONS[name]
 
-    def decided(p: Number, q: Number) -> bool:
+    def decided(p: Scalar, q: Scalar) -> bool:
         if holds(p, q):
             return True
         if fails(p, q):

@@ -3,105 +3,41 @@
 Checked by: tests/exact/test_certify.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from time import perf_counter
-from typing import Any, TypedDict, Unpack
+from typing import Unpack
 
 import numpy as np
 
-from refnet.batch import Array, Batch, Params
-from refnet.common.arguments import FUNCTION, count, one_of, optional, real, takes
+from refnet.batch import Array, Batch, Params, Scalar
+from refnet.common.arguments import one_of, optional, takes
 from refnet.exact.condition import condition
-from refnet.exact.convert import lift, lift_all, rounded
-from refnet.exact.parts import (
-    Clock,
-    Progress,
-    for_each,
-    halves,
-    joined,
-    packed_balls,
-    packed_floats,
-    side_by_side,
-    unpacked_balls,
-    unpacked_floats,
+from refnet.exact.convert import lift, lift_all
+from refnet.exact.parts import Progress as Progress, for_each, halves, joined, side_by_side
+from refnet.exact.precision import (
+    LIMITS,
+    MAX_BITS,
+    Enclosure,
+    Enclosures,
+    Limits,
+    admit_limits,
+    exactly,
+    search,
 )
 from refnet.maths.kinds import fix, kind as kind_of
-from refnet.maths.losses import counted_predictions
+from refnet.maths.losses import Loss, counted_predictions
 from refnet.maths.numeric import Number
 from refnet.nets.base import NetTape
 from refnet.nets.curvature import fvp, gnvp
-from refnet.nets.gradients import BATCH, NET, Net, Penalty, hvp, jvp, scored
+from refnet.nets.gradients import RULES, Net, Penalty, hvp, jvp, scored, with_final
 from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_jacobians
 
-__all__ = [
-    "Certified",
-    "Enclosure",
-    "Enclosures",
-    "Lift",
-    "Limits",
-    "Progress",
-    "admit_limits",
-    "certified_of",
-    "certify",
-    "exactly",
-    "run_on",
-    "search",
-    "states",
-]
-
 Lift = Callable[[Array, str], Array]
 """Floats as numbers of a kind; the string is the array's name."""
-
-
-@dataclass(frozen=True)
-class Enclosure:
-    """One quantity: ``exact``, arb or fmpq that provably hold the true value; ``value``, the
-    float64 nearest to the true value (of one that lies halfway between two, within 2^-64 of
-    their distance, the even one); ``radius``, a float64 upper bound on the balls' radii (0 for
-    rationals). All three of one shape.
-
-    Checked by: tests/exact/test_certify.py::test_values_are_correctly_rounded,
-    ::test_a_value_between_two_floats_is_rounded_to_the_even_one.
-    """
-
-    exact: Array
-    value: Array
-    radius: Array
-
-
-Enclosures = dict[str, Enclosure]
-"""Quantities by their names."""
-MAX_BITS, MAX_SECONDS = 65536, 600.0
-
-
-class Limits(TypedDict, total=False):
-    """How far a certificate goes: until no ball's radius is above ``radius`` (None: until each
-    rounds to one float64), from ``bits`` to ``max_bits`` of precision, for ``max_seconds``."""
-
-    radius: float | None
-    bits: int | None
-    max_bits: int
-    max_seconds: float
-
-
-LIMITS = {
-    "radius": optional(real("(0, inf)")),
-    "bits": optional(count()),
-    "max_bits": count(),
-    "max_seconds": real("[0, inf]"),
-}
-
-
-def admit_limits(name: str, limits: Limits) -> None:
-    """TypeError or ValueError, of ``name``, for limits that are none."""
-    for key, value in limits.items():
-        if key not in LIMITS:
-            raise TypeError(f"{name} has no argument {key}; its limits are {', '.join(LIMITS)}")
-        LIMITS[key].check(f"{name}: {key}", value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +131,7 @@ class Certified:
                 x=x if symbols else lift(x, self.kind, "x"),
                 y=y if self.net.loss == "cross_entropy" else lift(y, self.kind, "y"),
                 weights=None if weights is None else lift(weights, self.kind, "weights"),
+                final=lift_all(self.batch.final or {}, self.kind),
             )
             results = run(lift_all(self.params, self.kind), batch, lift_all(direction, self.kind))
             kind_of(*results.values())
@@ -221,14 +158,7 @@ class Certified:
         }
 
 
-@takes(
-    net=NET,
-    batch=BATCH,
-    kind=optional(one_of(("ball", "rational"))),
-    penalty=optional(FUNCTION),
-    divisor=optional(real("(0, inf)")),
-    **LIMITS,
-)
+@takes(**RULES, **LIMITS, kind=optional(one_of(("ball", "rational"))))
 def certify(
     net: Net,
     params: Params,
@@ -284,9 +214,23 @@ def certify(
             "transition); use kind='ball'"
         )
     if kind == "rational":
-        named = exactly(_run(net, params, batch, kind, divisor, penalty))
-        proved = certified_of(net, params, batch, named, kind, 0, perf_counter() - started)
-        return replace(proved, penalty=penalty, divisor=divisor)
+        named, bits = exactly(_run(net, params, batch, kind, divisor, penalty)), 0
+    else:
+        named, bits = _searched(net, params, batch, divisor, penalty, limits, progress)
+    proved = certified_of(net, params, batch, named, kind, bits, perf_counter() - started)
+    return replace(proved, penalty=penalty, divisor=divisor)
+
+
+def _searched(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    divisor: Number | None,
+    penalty: Penalty | None,
+    limits: Limits,
+    progress: Progress | None,
+) -> tuple[Enclosures, int]:
+    """Every quantity as balls that are decided, and the bits that it took."""
     from refnet.exact import balls
 
     run = net
@@ -294,21 +238,16 @@ def certify(
         from refnet.exact.transport import followed
 
         run = followed(net)
-    named, bits = search(
+    bits = limits.get("bits") or _start_bits(run, params, batch, run is not net)
+    return search(
         lambda: _balls(
             run if balls.bits()[0] <= FOLLOWED_BITS else net, params, batch, divisor, penalty
         ),
         "certify",
-        {
-            "max_bits": MAX_BITS,
-            **limits,
-            "bits": limits.get("bits") or _start_bits(run, params, batch, run is not net),
-        },
+        {"max_bits": MAX_BITS, **limits, "bits": bits},
         2,
         progress,
     )
-    proved = certified_of(net, params, batch, named, kind, bits, perf_counter() - started)
-    return replace(proved, penalty=penalty, divisor=divisor)
 
 
 def _as_reference(net: Net, batch: Batch) -> tuple[Net, Batch]:
@@ -319,60 +258,12 @@ def _as_reference(net: Net, batch: Batch) -> tuple[Net, Batch]:
     return net, batch
 
 
-def exactly(results: Params) -> Enclosures:
-    """Enclosures of rationals."""
-    return {
-        name: Enclosure(value, rounded(value), np.zeros(value.shape))
-        for name, value in results.items()
-    }
-
-
-def search(
-    run: Callable[[], Params], name: str, limits: Limits, growth: int, progress: Progress | None
-) -> tuple[Enclosures, int]:
-    """What ``run`` gives on balls, at ``growth`` times the precision until all of it is decided,
-    and the bits that it took; the limits and errors are those of ``certify``, or of ``name``.
-    """
-    from refnet.exact import balls
-
-    radius, max_bits = limits.get("radius"), limits["max_bits"]
-    max_seconds = limits.get("max_seconds", MAX_SECONDS)
-    started, bits, sums, doubt = perf_counter(), min(limits["bits"] or 1, max_bits), SUMS, None
-    while True:
-        before = doubt
-        with (
-            balls.precision(bits, sums if bits < max_bits else 0),
-            _clock(name, started, max_seconds, bits, progress),
-        ):
-            try:
-                results = run()
-                with balls.precision(bits):
-                    named, doubt = _enclosures(results, radius)
-            except (ArithmeticError, np.linalg.LinAlgError) as error:
-                doubt = str(error)
-        if doubt is None:
-            return named, bits
-        if bits == max_bits:
-            if doubt == before:
-                raise ArithmeticError(
-                    f"{name}: {doubt}, at {bits} bits as at fewer: more will not help. If there is "
-                    "a kink exactly there, such as abs at 0 or a tie for a maximum, "
-                    "certify or certify_function with kind='rational' names it, if all of it is "
-                    "rational"
-                )
-            raise ArithmeticError(
-                f"{name}: {doubt}, at {bits} bits; raise max_bits = {max_bits}, "
-                "or use kind='rational' if all of it is rational"
-            )
-        bits, sums = min(growth * bits, max_bits), growth * sums
-
-
 def _run(
     net: Net,
     params: Params,
     batch: Batch,
     kind: str,
-    divisor: Any = None,
+    divisor: Number | None = None,
     penalty: Penalty | None = None,
 ) -> Params:
     def lifted(array: Array, name: str) -> Array:
@@ -395,10 +286,6 @@ FOLLOWED_BITS = 840
 """Errors that cannot be followed at that many bits are not with more: balls alone decide."""
 WORK = 3e6
 """The multiplications of a step, times steps, from which on a batch is computed in halves."""
-LARGE = 50_000
-"""The numbers from which on they are rounded in halves."""
-SUMS = 256
-"""The precision that sums over all steps and sequences start at."""
 
 
 def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
@@ -410,16 +297,14 @@ def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
         return int(128 + 4.5 * steps)
     first, second = (steps // 8, steps // 4) if followed else FIRST
     try:
-        short, long = side_by_side(
-            lambda: _lost(net, params, batch, first),
-            lambda: _lost(net, params, batch, second),
-            packed_floats,
-            unpacked_floats,
+        results = side_by_side(
+            lambda: _lost(net, params, batch, first), lambda: _lost(net, params, batch, second)
         )
     except (ArithmeticError, np.linalg.LinAlgError):  # the search says what, if it stays so
         return int(128 + 4.5 * steps)
-    slope = max(long["lost"] - short["lost"], 0) / (second - first)
-    return int(123 + long["lost"] + 1.05 * slope * (steps - second))
+    short, long = (float(result["lost"]) for result in results)
+    slope = max(long - short, 0) / (second - first)
+    return int(123 + long + 1.05 * slope * (steps - second))
 
 
 def _lost(net: RecurrentNet, params: Params, batch: Batch, steps: int) -> Params:
@@ -473,8 +358,6 @@ def _balls(
         *side_by_side(
             lambda: _run(net, *first, "ball", common, penalty),
             lambda: shortened(_run(net, *second, "ball", common)),
-            packed_balls,
-            unpacked_balls,
             waiting,
         ),
     )
@@ -494,12 +377,15 @@ def run_on(
     params: Params,
     batch: Batch,
     lifted: Lift,
-    divisor: Any = None,
+    divisor: Scalar = None,
     penalty: Penalty | None = None,
+    losses: Mapping[str, Loss] | None = None,
+    change: Callable[[NetTape], None] | None = None,
 ) -> Params:
     """The reference on numbers of any type: every quantity, by the names of
     ``Certified.named``; ``lifted(array, name)`` turns floats into those numbers. ``divisor``: of
-    the sum over predictions, if it is another than the batch's own; ``penalty``: what is added.
+    the sum over predictions, if it is another than the batch's own; ``penalty``: what is added;
+    ``losses``: in place of the net's own; ``change``: what is done to the tape before backward.
     """
     y = batch.y if net.loss == "cross_entropy" else lifted(batch.y, "y")
     numbers = {name: lifted(value, name) for name, value in params.items()}
@@ -509,12 +395,17 @@ def run_on(
     weights = None if batch.weights is None else lifted(batch.weights, "weights")
     if isinstance(divisor, (int, float, Fraction)):
         divisor = lifted(np.asarray(divisor), "divisor")[()]
-    loss, doutputs = scored(net, outputs, batch._replace(y=y, weights=weights), divisor)
+    if change is not None:
+        change(tape)
+    lifted_batch = batch._replace(y=y, weights=weights)
+    loss, doutputs = scored(net, outputs, lifted_batch, divisor, losses)
+    final = {name: lifted(value, f"final {name}") for name, value in (batch.final or {}).items()}
+    loss, ended = with_final(loss, tape, batch._replace(final=final))
     extra: Params | None = None
     if penalty is not None:
         value, extra = penalty(tape.p)
         loss = np.asanyarray(loss + value)
-    gradients = net.backward(numbers, tape, doutputs, True, extra)
+    gradients = net.backward(numbers, tape, doutputs, True, extra, **ended)
     gradients.pop("clipped", None)  # how many entries were clipped
     return {
         "loss": loss,
@@ -538,51 +429,6 @@ def states(net: Net, tape: NetTape) -> Params:
     return {f"h{layer}": inputs[layer] for layer in range(1, len(inputs))}
 
 
-def _decided(every: Array) -> Params:
-    from refnet.exact import balls
-
-    return {"all": np.stack(balls.decided(every))}
-
-
-def _enclosures(results: Params, radius: float | None) -> tuple[Enclosures, str | None]:
-    """The enclosures, and what is wrong with the first entry that is not decided."""
-    every = np.concatenate([value.ravel() for value in results.values()])
-    parts = (
-        [_decided(every)]
-        if every.size < LARGE
-        else side_by_side(
-            lambda: _decided(every[: every.size // 2]),
-            lambda: _decided(every[every.size // 2 :]),
-            packed_floats,
-            unpacked_floats,
-        )
-    )
-    rounded_entries, known, radii = np.concatenate([part["all"] for part in parts], axis=1)
-    undecided = np.flatnonzero(known == 0 if radius is None else ~(radii <= radius))
-    named, first = {}, 0
-    doubt = None
-    for name, value in results.items():
-        part = slice(first, first + value.size)
-        named[name] = Enclosure(
-            value, *(numbers[part].reshape(value.shape) for numbers in (rounded_entries, radii))
-        )
-        if len(undecided) and first <= undecided[0] < part.stop:
-            doubt = _undecided(name, value, int(undecided[0]) - first, radius)
-        first = part.stop
-    return named, doubt
-
-
-def _undecided(name: str, value: Array, place: int, radius: float | None) -> str:
-    """What is wrong with the entry of a quantity at that flat place."""
-    from refnet.exact import balls
-
-    index = [int(i) for i in np.unravel_index(place, value.shape)]
-    goal = "to round to one float64" if radius is None else f"below {radius:g}"
-    ball = balls.arb(value[tuple(index)])
-    middle, radius_text = ball.mid().str(20, radius=False), ball.rad().str(3, radius=False)
-    return f"{name}{index} = {middle} +/- {radius_text} is not narrow enough {goal}"
-
-
 def certified_of(
     net: Net, params: Params, batch: Batch, named: Enclosures, kind: str, bits: int, seconds: float
 ) -> Certified:
@@ -592,24 +438,3 @@ def certified_of(
     loss, outputs = named.pop("loss"), named.pop("outputs")
     gradients = {name[1:]: named.pop(name) for name in list(named) if name.startswith("d")}
     return Certified(net, params, batch, loss, outputs, named, gradients, kind, bits, seconds)
-
-
-def _clock(
-    name: str, started: float, max_seconds: float, bits: int, progress: Progress | None
-) -> Any:
-    """Watch the time at every matrix product of the balls."""
-    from refnet.exact import balls
-
-    clock = Clock(bits, progress, started)
-
-    def tick(products: int) -> None:
-        clock.tick(products)
-        passed = perf_counter() - started
-        if passed > max_seconds:
-            raise TimeoutError(
-                f"{name}: {passed:.0f} s passed, more than max_seconds = "
-                f"{max_seconds:g}, after {clock.done.sum()} matrix products at "
-                f"{bits} bits; raise it, or shorten the sequences"
-            )
-
-    return balls.on_product(tick)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any
 
 import numpy as np
 
@@ -24,22 +23,6 @@ from refnet.exact.recorder import Operand, Operation, Recorded, derived, refuse_
 from refnet.exact.spectra import Spectrum
 from refnet.maths import linalg
 from refnet.maths.kinds import kind
-
-__all__ = [
-    "admit",
-    "by_flint",
-    "each_matrix",
-    "eigh",
-    "eigvalsh",
-    "in_floats",
-    "inv_raw",
-    "is_ball",
-    "qr",
-    "solve_raw",
-    "svd",
-    "svdvals",
-    "symmetric",
-]
 
 Raw = tuple[Array, ...]
 
@@ -73,7 +56,7 @@ def in_floats(function: Operation, *arrays: Array) -> Raw:
     return tuple(results) if isinstance(results, tuple) else (np.asarray(results),)
 
 
-def by_flint(method: str, a: Array, *others: Array, name: str = "") -> Any:
+def by_flint(method: str, a: Array, *others: Array, name: str = "") -> Operand:
     """A method of python-flint's matrix of balls or rationals, for np.linalg's ``name``."""
     from refnet.exact.library import flint
 
@@ -113,7 +96,7 @@ def each_matrix(name: str, square: bool = True) -> Callable[[Operation], Operati
 
     def over(operation: Operation) -> Operation:
         @wraps(operation)
-        def each(x: Operand, *args: Operand, **options: Any) -> Operand:
+        def each(x: Operand, *args: Operand, **options: Operand) -> Operand:
             admit(name, x, square)
             if x.ndim == 2:
                 results = operation(x, *args, **options)

@@ -10,30 +10,30 @@ Checked by: tests/exact/test_certify_function.py.
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refnet.batch import Array, Params
 from refnet.common.arguments import array, choice
 from refnet.common.process import serial_blas
 from refnet.exact.condition import condition
 from refnet.exact.convert import lift
-from refnet.exact.enclose import (
-    Enclosure,
-    Enclosures,
-    Lift,
-    Limits,
-    Progress,
-    admit_limits,
-    exactly,
-    search,
+from refnet.exact.enclose import Lift, Progress
+from refnet.exact.precision import Enclosure, Enclosures, Limits, admit_limits, exactly, search
+from refnet.exact.running import (
+    Arguments,
+    Function,
+    Runs,
+    Value,
+    arguments_of,
+    copied,
+    leaves,
+    run_on,
 )
-from refnet.exact.running import Arguments, Function, Runs, arguments_of, copied, leaves, run_on
 from refnet.exact.selfcheck import check_differences, check_plain
 from refnet.maths.kinds import kind as kind_of
-
-__all__ = ["CertifiedFunction", "certify_function"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +110,8 @@ def _complex(parts: Enclosure) -> Enclosure:
 @serial_blas
 def certify_function(
     f: Function,
-    *arrays: Any,
-    cotangent: Any = None,
+    *arrays: Value,
+    cotangent: ArrayLike | None = None,
     kind: str | None = None,
     progress: Progress | None = None,
     check: bool = True,
@@ -174,9 +174,15 @@ def certify_function(
     if check:
         check_differences(runs, given, cotangent, named, bits)
         check_plain(runs, given, named)
-    found = tuple(sorted(constants))
     return CertifiedFunction(
-        runs, given, cotangent, named, found, kind, bits, perf_counter() - started
+        runs,
+        given,
+        cotangent,
+        named,
+        tuple(sorted(constants)),
+        kind,
+        bits,
+        perf_counter() - started,
     )
 
 

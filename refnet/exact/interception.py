@@ -3,9 +3,9 @@
 ``h = np.zeros((T + 1, H)); h[t + 1] = ...`` assigns a recorded array to a plain one, which NumPy
 cannot refuse to be. Inside ``recording`` np.zeros and the like give recorded arrays, np.array and
 np.asarray join recorded ones, and functions of ``math``, scipy.special and scipy.linalg that call
-no ufunc have stand-ins. They stand in the modules themselves and, under whatever name, among the
-globals of f. Each asks who calls it: other threads, and the code of NumPy, SciPy and refnet, get
-the original. The last one that leaves puts the originals back, after an error, too.
+no ufunc have stand-ins. These replace the originals in the modules themselves and, under any name,
+among the globals of f. Each checks who calls it: other threads, and the code of NumPy, SciPy and
+refnet, get the original. The last block to end puts the originals back, even after an error.
 
 Checked by: tests/exact/test_interception.py.
 """
@@ -15,11 +15,12 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, partial, wraps
 from threading import Lock
+from types import CellType
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,10 @@ import numpy as np
 from refnet.exact.complexes import Complex
 from refnet.exact.matrix import expm
 from refnet.exact.recorder import CALLS, Lift, Node, Operand, Operation, Recorded, stop
+from refnet.exact.reductions import Axes
 
-__all__ = ["recording"]
-
+Names = dict[Any, Any]
+"""What names, or the numbers of cells, stand for."""
 _LIFT: ContextVar[Lift | None] = ContextVar("lift", default=None)
 _lock = Lock()
 _installed: dict[int, list[Any]] = {}
@@ -48,10 +50,12 @@ MATH = {
     "pow": "power",
 }
 """The name of a function of math -> that of NumPy's."""
+NUMPYS = "solve inv det norm svd eigh".split()
+"""The functions of scipy.linalg that are called as those of np.linalg."""
 LIBRARIES = {"numpy", "scipy", "refnet"}
 
 
-def logsumexp(a: Operand, axis: Any = None, b: Operand = None, keepdims: bool = False) -> Operand:
+def logsumexp(a: Operand, axis: Axes = None, b: Operand = None, keepdims: bool = False) -> Operand:
     """``scipy.special.logsumexp``, recorded."""
     top = stop(np.max(a, axis=axis, keepdims=True))
     terms = np.exp(a - top)
@@ -60,13 +64,13 @@ def logsumexp(a: Operand, axis: Any = None, b: Operand = None, keepdims: bool = 
     return y if keepdims else np.squeeze(y, axis)
 
 
-def softmax(x: Operand, axis: Any = None) -> Operand:
+def softmax(x: Operand, axis: Axes = None) -> Operand:
     """``scipy.special.softmax``, recorded."""
     e = np.exp(x - stop(np.max(x, axis=axis, keepdims=True)))
     return e / np.sum(e, axis=axis, keepdims=True)
 
 
-def log_softmax(x: Operand, axis: Any = None) -> Operand:
+def log_softmax(x: Operand, axis: Axes = None) -> Operand:
     """``scipy.special.log_softmax``, recorded."""
     return x - logsumexp(x, axis, keepdims=True)
 
@@ -79,7 +83,7 @@ def _recording() -> Lift | None:
 
 def _creator(original: Operation) -> Operation:
     @wraps(original)
-    def create(*args: Any, **options: Any) -> Operand:
+    def create(*args: Operand, **options: Operand) -> Operand:
         lift, result = _recording(), original(*args, **options)
         if lift is not None and original.__name__.startswith("empty"):
             result = np.zeros_like(result)  # what memory holds is no number
@@ -97,7 +101,7 @@ def _creator(original: Operation) -> Operation:
 
 def _joiner(original: Operation) -> Operation:
     @wraps(original)
-    def join(value: Operand, *args: Any, **options: Any) -> Operand:
+    def join(value: Operand, *args: Operand, **options: Operand) -> Operand:
         joined = value if _recording() is None else _joined(value)
         if not _is_recorded(joined):
             return original(value, *args, **options)
@@ -120,7 +124,7 @@ def _stand_in(original: Operation, ours: Operation) -> Operation:
     """``ours`` for recorded arguments."""
 
     @wraps(original)
-    def call(*args: Any, **options: Any) -> Operand:
+    def call(*args: Operand, **options: Operand) -> Operand:
         values = (*args, *options.values())
         return (ours if any(map(_is_recorded, values)) else original)(*args, **options)
 
@@ -131,7 +135,7 @@ def _of_lists(original: Operation) -> Operation:
     """The function, of a list with a recorded entry of the joined array."""
 
     @wraps(original)
-    def call(value: Operand, *args: Any, **options: Any) -> Operand:
+    def call(value: Operand, *args: Operand, **options: Operand) -> Operand:
         joined = value if _recording() is None else _joined(value)
         return original(joined, *args, **options)
 
@@ -154,6 +158,9 @@ def _stand_ins() -> dict[int, tuple[Operation, Operation]]:
     for name, numpys in MATH.items():
         pairs.append((getattr(math, name), _stand_in(getattr(math, name), getattr(np, numpys))))
     pairs.append((math.erf, _stand_in(math.erf, scipy.special.erf)))
+    for name in NUMPYS:
+        original = getattr(scipy.linalg, name)
+        pairs.append((original, _stand_in(original, getattr(np.linalg, name))))
     for module, ours in (
         (scipy.special, (logsumexp, softmax, log_softmax)),
         (scipy.linalg, (expm,)),
@@ -165,7 +172,7 @@ def _stand_ins() -> dict[int, tuple[Operation, Operation]]:
     return {id(original): (original, stand_in) for original, stand_in in pairs}
 
 
-def _names_of(f: Callable[..., Any]) -> tuple[dict[str, Any], _Cells]:
+def _names_of(f: Operation) -> tuple[Names, _Cells]:
     """What f's names stand for; of a partial, a method or an object that can be called, too."""
     while isinstance(f, partial):
         f = f.func
@@ -175,23 +182,23 @@ def _names_of(f: Callable[..., Any]) -> tuple[dict[str, Any], _Cells]:
     return getattr(f, "__globals__", {}), _Cells(getattr(f, "__closure__", None) or ())
 
 
-class _Cells(dict[int, Any]):
+class _Cells(Names):
     """What a function took from the functions around it, by the numbers of its cells."""
 
-    def __init__(self, cells: tuple[Any, ...]) -> None:
+    def __init__(self, cells: tuple[CellType, ...]) -> None:
         super().__init__()
         self.cells = cells
         for n, cell in enumerate(cells):
             with suppress(ValueError):  # an empty one
                 super().__setitem__(n, cell.cell_contents)
 
-    def __setitem__(self, n: int, value: Any) -> None:
+    def __setitem__(self, n: int, value: object) -> None:
         self.cells[n].cell_contents = value
         super().__setitem__(n, value)
 
 
 @contextmanager
-def _replaced(key: int, names: dict[Any, Any]) -> Iterator[None]:
+def _replaced(key: int, names: Names) -> Iterator[None]:
     stand_ins = _stand_ins()
     with _lock:
         entry = _installed.get(key)
@@ -218,7 +225,7 @@ def _replaced(key: int, names: dict[Any, Any]) -> Iterator[None]:
 
 
 @contextmanager
-def recording(f: Callable[..., Any], lift: Lift) -> Iterator[None]:
+def recording(f: Operation, lift: Lift) -> Iterator[None]:
     """In this block, and in this thread, what f creates is recorded; numbers are ``lift``'s."""
     import scipy.linalg
     import scipy.special

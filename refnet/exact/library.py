@@ -2,8 +2,6 @@
 
 from types import ModuleType
 
-__all__ = ["flint"]
-
 
 def flint() -> ModuleType:
     """The python-flint module; ImportError naming the extra if it is not installed."""

@@ -8,8 +8,6 @@ Checked by: tests/exact/test_linear_algebra.py.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from refnet.exact.elementwise import UFUNCS, both
@@ -32,8 +30,6 @@ from refnet.exact.products import matmul_raw
 from refnet.exact.recorder import Operand, Operation, Recorded, derived, record, refuse_infinite
 from refnet.exact.reductions import Axes, axes_of, largest_of, smallest_of, sum_of
 from refnet.maths import linalg
-
-__all__ = ["LINALG", "expm", "norm"]
 
 
 def _number(x: Recorded) -> Recorded:
@@ -163,7 +159,7 @@ def norm(x: Recorded, ord: Operand = None, axis: Axes = None, keepdims: bool = F
     return np.expand_dims(y, axes) if keepdims else y
 
 
-def _vector_norm(x: Recorded, ord: Any, axes: tuple[int, ...]) -> Operand:
+def _vector_norm(x: Recorded, ord: Operand, axes: tuple[int, ...]) -> Operand:
     size = UFUNCS["absolute"](x)
     if ord in (np.inf, -np.inf):
         return (largest_of if ord > 0 else smallest_of)(size, axes)

@@ -7,19 +7,17 @@ Checked by: tests/exact/test_minimise.py.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 
 from refnet.batch import Array
 from refnet.common.arguments import FUNCTION, REAL_MATRIX, count, one_of, optional, real, takes
-from refnet.exact.enclose import Limits
 from refnet.exact.functions import CertifiedFunction, certify_function
+from refnet.exact.precision import Limits
 from refnet.exact.running import Function, Runs, arguments_of, run_on
 from refnet.matrices.geodesics import admit_point
 from refnet.matrices.stiefel import METRICS, RETRACTIONS, gradient as riemannian, guard, step
-
-__all__ = ["Minimum", "minimise"]
 
 ARMIJO, MEMORY, SHRINK = 1e-4, 0.85, 0.1
 """Wen & Yin's: the part of the predicted decrease that is asked for, the weight of earlier values
@@ -96,7 +94,7 @@ def minimise(
     Checked by: tests/exact/test_minimise.py::test_procrustes, ::test_brockett.
     """
     M = guard(admit_point("minimise", W)[0].astype(np.float64)).M
-    gradient_at, eps = gradient or _recorded(f, M), float(np.finfo(float).eps)
+    gradient_at, eps = _slope(f, M, gradient), float(np.finfo(float).eps)
 
     def value_at(M: Array) -> float:
         value = np.asarray(f(M.copy()))
@@ -107,12 +105,7 @@ def minimise(
         return float(value) * scale
 
     def gradients(M: Array) -> tuple[Array, Array]:
-        G = np.asarray(gradient_at(M.copy()), np.float64)
-        if G.shape != M.shape or not np.isfinite(G).all():
-            raise ValueError(
-                f"minimise: the gradient has shape {G.shape}; need finite numbers of {M.shape}"
-            )
-        G = G * scale
+        G = gradient_at(M) * scale
         return G, riemannian(M, G, metric)
 
     scale = 1.0
@@ -120,7 +113,7 @@ def minimise(
     if not np.isfinite(values[0]):
         raise ValueError(f"minimise: f at W is {values[0]}; need a finite number")
     scale = _scale(gradients(M)[0])  # no square of an entry over- or underflows
-    values = [value_at(M)]
+    values[0] *= scale
     (G, R), mean, weight = gradients(M), values[0], 1.0
     largest, size = np.linalg.norm(G), np.linalg.norm(R)
     rate = float(1 / size) if size else 1.0
@@ -135,18 +128,16 @@ def minimise(
             rate *= SHRINK
         if not accepted:
             break
-        before, moved = R, new - M
+        before, shift = R, new - M
         M, (G, R) = new, gradients(new)
         largest, size = max(largest, np.linalg.norm(G)), np.linalg.norm(R)
         mean = (MEMORY * weight * mean + value) / (MEMORY * weight + 1)
         weight = MEMORY * weight + 1
         values.append(value)
-        turned = R - before
-        if (cross := abs((moved * turned).sum())) > 0:
-            short, long = cross / (turned * turned).sum(), (moved * moved).sum() / cross
+        if (cross := abs((shift * (R - before)).sum())) > 0:
+            short, long = cross / ((R - before) ** 2).sum(), (shift * shift).sum() / cross
             rate = float(short if len(values) % 2 else long)
-        if size > 0:
-            rate = min(rate, float(LONGEST / size))
+        rate = min(rate, float(LONGEST / size)) if size else rate
     ratio = float(size / largest) if largest else 0.0
     values = [value / scale for value in values]
     return Minimum(f, M, values[-1], R / scale, ratio, ratio <= tolerance, np.array(values))
@@ -157,13 +148,22 @@ def _scale(G: Array) -> float:
     return float(2.0 ** -np.clip(np.frexp(abs(G).max(initial=0))[1], -1000, 1000))
 
 
-def _recorded(f: Function, W: Array) -> Callable[[Array], Array]:
+def _slope(
+    f: Function, W: Array, gradient: Callable[[Array], Array] | None
+) -> Callable[[Array], Array]:
+    """The function that gives dL/dW, float64: ``gradient``, or f recorded."""
     runs, (name,) = Runs(f), arguments_of(f, (W,))
 
     def lifted(array: Array, name: str) -> Array:
         return np.array(array, float)
 
-    def slope(M: Array) -> Any:
-        return run_on(runs, {name: M}, None, lifted)[f"d{name}"]
+    def slope(M: Array) -> Array:
+        G = gradient(M.copy()) if gradient else run_on(runs, {name: M}, None, lifted)[f"d{name}"]
+        G = np.asarray(G, np.float64)
+        if G.shape != W.shape or not np.isfinite(G).all():
+            raise ValueError(
+                f"minimise: the gradient has shape {G.shape}; need finite numbers of {W.shape}"
+            )
+        return G
 
     return slope

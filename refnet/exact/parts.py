@@ -5,35 +5,19 @@ parts are follows from the sizes alone, so the bits do not depend on the number 
 Checked by: tests/exact/test_two_processes.py.
 """
 
-import json
 import os
 from collections.abc import Callable
 from io import BytesIO
 from mmap import mmap
 from time import perf_counter
-from typing import Any, TypeVar
 
 import numpy as np
 
-from refnet.batch import Array, Batch, Params, examples
+from refnet.batch import Array, Batch, Params, Scalar, examples
 from refnet.common.process import Forked, may_fork
 from refnet.exact.library import flint
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = [
-    "Clock",
-    "Progress",
-    "for_each",
-    "halves",
-    "joined",
-    "packed_balls",
-    "packed_floats",
-    "side_by_side",
-    "unpacked_balls",
-    "unpacked_floats",
-]
-
-Result = TypeVar("Result")
 Progress = Callable[[int, int, float], None]
 """Called a few times a second with the bits, the matrix products done with them, the seconds."""
 EVERY = 0.2
@@ -60,12 +44,10 @@ class Clock:
 
 
 def side_by_side(
-    first: Callable[[], Result],
-    second: Callable[[], Result],
-    pack: Callable[[Result], bytes],
-    unpack: Callable[[bytes], Result],
+    first: Callable[[], Params],
+    second: Callable[[], Params],
     waiting: Callable[[], None] = lambda: None,
-) -> tuple[Result, Result]:
+) -> tuple[Params, Params]:
     """What both give; ``second`` in another process where there is a core for it. ``waiting`` is
     called a few times a second after ``first`` has ended.
 
@@ -73,13 +55,13 @@ def side_by_side(
     Its result is packed and unpacked in any case, for the same bits.
     """
     if not may_fork():
-        return first(), unpack(pack(second()))
-    with Forked(lambda: pack(second())) as other:
+        return first(), unpacked(packed(second()))
+    with Forked(lambda: packed(second())) as other:
         result = first()
         while not other.ready(EVERY):
             waiting()
         data = other.result()
-    return result, unpack(pack(second()) if data is None else data)
+    return result, unpacked(packed(second()) if data is None else data)
 
 
 # ---- the two halves of a batch
@@ -129,31 +111,21 @@ def joined(net: RecurrentNet, params: Params, first: Params, second: Params) -> 
 # ---- numbers as bytes
 
 
-def packed_floats(arrays: Params) -> bytes:
-    """float64 arrays as bytes."""
+def packed(arrays: Params) -> bytes:
+    """float64 arrays and arrays of balls as bytes: of a ball the whole numbers and exponents of its
+    midpoint and radius. Raises ArithmeticError for a ball that is not finite."""
     file = BytesIO()
-    np.savez(file, allow_pickle=False, **arrays)
+    texts = {
+        name: np.array([*map(_text, value.flat)], "S").reshape(value.shape)
+        if value.dtype == object
+        else value
+        for name, value in arrays.items()
+    }
+    np.savez(file, allow_pickle=False, **texts)
     return file.getvalue()
 
 
-def unpacked_floats(data: bytes) -> Params:
-    """The arrays that ``packed_floats`` packed."""
-    with np.load(BytesIO(data)) as arrays:
-        return dict(arrays)
-
-
-def packed_balls(arrays: Params) -> bytes:
-    """Arrays of balls as bytes: whole number and exponent of every midpoint and radius.
-    Raises ArithmeticError for a ball that is not finite."""
-    return json.dumps(
-        {
-            name: (value.shape, " ".join(map(_text, value.ravel().tolist())))
-            for name, value in arrays.items()
-        }
-    ).encode()
-
-
-def _text(value: Any) -> str:
+def _text(value: Scalar) -> str:
     ball = flint().arb(value)
     if not ball.is_finite():
         raise ArithmeticError("a ball is not finite; raise the precision")
@@ -161,14 +133,17 @@ def _text(value: Any) -> str:
     return f"{int(mantissa):x} {exponent} {radius} {scale}"
 
 
-def unpacked_balls(data: bytes) -> Params:
-    """The arrays that ``packed_balls`` packed."""
-    arb, arrays = flint().arb, Params()
-    for name, (shape, text) in json.loads(data).items():
-        arrays[name] = out = np.empty(shape, object)
-        words = iter(text.split())
-        for n, (mantissa, exponent, radius, scale) in enumerate(zip(words, words, words, words)):
-            out.flat[n] = arb(
-                arb((int(mantissa, 16), int(exponent))), arb((int(radius), int(scale)))
-            )
-    return arrays
+def unpacked(data: bytes) -> Params:
+    """The arrays that ``packed`` packed."""
+    with np.load(BytesIO(data)) as arrays:
+        return {
+            name: np.asarray(np.frompyfunc(_ball, 1, 1)(array), object)
+            if array.dtype.kind == "S"
+            else array
+            for name, array in arrays.items()
+        }
+
+
+def _ball(text: bytes) -> Scalar:
+    arb, (mantissa, exponent, radius, scale) = flint().arb, text.split()
+    return arb(arb((int(mantissa, 16), int(exponent))), arb((int(radius), int(scale))))

@@ -6,7 +6,6 @@ Checked by: tests/exact/test_recorder.py.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,6 @@ from refnet.exact.elementwise import both
 from refnet.exact.recorder import Operand, Recorded, derived, rearranged
 from refnet.exact.reductions import sum_of
 from refnet.maths import numeric
-
-__all__ = ["dot", "einsum", "inner", "matmul", "matmul_raw", "swapped", "tensordot"]
 
 
 def swapped(v: Array) -> Array:
@@ -54,7 +51,7 @@ def matmul(a: Operand, b: Operand) -> Operand:
     )
 
 
-def tensordot(a: Operand, b: Operand, axes: Any = 2) -> Operand:
+def tensordot(a: Operand, b: Operand, axes: Operand = 2) -> Operand:
     """``np.tensordot``, recorded."""
     left, right = (
         ([*range(np.ndim(a) - axes, np.ndim(a))], [*range(axes)])
@@ -82,7 +79,7 @@ def inner(a: Operand, b: Operand) -> Operand:
     return tensordot(a, b, (-1, -1)) if np.ndim(a) and np.ndim(b) else a * b
 
 
-def einsum(rule: str, *operands: Operand, optimize: Any = False) -> Operand:
+def einsum(rule: str, *operands: Operand, optimize: object = False) -> Operand:
     """``np.einsum``, recorded."""
     if not isinstance(rule, str):
         raise TypeError(

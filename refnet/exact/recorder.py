@@ -2,8 +2,8 @@
 
 A ``Recorded`` array wraps floats, rationals, balls or perturbed floats (refnet.check.noisy) and
 keeps, for every operation, how a gradient of its result is pulled back to its arguments:
-reverse-mode differentiation. Which NumPy functions that covers is the table in
-``refnet.exact.surface``; any other raises TypeError.
+reverse-mode differentiation, by ``refnet.exact.reverse``. Which NumPy functions that covers is the
+table in ``refnet.exact.surface``; any other raises TypeError.
 
 As in NumPy, slices, reshapes and transposes are views: an assignment to one shows in the other.
 Each array is a root or a view, a root with a node, a view with ``rearrange``, the movement of
@@ -21,43 +21,24 @@ from copy import deepcopy
 from functools import lru_cache
 from itertools import count
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from refnet.batch import Array
 
-__all__ = [
-    "CALLS",
-    "METHODS",
-    "Node",
-    "Operand",
-    "Operation",
-    "Piece",
-    "Pullback",
-    "Recorded",
-    "Unrecorded",
-    "derived",
-    "gradients",
-    "laid_out",
-    "outermost",
-    "rearranged",
-    "record",
-    "refuse_infinite",
-    "same",
-    "stop",
-    "tape",
-    "written",
-]
-
 Lift = Callable[[Array, str], Array]
 """Floats or integers as numbers of a kind; the name is "" for constants of the function."""
 Rearrangement = Callable[[Array], Array]
 Operand = Any
 """A recorded array, or what NumPy takes beside one: an array, a number, a list of such."""
-Operation = Callable[..., Any]
+Operation = Callable[..., Operand]
 """A function of operands that takes options of NumPy's."""
+Arguments = tuple[Operand, ...]
+Options = dict[str, Operand]
+Index = Any
+"""What NumPy takes between brackets."""
 METHODS: dict[str, Operation] = {}
 CALLS: dict[str, Operation] = {}
 """What the methods, and a ``method``, NumPy's ``ufunc`` or other ``function``, lead to;
@@ -89,8 +70,8 @@ class Piece(NamedTuple):
 
 
 Pullback = tuple["Node", Callable[[Array], "Array | Piece"]]
-"""An argument, and its cotangent as a function of the result's; ``gradients`` sums it over the
-axes that the argument was broadcast along."""
+"""An argument, and its cotangent as a function of the result's; ``refnet.exact.reverse`` sums it
+over the axes that the argument was broadcast along."""
 
 
 class Node:
@@ -100,7 +81,7 @@ class Node:
     live: bool
 
     def __init__(
-        self, raw: Any, name: str, pullbacks: tuple[Pullback, ...] = (), live: bool = False
+        self, raw: Operand, name: str, pullbacks: tuple[Pullback, ...] = (), live: bool = False
     ) -> None:
         self.raw: Array = (
             raw
@@ -177,7 +158,7 @@ class Recorded(NDArrayOperatorsMixin):
         return self.raw.size
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.float64]:
         """float64, whatever the numbers are: what is asked about it holds for real numbers."""
         return np.dtype(np.float64)
 
@@ -211,7 +192,7 @@ class Recorded(NDArrayOperatorsMixin):
     def __repr__(self) -> str:
         return f"Recorded({self.raw!r})"
 
-    def _refuse(self, *_: Any, **__: Any) -> Any:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise Unrecorded
 
     __array__ = __float__ = __int__ = __index__ = __complex__ = item = tolist = _refuse
@@ -222,8 +203,13 @@ class Recorded(NDArrayOperatorsMixin):
         return bool((self != 0).all())
 
     def __array_ufunc__(
-        self, ufunc: np.ufunc, method: str, *inputs: Operand, out: Any = None, **options: Any
-    ) -> Any:
+        self,
+        ufunc: np.ufunc,
+        method: str,
+        *inputs: Operand,
+        out: Arguments | None = None,
+        **options: Operand,
+    ) -> Operand:
         result = CALLS["ufunc"](ufunc, method, inputs, options)
         if out is None:
             return result
@@ -231,16 +217,18 @@ class Recorded(NDArrayOperatorsMixin):
             return result  # t *= w of a number
         return written(ufunc.__name__, result, out[0])
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, function: Operation, types: object, args: Arguments, kwargs: Options
+    ) -> Operand:
         return CALLS["function"](function, args, kwargs)
 
     def __copy__(self) -> Recorded:
         return self if self.is_number else self.copy("K")
 
-    def __deepcopy__(self, _: Any) -> Recorded:
+    def __deepcopy__(self, _: object) -> Recorded:
         return self.__copy__()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Operation:
         if name not in METHODS:
             # NumPy probes for its own protocols, and takes AttributeError for a no
             error = TypeError if hasattr(np.ndarray, name) and name[0] != "_" else AttributeError
@@ -250,7 +238,7 @@ class Recorded(NDArrayOperatorsMixin):
             )
         return lambda *args, **kwargs: CALLS["method"](name, (self, *args), kwargs)
 
-    def __getitem__(self, index: Any) -> Recorded:
+    def __getitem__(self, index: Index) -> Recorded:
         _check(index)
         index = deepcopy(index)  # f may change its own
         entries = rearranged(self, "an index", lambda v: v[index])
@@ -259,7 +247,7 @@ class Recorded(NDArrayOperatorsMixin):
             entries if entries.ndim or whole else Recorded(entries.node, self.lift, is_number=True)
         )
 
-    def __setitem__(self, index: Any, value: Operand) -> None:
+    def __setitem__(self, index: Index, value: Operand) -> None:
         _check(index)
         if self.is_number:
             raise TypeError("this is a number in NumPy (np.float64), which cannot be assigned to")
@@ -297,11 +285,11 @@ class Recorded(NDArrayOperatorsMixin):
         )
 
 
-def _parts(index: Any) -> tuple[Any, ...]:
+def _parts(index: Index) -> tuple[Index, ...]:
     return index if isinstance(index, tuple) else (index,)
 
 
-def _check(index: Any) -> None:
+def _check(index: Index) -> None:
     if any(isinstance(part, Recorded) for part in _parts(index)):
         raise TypeError("an index is of integers or bools, not a recorded array")
 
@@ -311,12 +299,12 @@ def same(value: Operand) -> Operand:
     return value
 
 
-def derived(like: Recorded, raw: Any, name: str, *pullbacks: Pullback) -> Recorded:
+def derived(like: Recorded, raw: Operand, name: str, *pullbacks: Pullback) -> Recorded:
     """A new array, of the kind of ``like``, with these pullbacks."""
     return Recorded(Node(raw, name, pullbacks), like.lift)
 
 
-def outermost(a: Any) -> list[int]:
+def outermost(a: Array) -> list[int]:
     """The axes in the order in which the entries lie in memory."""
     return sorted(range(a.ndim), key=lambda n: -abs(a.strides[n]))
 
@@ -349,7 +337,7 @@ def record(like: Recorded, value: Operand) -> Recorded:
     )
 
 
-def written(name: str, result: Recorded, out: Any) -> Recorded:
+def written(name: str, result: Recorded, out: Operand) -> Recorded:
     """What NumPy's function returns when it was given ``out``."""
     if not isinstance(out, Recorded):
         raise Unrecorded(f"np.{name} would write a recorded array into a plain one{ADVICE}")
@@ -403,73 +391,7 @@ def rearranged(
     return Recorded(node, x.lift, x, rearrange) if shared else Recorded(node, x.lift)
 
 
-def _unbroadcast(g: Any, shape: tuple[int, ...]) -> Array:
-    """The cotangent of an array of ``shape`` that was broadcast: ``g`` summed over the new axes."""
-    g = np.asanyarray(g)
-    lead = g.ndim - len(shape)
-    axes = tuple(n for n in range(g.ndim) if n < lead or shape[n - lead] != g.shape[n])
-    return np.reshape(np.asanyarray(g.sum(axis=axes), g.dtype), shape) if axes else g
-
-
-def _added(total: Array | None, piece: Piece, shape: tuple[int, ...], lift: Lift) -> Array:
-    """``total`` with the piece added at its places; of those that occur more than once, each."""
-    places = np.reshape(piece.places, -1)
-    value = np.reshape(piece.value, -1)
-    if total is None:
-        total = np.broadcast_to(lift(np.zeros(()), ""), shape).copy()
-    flat = total.reshape(-1).copy()
-    order = np.argsort(places, kind="stable")
-    new = np.diff(places[order], prepend=-1) != 0
-    rank = (
-        np.arange(len(order)) - np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
-        if len(order)
-        else order
-    )
-    for turn in range(int(rank.max(initial=-1)) + 1):
-        now = order[rank == turn]
-        flat[places[now]] = flat[places[now]] + value[now]
-    return flat.reshape(shape)
-
-
-def tape(y: Node) -> list[Node]:
-    """The nodes that ``y`` depends on, the last one first."""
-    reached, todo = {id(y): y}, [y]
-    while todo:
-        for parent, _ in todo.pop().pullbacks:
-            if id(parent) not in reached:
-                reached[id(parent)] = parent
-                todo.append(parent)
-    return sorted(reached.values(), key=lambda node: -node.born)
-
-
-def gradients(y: Node, seed: Array, wanted: list[Node], lift: Lift) -> list[Array]:
-    """Pull the gradient ``seed`` of ``y`` back to the nodes ``wanted``.
-
-    Raises ArithmeticError, naming the operation, where a ball or a rational has no derivative.
-    """
-    cotangents, wanted_ids = {id(y): seed}, {id(node) for node in wanted}
-    for node in tape(y):
-        cotangent = cotangents[id(node)]
-        for parent, pullback in node.pullbacks:
-            part, so_far = pullback(cotangent), cotangents.get(id(parent))
-            if isinstance(part, Piece):
-                part = _added(so_far, part, parent.raw.shape, lift)
-            else:
-                part = _unbroadcast(part, parent.raw.shape)
-                part = part if so_far is None else so_far + part
-            refuse_infinite(f"the derivative of {node.name}", part)
-            cotangents[id(parent)] = Node(part, "").raw
-        if id(node) not in wanted_ids:
-            del cotangents[id(node)]
-    return [
-        cotangents[id(node)]
-        if id(node) in cotangents
-        else np.broadcast_to(lift(np.zeros(()), ""), node.raw.shape).copy()
-        for node in wanted
-    ]
-
-
-def refuse_infinite(name: str, raw: Any) -> None:
+def refuse_infinite(name: str, raw: Operand) -> None:
     """ArithmeticError if a ball is not finite: then no where() can leave it out any more."""
     raw = np.asanyarray(raw)
     if raw.dtype != object:

@@ -14,22 +14,6 @@ from refnet.batch import Array
 from refnet.exact.elementwise import UFUNCS, largest
 from refnet.exact.recorder import Operand, Recorded, derived, rearranged, record
 
-__all__ = [
-    "Axes",
-    "axes_of",
-    "axis_of",
-    "clip",
-    "cumsum",
-    "largest_of",
-    "mean",
-    "place_of_largest",
-    "product_of",
-    "smallest_of",
-    "std",
-    "sum_of",
-    "var",
-]
-
 Axes = int | tuple[int, ...] | None
 """What a reduction is over; None: all axes."""
 

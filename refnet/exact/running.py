@@ -20,27 +20,14 @@ from refnet.batch import Array, Params
 from refnet.exact.complexes import Complex
 from refnet.exact.enclose import Lift
 from refnet.exact.interception import recording
-from refnet.exact.recorder import Node, Recorded, Unrecorded, gradients, laid_out, outermost
+from refnet.exact.recorder import Node, Recorded, Unrecorded, laid_out, outermost
+from refnet.exact.reverse import gradients
 
-__all__ = [
-    "Arguments",
-    "Function",
-    "Runs",
-    "arguments_of",
-    "called",
-    "copied",
-    "differentiated",
-    "leaves",
-    "mapped",
-    "parts",
-    "recorded",
-    "run_on",
-    "sides",
-]
-
-Function = Callable[..., Any]
+Value = Any
+"""An argument or result of a user's function, or a part of one."""
+Function = Callable[..., Value]
 """A user's function, written in NumPy."""
-Arguments = dict[str, Any]
+Arguments = dict[str, Value]
 """What it is called with, by the names that it has for them."""
 Nodes = dict[str, tuple[Recorded, ...]]
 """The recorded arrays of a run by the names of arguments: one, or two of a complex array."""
@@ -53,25 +40,25 @@ class Runs:
     def __init__(self, f: Function) -> None:
         self.f, self.intercepts = f, False
 
-    def __call__(self, arguments: list[Any], lift: Lift) -> Any:
+    def __call__(self, arguments: list[Value], lift: Lift) -> Value:
         """What f gives on recorded arrays; Unrecorded, if it is to be run anew."""
         try:
             if not self.intercepts:
                 return self.f(*arguments)
             with recording(self.f, lift):
                 return self.f(*arguments)
-        except (TypeError, ValueError) as error:  # NumPy's may stand around ours
+        except (TypeError, ValueError) as error:  # NumPy may have wrapped ours
             cause = error.__cause__
             raise cause if isinstance(cause, Unrecorded) else error  # noqa: B904
 
 
-def differentiated(value: Any) -> bool:
+def differentiated(value: Value) -> bool:
     """Whether f has a gradient in this argument: an array of floats, complex numbers or Fractions,
     or a number of NumPy's."""
     return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "fcO"
 
 
-def mapped(value: Any, name: str, change: Callable[[str, Any], Any]) -> Any:
+def mapped(value: Value, name: str, change: Callable[[str, Array], Value]) -> Value:
     """A copy of an argument, which f may assign to, with ``change(name, array)`` for each array
     that has a gradient."""
     if differentiated(value):
@@ -99,18 +86,18 @@ def leaves(arguments: Arguments) -> Arguments:
     return named
 
 
-def copied(value: Any) -> Any:
+def copied(value: Value) -> Value:
     """What f may assign to, for one run of it."""
     return mapped(value, "", lambda name, array: array.copy(order="K"))
 
 
-def parts(value: Any) -> Array:
+def parts(value: Value) -> Array:
     """An array of real numbers; of complex ones, with their parts along a last axis."""
     array = np.asarray(value)
     return np.stack([array.real, array.imag], axis=-1) if array.dtype.kind == "c" else array
 
 
-def arguments_of(f: Function, arrays: tuple[Any, ...]) -> Arguments:
+def arguments_of(f: Function, arrays: tuple[Value, ...]) -> Arguments:
     """The arguments by the names that ``f`` has for them, else x0, x1, ..."""
     try:
         names = [
@@ -157,7 +144,7 @@ def recorded(arguments: Arguments, lifted: Lift) -> tuple[Arguments, Nodes]:
     """The arguments for one run of f on the numbers that ``lifted`` makes, and their parts."""
     nodes: Nodes = {}
 
-    def record(name: str, value: Any) -> Any:
+    def record(name: str, value: Value) -> Value:
         both = (value.real, value.imag) if value.dtype.kind == "c" else (value,)
         nodes[name] = tuple(
             Recorded(

@@ -10,14 +10,13 @@ than differences in floats would show.
 Checked by: tests/exact/test_certify_function.py.
 """
 
-from typing import Any
-
 import numpy as np
 
-from refnet.batch import Array
+from refnet.batch import Array, Scalar
 from refnet.exact.convert import lift
-from refnet.exact.enclose import Enclosures
-from refnet.exact.recorder import Node, Operation, gradients, same, tape
+from refnet.exact.precision import Enclosures
+from refnet.exact.recorder import Node, Operation, same
+from refnet.exact.reverse import gradients, tape
 from refnet.exact.running import (
     Arguments,
     Runs,
@@ -29,8 +28,6 @@ from refnet.exact.running import (
     recorded,
     sides,
 )
-
-__all__ = ["check_differences", "check_plain"]
 
 CHECK_BITS = 768
 """Precision of the differences; their step is 2**(-bits / 3)."""
@@ -75,7 +72,7 @@ def check_differences(
         is_complex = named["value"].value.ndim > weight.ndim
         weight = lifted(parts(weight + 0j if is_complex else weight), "cotangent")
 
-        def at(step: Any) -> Any:
+        def at(step: Scalar) -> Scalar:
             inputs, arrays = recorded(arguments, lifted)
             for name, part in direction.items():
                 for side, along in zip(arrays[name], sides(part, len(arrays[name]))):
@@ -84,7 +81,7 @@ def check_differences(
 
         here = at(0) if bits else np.sum(lift(named["value"].exact, "ball") * weight)
 
-        def slopes(step: Any) -> list[Any]:
+        def slopes(step: Scalar) -> list[Scalar]:
             return [(at(side * step) - here) / (side * step) for side in (1, -1)]
 
         step = balls.arb((1, -max(CHECK_BITS, 3 * bits) // 3))
@@ -146,7 +143,7 @@ def _floats(array: Array, name: str) -> Array:
     return np.array(array, float)
 
 
-def _shifted(value: Any, sign: Operation, rng: np.random.Generator) -> Any:
+def _shifted(value: Array, sign: Operation, rng: np.random.Generator) -> Array:
     """Each entry moved by NEAR times its part of itself, 0 by that of the largest; in the same
     order in memory."""
     if value.dtype.kind == "c":

@@ -14,7 +14,7 @@ Checked by: tests/exact/test_linear_algebra.py::test_spectra_against_high_precis
 """
 
 from math import ceil, log2
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,6 @@ from refnet.batch import Array
 from refnet.exact import balls
 from refnet.maths.linalg import solve
 from refnet.maths.numeric import matmul
-
-__all__ = ["Spectrum", "eigh", "svd"]
 
 arb = balls.arb
 _middle = np.frompyfunc(lambda ball: arb(ball).mid(), 1, 1)
@@ -87,7 +85,7 @@ def eigh(A: Array) -> Spectrum:
 
 
 def _bounds(
-    C: Array, off: Array, radii: Array, disc: Any, i: int, others: list[int]
+    C: Array, off: Array, radii: Array, disc: balls.Ball, i: int, others: list[int]
 ) -> Array | None:
     """The eigenvector y of C with y[i] = 1, None if the rows do not bound it."""
     y = np.full(len(C), arb(1))
@@ -105,7 +103,7 @@ def _bounds(
     return y
 
 
-def _joined(discs: list[Any]) -> Array:
+def _joined(discs: list[balls.Ball]) -> Array:
     """The values in ascending order: discs that meet have as many values as there are of them."""
     values = list(discs)
     for _ in discs:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from functools import lru_cache, partial
 from inspect import signature
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -26,8 +26,10 @@ from refnet.exact.products import dot, einsum, inner, matmul, tensordot
 from refnet.exact.recorder import (
     CALLS,
     METHODS,
+    Arguments,
     Operand,
     Operation,
+    Options,
     Recorded,
     Unrecorded,
     derived,
@@ -52,19 +54,13 @@ from refnet.exact.reductions import (
     var,
 )
 
-__all__ = ["FULL", "FUNCTIONS", "REDUCTIONS", "function", "ufunc"]
-
-Arguments = tuple[Operand, ...]
-Options = dict[str, Any]
-
-
 # ---- places
 
 
 def _by(move: Operation) -> Operation:
     """A function of NumPy's that only moves or repeats entries."""
 
-    def operation(x: Recorded, *args: Any, **options: Any) -> Operand:
+    def operation(x: Recorded, *args: Operand, **options: Operand) -> Operand:
         args, options = deepcopy((args, options))  # f may change its own
         if {"A", "K"} & {value for value in (*args, *options.values()) if type(value) is str}:
             raise TypeError(
@@ -78,7 +74,7 @@ def _by(move: Operation) -> Operation:
 _reshaped, _diagonal = _by(np.ndarray.reshape), _by(np.diagonal)
 
 
-def _broadcast_to(x: Recorded, shape: Any) -> Operand:
+def _broadcast_to(x: Recorded, shape: Operand) -> Operand:
     shape = deepcopy(shape)
     return rearranged(x, "np.broadcast_to", lambda v: np.broadcast_to(v, shape), same)
 
@@ -101,11 +97,11 @@ def _stack(parts: Sequence[Operand], axis: int = 0) -> Operand:
     return _concatenate([np.expand_dims(part, axis) for part in both(*parts)], axis)
 
 
-def _piece(v: Array, ends: Any, axis: int, n: int) -> Array:
+def _piece(v: Array, ends: Operand, axis: int, n: int) -> Array:
     return np.split(v, ends, axis)[n]
 
 
-def _split(x: Recorded, parts: Any, axis: int = 0) -> list[Operand]:
+def _split(x: Recorded, parts: Operand, axis: int = 0) -> list[Operand]:
     number = len(np.split(np.arange(x.shape[axis_of(x, axis)]), parts))
     return [_by(_piece)(x, parts, axis, n) for n in range(number)]
 
@@ -118,7 +114,7 @@ def _triangle(part: Operation) -> Operation:
 
 
 def _full_like(
-    x: Recorded, fill: Operand, dtype: DTypeLike | None = None, shape: Any = None
+    x: Recorded, fill: Operand, dtype: DTypeLike | None = None, shape: Operand = None
 ) -> Operand:
     """Recorded, so that it can be assigned to; plain if of integers or bools."""
     shape = x.shape if shape is None else shape
@@ -131,7 +127,7 @@ def _full_like(
 
 
 def _like(fill: int) -> Operation:
-    def operation(x: Recorded, dtype: DTypeLike | None = None, shape: Any = None) -> Operand:
+    def operation(x: Recorded, dtype: DTypeLike | None = None, shape: Operand = None) -> Operand:
         return _full_like(x, fill, dtype, shape)
 
     return operation
@@ -147,7 +143,7 @@ def _diag(x: Recorded, k: int = 0) -> Operand:
 
 
 def _pad(
-    x: Recorded, pad_width: Any, mode: str = "constant", constant_values: float = 0
+    x: Recorded, pad_width: Operand, mode: str = "constant", constant_values: float = 0
 ) -> Operand:
     if mode != "constant" or np.ndim(constant_values):
         raise TypeError("np.pad is recorded for mode 'constant' with one number")
@@ -185,7 +181,7 @@ def _append(arr: Operand, values: Operand, axis: int | None = None) -> Operand:
     return _concatenate([arr, values], axis)
 
 
-def _diff(x: Recorded, n: int = 1, axis: int = -1) -> Operand:
+def _diff(x: Operand, n: int = 1, axis: int = -1) -> Operand:
     axis = axis_of(x, axis)
     for _ in range(n):
         size = x.shape[axis]
@@ -211,7 +207,7 @@ def _refuse_narrow(name: str, dtype: DTypeLike | None) -> None:
         )
 
 
-def _copied(x: Recorded, order: Any = "K") -> Operand:
+def _copied(x: Recorded, order: Literal["C", "F", "A", "K"] = "K") -> Operand:
     return rearranged(x, "a copy", lambda v: v.copy(order))
 
 

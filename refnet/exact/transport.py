@@ -29,6 +29,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refnet.batch import Array, Params
 from refnet.cells import cifg, gru, lstm, rnn
@@ -36,8 +37,6 @@ from refnet.exact import balls
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.nets.layer import Layer
 from refnet.nets.recurrent import RecurrentNet
-
-__all__ = ["followed"]
 
 SLACK = 1e-6
 """More than the rounding of a log2 below 2^20, of sums of two bounds, and of norms."""
@@ -48,10 +47,12 @@ ROUGH = 2.0**-44
 sums of products of a few factors, of three large ones at most, each off by 2^-50 of the
 largest."""
 
-Local = Callable[[Any, Params, Activation, Any], tuple[Array, Array, Array]]
+Tape = Any
+"""The tape of one of the cells below."""
+Local = Callable[[Tape, Params, Activation, Any], tuple[Array, Array, Array]]
 
 
-def _log2(value: Any) -> Array:
+def _log2(value: ArrayLike) -> Array:
     with np.errstate(divide="ignore"):
         return np.asarray(np.log2(value)) + SLACK
 
@@ -177,12 +178,12 @@ def _slope(act: Activation, value: Array) -> Array:
     return act.backward(value, value, np.ones_like(value), {})[0]
 
 
-def _rnn(tape: Any, p: Params, act: Activation, gate: Any) -> tuple[Array, Array, Array]:
+def _rnn(tape: Tape, p: Params, act: Activation, gate: Any) -> tuple[Array, Array, Array]:
     L = _slope(act, tape.h[1:])[:, :, None, None]
     return L, L, np.zeros_like(L)
 
 
-def _gru(tape: Any, p: Params, act: Activation, gate: Any) -> tuple[Array, Array, Array]:
+def _gru(tape: Tape, p: Params, act: Activation, gate: Any) -> tuple[Array, Array, Array]:
     r, z, n = (tape.v[:, :, k] for k in range(3))
     dn = (1 - z) * _slope(act, n)
     by = np.stack([dn * tape.u * _slope(gate, r), (tape.h[:-1] - n) * _slope(gate, z), dn], axis=2)[
@@ -193,7 +194,7 @@ def _gru(tape: Any, p: Params, act: Activation, gate: Any) -> tuple[Array, Array
     return L, by, z[:, :, None, None]
 
 
-def _lstm(tape: Any, p: Params, act: Activation, gate: Any) -> tuple[Array, Array, Array]:
+def _lstm(tape: Tape, p: Params, act: Activation, gate: Any) -> tuple[Array, Array, Array]:
     i, f, g, o = (tape.v[:, :, n] for n in range(4))
     do = _slope(gate, o)
     c = np.stack(
@@ -227,7 +228,7 @@ class Followed:
 
     def forward(
         self, p: Params, x: Array, h0: Array, act: Activation, gate: Activation | None = None
-    ) -> Any:
+    ) -> Tape:
         """The cell's tape, which contains the true one."""
         with balls.centered(p["Whh"]) as distances:
             tape = self.cell.forward(p, x, h0, act, *_gates(gate))
@@ -269,16 +270,17 @@ class Followed:
     def backward(
         self,
         p: Params,
-        tape: Any,
+        tape: Tape,
         dh: Array,
         act: Activation,
         inputs: bool = True,
         gate: Activation | None = None,
+        **options: Array,
     ) -> Params:
         """The gradients, which contain the true ones."""
         with np.errstate(invalid="ignore"):  # of infinite errors, which are refused below
             with balls.centered(p["Whh"]) as distances:
-                grads = self.cell.backward(p, tape, dh, act, inputs, *_gates(gate))
+                grads = self.cell.backward(p, tape, dh, act, inputs, *_gates(gate), **options)
             E = _errors(self.span, self.norm + np.stack(distances[::-1]), True)
             da = np.maximum(self.reach, self.by) + E[1:]
         if not np.max([da.max(), E.max()]) < np.inf:

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["TOPICS", "figure", "topic"]
-
 TOPICS = {
     "bptt": "bptt.explain",
     "gradient-flow": "flow.explain_gradient_flow",

@@ -17,8 +17,6 @@ from refnet.runs.style import page
 from refnet.runs.unpack import npy_of
 from refnet.training.specs import KINDS
 
-__all__ = ["Explanation", "Table", "draw_schur", "named_matrix"]
-
 
 @dataclass(frozen=True)
 class Table:

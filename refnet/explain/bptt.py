@@ -17,8 +17,6 @@ from refnet.nets.states import state_gradients
 from refnet.runs.rows import Canvas
 from refnet.runs.style import THEORY, label_of, legend_below, plot, signed
 
-__all__ = ["explain"]
-
 STARTS = ("orthogonal", "orthogonal:gain=1.5", "gaussian:sd=0.1", "chain:gain=1.02")
 INPUTS, CLASSES = 2, 3
 
@@ -150,8 +148,8 @@ def _draw_losses(figure: Canvas, flows: dict[str, Flow]) -> None:
     maps = []
     for flow in flows.values():
         with np.errstate(divide="ignore", invalid="ignore"):
-            own = np.diagonal(flow.losses, 1)[:, None]
-            logs = np.log10(np.maximum(flow.losses / own, 1e-9))
+            immediate = np.diagonal(flow.losses, 1)[:, None]
+            logs = np.log10(np.maximum(flow.losses / immediate, 1e-9))
         later = np.arange(logs.shape[1]) > np.arange(1, len(logs) + 1)[:, None]
         maps.append(np.where(later, np.nan, logs))
     axes = figure.subplots(1, len(flows), sharey=True, squeeze=False)[0]

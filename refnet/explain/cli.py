@@ -4,13 +4,11 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from refnet.common.arguments import Subparsers
+from refnet.common.commands import Subparsers, add_command
 from refnet.common.names import TRUST
 from refnet.explain import TOPICS, topic
 from refnet.runs.files import named, printable
 from refnet.studies.cli import FIGURE
-
-__all__ = ["add_commands"]
 
 EXPLAIN = """examples:
   refnet explain powers
@@ -50,14 +48,13 @@ WITH_MATRIX = [topic for topic in TOPICS if topic not in WITHOUT_MATRIX]
 
 
 def add_commands(commands: Subparsers) -> None:
-    """Add the four commands; each sets ``run``, a function of the parsed arguments that
-    returns the exit status."""
-    explain = _add(
+    """Add the four commands."""
+    explain = add_command(
         commands,
         _explain,
         "compute and draw the papers' mathematics",
-        EXPLAIN,
         "Compute what one topic of the theory claims, print it with its source, and draw it.",
+        EXPLAIN,
     )
     explain.add_argument("topic", choices=TOPICS, metavar="TOPIC", help=", ".join(TOPICS))
     explain.add_argument("--size", type=int, metavar="N", help="units (default: the topic's own)")
@@ -74,22 +71,22 @@ def add_commands(commands: Subparsers) -> None:
             metavar="SPEC",
             help=f"for gradient-flow: how the gradient fades before training, by {what}",
         )
-    analyse = _add(
+    analyse = add_command(
         commands,
         _analyse,
         "show a trained run: matrices, gradient flow, memory",
-        ANALYSE,
         "Load a run folder and show what training made of its matrices, how gradients "
         "flow through\nthe net, and what it remembers.",
+        ANALYSE,
     )
     analyse.add_argument("folder", type=named, metavar="FOLDER", help="a run folder")
-    compare = _add(
+    compare = add_command(
         commands,
         _compare,
         "show several runs side by side",
-        COMPARE,
         "Show where the settings of runs differ, their best results and, with --figure, their "
         "curves.",
+        COMPARE,
     )
     compare.add_argument("folders", nargs="+", type=named, metavar="FOLDER", help="run folders")
     for command in (analyse, compare):
@@ -103,12 +100,12 @@ def add_commands(commands: Subparsers) -> None:
 
 
 def _add_errata(commands: Subparsers) -> argparse.ArgumentParser:
-    errata = _add(
+    errata = add_command(
         commands,
         _errata,
         "list the papers' errata and check them",
-        ERRATA,
         "Show what the papers print wrong and the right forms, and check both.",
+        ERRATA,
     )
     errata.add_argument(
         "number",
@@ -124,25 +121,6 @@ def _add_errata(commands: Subparsers) -> argparse.ArgumentParser:
     )
     errata.add_argument("--markdown", action="store_true", help="print the page ERRATA.md")
     return errata
-
-
-def _add(
-    commands: Subparsers,
-    run: Callable[[argparse.Namespace], int],
-    summary: str,
-    examples: str,
-    description: str,
-) -> argparse.ArgumentParser:
-    """The parser of the command that ``run`` is named after."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        run.__name__[1:],
-        help=summary,
-        epilog=examples,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.set_defaults(run=run)
-    return parser
 
 
 def _show(args: argparse.Namespace, explain: Callable[[], Any]) -> int:

@@ -24,8 +24,6 @@ from refnet.runs.style import POINTS, THEORY, label_of, legend_below, line, line
 from refnet.studies.flow import norms_in_training
 from refnet.training.protocols import preset
 
-__all__ = ["explain_gradient_flow", "explain_spectra"]
-
 MARGINS = ("0", "0.1", "1", "none")
 
 

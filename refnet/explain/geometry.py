@@ -13,8 +13,6 @@ from refnet.matrices.transitions.svd import SVD
 from refnet.runs.rows import Canvas
 from refnet.runs.style import THEORY, Draw, panels, plot
 
-__all__ = ["explain"]
-
 RATES = np.geomspace(0.003, 0.3, 7)
 MARGINS = np.array([0.01, 0.1, 1.0, 10.0])
 RAW = np.linspace(-6, 6, 61)

@@ -18,8 +18,6 @@ from refnet.explain.base import Explanation, Table, draw_schur, named_matrix
 from refnet.runs.rows import Canvas
 from refnet.runs.style import POINTS, label_of, legend_below, plot
 
-__all__ = ["explain"]
-
 STARTS = {
     "chain, gain 1.02": "chain",
     "fbchain": "fbchain",

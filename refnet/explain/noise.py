@@ -17,8 +17,6 @@ from refnet.training.experiment import build
 from refnet.training.protocols import preset
 from refnet.training.steps import Run, step
 
-__all__ = ["explain"]
-
 STARTS = {
     "orthogonal": "orthogonal",
     "normal": "symmetric, eigenvalues from -1 to 1",

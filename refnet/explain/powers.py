@@ -13,8 +13,6 @@ from refnet.explain.base import Explanation, Table, named_matrix
 from refnet.runs.rows import Canvas
 from refnet.runs.style import POINTS, THEORY, label_of, legend_below, line, panels, plot
 
-__all__ = ["explain"]
-
 STARTS = {
     "uniform, -.1 to .1": "uniform",
     "Gaussian, sd .1": "gaussian",

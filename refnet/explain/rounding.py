@@ -17,8 +17,6 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.rows import Canvas
 from refnet.runs.style import THEORY, legend_below, plot
 
-__all__ = ["explain"]
-
 CELLS = ("rnn", "lstm", "gru")
 CHAOTIC = "orthogonal:gain=4"
 LENGTHS = (2, 4, 8, 16, 32, 48)
@@ -56,8 +54,8 @@ def _worth(cell: str, W: Array, length: int, seed: int) -> Worth:
         gradients = loss_and_gradients(net, cast, batch._replace(x=x.astype(dtype))).gradients
         errors = {name: gradients[name].astype(float) - true[name] for name in true}
         digits.append(_digits(errors, true))
-    moved = certified.condition(ULP)
-    digits.append(_digits({name: moved[f"d{name}"] for name in true}, true))
+    changes = certified.condition(ULP)
+    digits.append(_digits({name: changes[f"d{name}"] for name in true}, true))
     return Worth(*digits)
 
 

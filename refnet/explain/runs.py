@@ -26,8 +26,6 @@ from refnet.tasks.base import one_hot
 from refnet.training.fit import Loaded
 from refnet.training.load import load_run
 
-__all__ = ["analyse", "compare"]
-
 SEQUENCES, DELAYS, HORIZON = 16, 20, 40
 WATCHED = (
     ("gradients", "", "gradient_norm", "gradient norm"),

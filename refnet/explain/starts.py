@@ -24,9 +24,6 @@ from refnet.runs.rows import Canvas
 from refnet.runs.style import POINTS, THEORY, Draw, label_of, legend_below, line, lines, panels
 from refnet.training.specs import read_spec
 
-__all__ = ["explain_orthogonalization", "explain_variance"]
-
-
 FIELDS = {"v": "the pre-activations v", "dv": "dE/dv", "dW": "dE/dW"}
 """What has a variance in every layer, and its words."""
 SYMBOLS = {"v": "$v$", "dv": r"$\partial E/\partial v$", "dW": r"$\partial E/\partial W$"}

@@ -21,8 +21,6 @@ from refnet.training.experiment import task_options
 from refnet.training.fit import Loaded
 from refnet.training.steps import outputs
 
-__all__ = ["lengths", "panel", "weights"]
-
 SMALL = 0.1
 """Weights below so many standard deviations of the start count as eliminated."""
 FACTORS = (1, 2, 3, 4)

@@ -15,8 +15,6 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.rows import Canvas
 from refnet.runs.style import THEORY, grid, label_of, legend_below, plot
 
-__all__ = ["STARTS", "explain_starts", "slope"]
-
 STARTS = ("glorot_uniform", "orthogonal", "identity", "chain", "gaussian:sd=0.1")
 EXAMPLES, INPUTS, TINY = 16, 2, 1e-30
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)

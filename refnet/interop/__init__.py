@@ -18,19 +18,6 @@ from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import HEAD, StackedNet, named
 
-__all__ = [
-    "Resolved",
-    "as_stack",
-    "embedded",
-    "initial_states",
-    "package",
-    "reorder",
-    "resolved",
-    "split_biases",
-    "two_biases",
-    "unprojected",
-]
-
 
 def package(name: str, extra: str = "", called: str = "") -> ModuleType:
     """An optional package's module; ImportError names the package and the extra that brings it."""
@@ -59,6 +46,21 @@ def as_stack(net: RecurrentNet, params: Params) -> tuple[StackedNet, Params]:
     return StackedNet(**options), {
         name if name in HEAD else named(name, "_l0"): value for name, value in params.items()
     }
+
+
+def bare_stack(inputs: int, hidden: int, both: bool, **options: Any) -> StackedNet:
+    """A stack without read-out and loss, in one direction or ``both``."""
+    outputs = (1 + both) * (options.get("projection") or hidden)
+    options |= {"readout": "none", "loss": "none", "reduction": "sum", "bidirectional": both}
+    return StackedNet(inputs, hidden, outputs, **options)
+
+
+def refuse_states(framework: str, params: Params) -> None:
+    """ValueError for initial states and peepholes that are not 0."""
+    for name, value in params.items():
+        if name.startswith(("Wp", "h0")) and value.any():
+            what = "initial states" if name.startswith("h0") else "peepholes"
+            raise ValueError(f"{framework}'s layers hold no {what}, and the net has {name}")
 
 
 def two_biases(net: RecurrentNet, p: Params, numpy: ModuleType = np) -> tuple[Array, Array]:

@@ -3,25 +3,23 @@
 import argparse
 from typing import Any
 
-from refnet.common.arguments import Subparsers
+from refnet.common.commands import Subparsers, add_command
 from refnet.common.names import TRUST
 from refnet.runs.files import named
 
-__all__ = ["add_command"]
 
-
-def add_command(commands: Subparsers) -> None:
+def add_export(commands: Subparsers) -> None:
     """Enter the command in the command line's parser."""
-    parser = commands.add_parser(
-        "export",
-        help="write a trained net for ONNX, PyTorch or Keras, or read one of theirs",
-        description="Write the net of a run as model.onnx (any number of steps and sequences), "
+    parser = add_command(
+        commands,
+        _export,
+        "write a trained net for ONNX, PyTorch or Keras, or read one of theirs",
+        "Write the net of a run as model.onnx (any number of steps and sequences), "
         "model.safetensors (the tensors by PyTorch's names: embedding, rnn, head), model.keras or, "
         "for refnet.load, model.npz. What a format does not have is refused by name. The inputs "
         "are those of the net, time-major (batch-first in Keras): what the task does to the data "
         "before, such as scaling columns, is not part of it.",
-        epilog="Examples: refnet export runs/NAME --to model.onnx; "
-        "refnet export model.onnx --to net.npz",
+        "Examples: refnet export runs/NAME --to model.onnx; refnet export model.onnx --to net.npz",
     )
     parser.add_argument(
         "source",
@@ -45,7 +43,6 @@ def add_command(commands: Subparsers) -> None:
         help="an ONNX model with a second input, lengths: the steps of each sequence, (B,)",
     )
     parser.add_argument("--trust", action="store_true", help=TRUST)
-    parser.set_defaults(run=_export)
 
 
 def _export(args: argparse.Namespace) -> int:

@@ -21,8 +21,6 @@ from refnet.runs.read import contents, json_of, reading
 from refnet.runs.unpack import safetensors_of
 from refnet.training.saved import SavedNet, load_net, save
 
-__all__ = ["FORMATS", "read", "write"]
-
 FORMATS = (".onnx", ".safetensors", ".keras", ".npz")
 STATES = (".pt", ".pth")
 """What torch.save writes; a state dict is read from it, and no code runs."""

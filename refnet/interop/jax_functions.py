@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
@@ -24,17 +24,26 @@ from refnet.nets.base import NetTape
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["function"]
-
 jax = package("jax", called="JAX")
 jnp = jax.numpy
 ad, batching, mlir = (package(f"jax.interpreters.{name}") for name in ("ad", "batching", "mlir"))
 Primitive, Shaped = package("jax.extend.core").Primitive, jax.core.ShapedArray
 
 Jax: TypeAlias = Any
-"""An array of JAX's, or a tree of them: an optional package."""
+"""What JAX, an optional package, works on: an array, a tree of them, or a value in a program."""
 Names: TypeAlias = tuple[str, ...]
 """What a net's arrays are: its parameters by their names, then "x" and, if there is one, "mask"."""
+
+
+class How(TypedDict, total=False):
+    """What a primitive is called with, besides arrays."""
+
+    net: Net
+    names: Names
+    states: Names
+    differentiated: bool
+    wanted: Names
+
 
 WAITING = 8
 """The tapes that are held for a backward pass; for one that comes later, forward runs again."""
@@ -178,7 +187,7 @@ def _gradient_shapes(
     return [Shaped(like[name].shape, like[name].dtype) for name in wanted]
 
 
-def _in_turn(primitive: Jax, arrays: list[Jax], dims: list[int | None], **how: Any) -> Jax:
+def _in_turn(primitive: Jax, arrays: list[Jax], dims: list[int | None], **how: Unpack[How]) -> Jax:
     """The rule of vmap: one lane after the other."""
     mapped = {
         n: jnp.moveaxis(array, dim, 0)
@@ -193,7 +202,7 @@ def _in_turn(primitive: Jax, arrays: list[Jax], dims: list[int | None], **how: A
     return results, [0] * len(results)
 
 
-def _in_one_batch(arrays: list[Jax], dims: list[int | None], **how: Any) -> Jax:
+def _in_one_batch(arrays: list[Jax], dims: list[int | None], **how: Unpack[How]) -> Jax:
     """The rule of vmap: sequence b of lane n is sequence n B + b of a batch."""
     shared = [_is_shared(how["net"], *each) for each in zip(how["names"], arrays, dims)]
     if any(dim is not None and same for dim, same in zip(dims, shared)):
@@ -226,45 +235,47 @@ def _is_shared(net: Net, name: str, array: Jax, dim: int | None) -> bool:
     )
 
 
-def _linearized(primals: list[Jax], tangents: list[Jax], **how: Any) -> Jax:
+def _linearized(primals: list[Jax], tangents: list[Jax], **how: Unpack[How]) -> Jax:
     *results, number = forward_p.bind(*primals, **how | {"differentiated": True})
     moving = {
         name: tangent
         for name, tangent in zip(how["names"], tangents)
         if type(tangent) is not ad.Zero
     }
-    moved = tangent_p.bind(number, *primals, *moving.values(), wanted=tuple(moving), **how)
-    return [*results, number], [*moved, ad.Zero(Shaped((), jax.dtypes.float0))]
+    pushed = tangent_p.bind(number, *primals, *moving.values(), wanted=tuple(moving), **how)
+    return [*results, number], [*pushed, ad.Zero(Shaped((), jax.dtypes.float0))]
 
 
-def _transposed(cotangents: list[Jax], number: Jax, *arrays: Jax, **how: Any) -> list[Jax]:
+def _transposed(cotangents: list[Jax], number: Jax, *arrays: Jax, **how: Unpack[How]) -> list[Jax]:
     del how["differentiated"]
     primals = arrays[: len(how["names"])]
     pulled = pull_p.bind(number, *primals, *map(ad.instantiate_zeros, cotangents), **how)
     return [None] * (1 + len(primals)) + list(pulled)
 
 
-def _tangent_shapes(number: Jax, *arrays: Jax, **how: Any) -> list[Jax]:
+def _tangent_shapes(number: Jax, *arrays: Jax, **how: Unpack[How]) -> list[Jax]:
     return _shapes(*arrays, **how)[:-1]
 
 
-def _refuse(*arrays: Jax, **how: Any) -> NoReturn:
+def _refuse(*arrays: Jax, **how: object) -> NoReturn:
     raise NotImplementedError(
         "refnet.jax: a net is differentiated once, in reverse (jax.grad, jax.vjp, jax.jacrev); "
         "refnet.jvp and refnet.hvp have its other derivatives"
     )
 
 
-def _primitive(name: str, shapes: Callable[..., list[Jax]], host: Callable[..., Any]) -> Jax:
+def _primitive(
+    name: str, shapes: Callable[..., list[Jax]], host: Callable[..., list[Array]]
+) -> Jax:
     """A primitive that ``host`` computes, with arrays of NumPy."""
     primitive = Primitive(name)
     primitive.multiple_results = True
     primitive.def_abstract_eval(shapes)
 
-    def compute(*arrays: Jax, **how: Any) -> list[Jax]:
+    def compute(*arrays: Jax, **how: Unpack[How]) -> list[Jax]:
         return [jnp.array(each) for each in host(*map(np.asarray, arrays), **how)]
 
-    def lower(context: Any, *operands: Any, **how: Any) -> Any:
+    def lower(context: Jax, *operands: Jax, **how: Unpack[How]) -> Jax:
         return mlir.emit_python_callback(
             context,
             lambda *arrays: _Results(host(*arrays, **how)),

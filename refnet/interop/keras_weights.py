@@ -13,8 +13,10 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.interop import (
+    bare_stack,
     embedded,
     package,
+    refuse_states,
     reorder,
     resolved,
     split_biases,
@@ -25,8 +27,6 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet, named
-
-__all__ = ["ORDER", "Keras", "keras_package", "layer_weights", "net_of", "to_model"]
 
 Keras: TypeAlias = Any
 """A layer or a model of Keras's, which is an optional package."""
@@ -96,7 +96,9 @@ def to_model(net: Net, params: Params) -> Keras:
             add(dense, params[f"W{n}"].T, params[f"b{n}"])
     else:
         flat, params = unprojected(flat, params)
-        _refuse(flat, params)
+        refuse_states("Keras", params)
+        if flat.clip_forward is not None:
+            raise ValueError("Keras's layers have no clip_forward")
         if vectors is None:
             model.add(keras.Input((None, flat.inputs), dtype=dtype))
         else:
@@ -113,15 +115,6 @@ def to_model(net: Net, params: Params) -> Keras:
         for variable, value in zip(layer.weights, values):
             variable.assign(value)
     return model
-
-
-def _refuse(net: StackedNet, params: Params) -> None:
-    for name, value in params.items():
-        if name.startswith(("Wp", "h0")) and value.any():
-            what = "initial states" if name.startswith("h0") else "peepholes"
-            raise ValueError(f"Keras's layers hold no {what}, and the net has {name}")
-    if net.clip_forward is not None:
-        raise ValueError("Keras's layers have no clip_forward")
 
 
 def _layer(net: StackedNet, dtype: str, every: bool) -> Keras:
@@ -141,7 +134,7 @@ def _layer(net: StackedNet, dtype: str, every: bool) -> Keras:
 def net_of(model: Keras) -> tuple[Net, Params]:
     """The net that a Keras model is, and its parameters. Layers one after the other: Embedding,
     SimpleRNN, LSTM, GRU and Bidirectional of these, Dense; dropout is left out, and so is a
-    softmax at the end, so that the outputs are what it is of.
+    softmax at the end: the outputs are its arguments.
 
     Raises ValueError naming a layer that is no part of one of refnet's nets.
 
@@ -233,25 +226,15 @@ def _stack(layers: list[Keras]) -> tuple[StackedNet, Params]:
         if getattr(layer, "merge_mode", "concat") != "concat" or inner.go_backwards:
             raise ValueError(f"the layer {layer.name} joins or reverses its states; need concat")
         if n + 1 < len(layers) and not inner.return_sequences:
-            raise ValueError(f"the layer {layer.name}returns one state; need all below another")
+            raise ValueError(f"the layer {layer.name} returns one state; need all below another")
         kind = type(inner).__name__
         after = kind != "GRU" or inner.reset_after
         cell = {"SimpleRNN": "rnn", "LSTM": "lstm", "GRU": "gru" if after else "gru_before"}[kind]
         weights = _weights(layer)
         each = len(weights) // (1 + both)
         gate = "sigmoid" if cell == "rnn" else _name(inner.recurrent_activation)
-        net = StackedNet(
-            len(weights[0]),
-            inner.units,
-            (1 + both) * inner.units,
-            cell=cell,
-            activation=_name(inner.activation),
-            gate=gate,
-            readout="none",
-            loss="none",
-            reduction="sum",
-            bidirectional=both,
-        )
+        act = _name(inner.activation)
+        net = bare_stack(len(weights[0]), inner.units, both, cell=cell, activation=act, gate=gate)
         nets.append(net)
         for m, side in enumerate(("", "_reverse")[: 1 + both]):
             p = _cell_params(net, weights[m * each : (m + 1) * each])

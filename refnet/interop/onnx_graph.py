@@ -7,7 +7,6 @@ Source: ONNX operators, opset 22. Checked by: tests/interop/test_travel.py.
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import product
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,13 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
-from refnet.interop.onnx_nodes import ACTIVATIONS, Proto, in_time, layer_of, onnx_package, views
-from refnet.maths.activations import activation
-from refnet.maths.losses import largest
-from refnet.maths.numeric import exp, log, matmul, times
+from refnet.interop.onnx_nodes import Proto, in_time, layer_of, onnx_package, views
+from refnet.interop.onnx_operators import OPERATORS, array_of, kind_of
 from refnet.nets.stacked import StackedNet
 from refnet.runs.read import contents, reading
 
-__all__ = ["RECURRENT", "constants", "evaluate", "fitting", "load", "weights_of"]
-
 LIMIT = 2**31 - 1
 """Bytes of a model; no protocol buffer is larger."""
-ENTRIES = 2**26
-"""The most entries of a tensor that a model may make."""
 RECURRENT = ("RNN", "LSTM", "GRU")
 Value = Any
 """An array of numbers or of integers; None for an input that is left out."""
@@ -66,7 +59,7 @@ def load(path: Path) -> Proto:
         return proto
 
 
-def weights_of(node: Proto, values: dict[str, Any]) -> dict[str, Any]:
+def weights_of(node: Proto, values: Params) -> Params:
     """W, R, B and P of a recurrent node, those that it has."""
     names = dict(zip("WRB", node.input[1:4])) | dict(zip("P", node.input[7:8]))
     return {key: values[name] for key, name in names.items() if name}
@@ -85,28 +78,9 @@ def _fetch(tensor: Proto, folder: Path) -> None:
     tensor.data_location = onnx_package().TensorProto.DEFAULT
 
 
-def _kind(elem_type: int) -> np.dtype[Any]:
-    """NumPy's type for one of ONNX's."""
-    onnx = onnx_package()
-    if elem_type not in onnx.TensorProto.DataType.values():
-        raise ValueError(f"a tensor has the type {elem_type}, which ONNX does not have")
-    kind: np.dtype[Any] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(elem_type))
-    return kind
-
-
-def _array(tensor: Proto) -> Array:
-    _kind(tensor.data_type)
-    value = np.asarray(onnx_package().numpy_helper.to_array(tensor))
-    if value.dtype.kind == "f" and not np.isfinite(value).all():
-        raise ValueError(f"{tensor.name} has entries that are not finite")
-    if value.dtype.kind not in "fiub":
-        raise ValueError(f"{tensor.name} is of type {value.dtype}; need floats or integers")
-    return value
-
-
 def constants(proto: Proto) -> Params:
     """The weights of a graph by name, those that its nodes make of others, too."""
-    values = {entry.name: _array(entry) for entry in proto.graph.initializer}
+    values = {entry.name: array_of(entry) for entry in proto.graph.initializer}
     for node in proto.graph.node:
         inputs = [name for name in node.input if name]
         if node.op_type not in RECURRENT and all(name in values for name in inputs):
@@ -129,7 +103,7 @@ def evaluate(
             nodes.append(node)
             needed |= {*node.input}
     weights = [entry for entry in proto.graph.initializer if entry.name in needed]
-    arrays = {entry.name: _array(entry) for entry in weights}
+    arrays = {entry.name: array_of(entry) for entry in weights}
     values: dict[str, Value] = {
         name: lifted(value, name) if value.dtype.kind == "f" else value
         for name, value in {**arrays, **feeds}.items()
@@ -157,7 +131,7 @@ def _computed(node: Proto, values: dict[str, Value], lifted: Lift) -> dict[str, 
         results = _recurrent(node, options, inputs)
     elif node.op_type == "Constant":
         value = options["value"] if "value" in options else next(iter(options.values()))
-        results = [_array(value) if "value" in options else np.asarray(value)]
+        results = [array_of(value) if "value" in options else np.asarray(value)]
     else:
         results = OPERATORS[node.op_type](*inputs, **options)
         results = results if isinstance(results, list) else [results]
@@ -169,7 +143,7 @@ def _computed(node: Proto, values: dict[str, Value], lifted: Lift) -> dict[str, 
     }
 
 
-def _recurrent(node: Proto, options: dict[str, Any], inputs: list[Value]) -> list[Value]:
+def _recurrent(node: Proto, options: dict[str, Value], inputs: list[Value]) -> list[Value]:
     given: list[Value] = [*inputs, *[None] * (7 - len(inputs))]
     x, lengths, h0, c0 = given[0], *given[4:7]
     layer = layer_of(node, weights_of(node, dict(zip(node.input, inputs))))
@@ -209,154 +183,6 @@ def _initial(net: StackedNet, h0: Value, c0: Value) -> Params:
     return {f"h0{suffix}": h0[n] for n, suffix in enumerate(net.every_cell)}
 
 
-# ---- the operators around
-
-
-def _is_number(value: Value) -> bool:
-    return np.asarray(value).dtype.kind not in "biu"
-
-
-def _axes(axes: Any, ndim: int) -> tuple[int, ...]:
-    return tuple(int(axis) % ndim for axis in np.atleast_1d(axes))
-
-
-def _bounded(shape: Iterable[Any]) -> tuple[int, ...]:
-    sizes = tuple(int(n) for n in shape)
-    if prod(sizes) > ENTRIES or min(sizes, default=0) < 0:
-        raise ValueError(f"a tensor of shape {sizes}; need at most {ENTRIES:,} entries")
-    return sizes
-
-
-def _reshape(a: Value, shape: Value, allowzero: int = 0) -> Value:
-    return a.reshape([int(n) or (0 if allowzero else a.shape[k]) for k, n in enumerate(shape)])
-
-
-def _slice(a: Value, starts: Value, ends: Value, axes: Value = None, steps: Value = None) -> Value:
-    where = [slice(None)] * a.ndim
-    axes = range(len(starts)) if axes is None else _axes(axes, a.ndim)
-    steps = [1] * len(starts) if steps is None else steps
-    for axis, start, end, step in zip(axes, starts, ends, steps):
-        below = step < 0 and end < -a.shape[axis]
-        where[axis] = slice(int(start), None if below else int(end), int(step))
-    return a[tuple(where)]
-
-
-def _split(a: Value, split: Value = None, axis: int = 0, num_outputs: int = 0) -> list[Value]:
-    size = -(-a.shape[axis] // num_outputs) if split is None else 0
-    ends = np.arange(size, a.shape[axis], size) if split is None else np.cumsum(split)[:-1]
-    return list(np.split(a, ends, axis))
-
-
-def _matmul(a: Value, b: Value) -> Value:
-    if b.ndim == 2 and a.ndim > 1:
-        return matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[1])
-    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    pairs = zip(
-        *(np.broadcast_to(m, (*lead, *m.shape[-2:])).reshape(-1, *m.shape[-2:]) for m in (a, b))
-    )
-    return np.stack([matmul(*pair) for pair in pairs]).reshape(*lead, a.shape[-2], b.shape[-1])
-
-
-def _gemm(
-    a: Value,
-    b: Value,
-    c: Value = None,
-    alpha: float = 1,
-    beta: float = 1,
-    transA: int = 0,
-    transB: int = 0,
-) -> Value:
-    product = matmul(a.T if transA else a, b.T if transB else b)
-    product = product if alpha == 1 else times(alpha, product)
-    return product if c is None else product + (c if beta == 1 else times(beta, c))
-
-
-def _softmax(a: Value, axis: int = -1, logarithm: bool = False) -> Value:
-    rows = np.moveaxis(a, axis, -1)
-    flat = rows.reshape(-1, rows.shape[-1])
-    flat = flat - largest(flat)[:, None]
-    e = exp(flat)
-    total = e.sum(axis=1)[:, None]
-    shares = flat - log(total) if logarithm else e / total
-    return np.moveaxis(shares.reshape(rows.shape), -1, axis)
-
-
-def _mean(a: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
-    return _sum(a, axes, keepdims) / (a.size // _sum(np.ones(a.shape), axes, keepdims).size)
-
-
-def _sum(a: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
-    over = tuple(range(a.ndim)) if axes is None else _axes(axes, a.ndim)
-    total = a.sum(axis=over)
-    return np.expand_dims(total, over) if keepdims else total
-
-
-def _cast(a: Value, to: int, **_: int) -> Value:
-    kind = _kind(to)
-    if kind.kind in "fiub" and (kind.kind == "f") == _is_number(a):
-        return a if _is_number(a) else a.astype(kind)
-    if _is_number(a):
-        raise ValueError("Cast: of numbers to integers is not known")
-    return a.astype(np.float64)
-
-
-def _divide(a: Value, b: Value) -> Value:
-    return a / b if _is_number(a) or _is_number(b) else np.asarray(a // b)
-
-
-def _unary(name: str, **constant: float) -> Callable[..., Value]:
-    def operator(a: Value, alpha: float | None = None) -> Value:
-        act = activation(name, alpha if "alpha" in constant else None)
-        return act.forward(a, {})
-
-    return operator
-
-
-OPERATORS: dict[str, Callable[..., Any]] = {
-    **{
-        theirs: _unary(ours, **({"alpha": 0} if theirs in ("LeakyRelu", "Elu") else {}))
-        for ours, theirs in ACTIVATIONS.items()
-        if theirs != "Affine"
-    },
-    "PRelu": lambda a, slope: np.where(activation("relu").forward(a, {}) == a, a, a * slope),
-    "Add": lambda a, b: a + b,
-    "Cast": _cast,
-    "Concat": lambda *parts, axis: np.concatenate(parts, axis),
-    "ConstantOfShape": lambda shape, value=None: np.full(
-        _bounded(shape), np.float32(0) if value is None else _array(value)[0]
-    ),
-    "Div": _divide,
-    "Dropout": lambda a, *_, **__: a,
-    "Equal": lambda a, b: a == b,
-    "Exp": exp,
-    "Expand": lambda a, shape: np.array(
-        np.broadcast_to(a, _bounded(np.broadcast_shapes(a.shape, _bounded(shape)))), subok=True
-    ),
-    "Flatten": lambda a, axis=1: a.reshape(prod(a.shape[:axis]), -1),
-    "Gather": lambda a, indices, axis=0: a.take(indices, axis),
-    "Gemm": _gemm,
-    "Identity": lambda a: a,
-    "Log": log,
-    "LogSoftmax": lambda a, axis=-1: _softmax(a, axis, True),
-    "MatMul": _matmul,
-    "Mul": lambda a, b: a * b,
-    "Neg": lambda a: -a,
-    "ReduceMean": _mean,
-    "ReduceSum": _sum,
-    "Reshape": _reshape,
-    "Shape": lambda a, start=0, end=None: np.array(a.shape[start:end], np.int64),
-    "Size": lambda a: np.array(a.size),
-    "Slice": _slice,
-    "Softmax": _softmax,
-    "Split": _split,
-    "Squeeze": lambda a, axes=None: a.squeeze(None if axes is None else _axes(axes, a.ndim)),
-    "Sub": lambda a, b: a - b,
-    "Transpose": lambda a, perm=None: a.transpose(perm),
-    "Unsqueeze": lambda a, axes: np.expand_dims(a, _axes(axes, a.ndim + len(np.atleast_1d(axes)))),
-    "Where": np.where,
-}
-
-
 # ---- inputs
 
 
@@ -383,7 +209,7 @@ def fitting(proto: Proto, T: int, B: int, rng: np.random.Generator) -> Params:
         drawn: Params = {}
         for entry in inputs:
             shape = [known[d] if isinstance(d, str) else int(d) for d in dims[entry.name]]
-            kind = _kind(entry.type.tensor_type.elem_type)
+            kind = kind_of(entry.type.tensor_type.elem_type)
             most = T if len(shape) == 1 else _symbols(proto, entry.name) - 1
             drawn[entry.name] = (
                 rng.standard_normal(shape).astype(kind)

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from refnet.batch import Array, Params
-from refnet.interop import Resolved, embedded, resolved, unprojected
+from refnet.interop import Resolved, bare_stack, embedded, resolved, unprojected
 from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, fitting, weights_of
 from refnet.interop.onnx_nodes import (
     ACTIVATIONS,
@@ -31,20 +32,20 @@ from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet, named
 
-__all__ = ["Affine", "affine", "net_of", "to_model"]
-
-HEADED: Any = {"loss": "cross_entropy", "reduction": "mean"}
+Sizes = list[str | int]
+Shaped = tuple[DTypeLike, Sizes]
+"""A tensor's type, and its sizes, some of which have but a name."""
 
 
 class _Graph:
     """Nodes and constants as they are added."""
 
-    def __init__(self, dtype: Any) -> None:
+    def __init__(self, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
         self.nodes: list[Proto] = []
         self.weights: Params = {}
 
-    def constant(self, name: str, value: Any) -> str:
+    def constant(self, name: str, value: ArrayLike) -> str:
         """Its name; numbers become those of the model, integers int64."""
         array = np.asarray(value)
         self.weights[name] = array.astype(self.dtype if array.dtype.kind == "f" else np.int64)
@@ -56,7 +57,7 @@ class _Graph:
         self.nodes.append(onnx_package().helper.make_node(kind, inputs, [output], **options))
         return output
 
-    def model(self, net: Net, inputs: dict[str, Any], output: str, shape: list[Any]) -> Proto:
+    def model(self, net: Net, inputs: dict[str, Shaped], output: str, shape: Sizes) -> Proto:
         """The model, whose output is called outputs."""
         onnx = onnx_package()
         self.nodes.append(onnx.helper.make_node("Identity", [output], ["outputs"]))
@@ -91,10 +92,10 @@ def to_model(net: Net, params: Params, lengths: bool = False) -> Proto:
     graph = _Graph(next(iter(params.values())).dtype)
     if isinstance(flat, FeedforwardNet):
         h = _feedforward(graph, flat, params)
-        sizes = ["B", flat.widths[0]], ["B", flat.widths[-1]]
-        return graph.model(net, {"x": (graph.dtype, sizes[0])}, h, sizes[1])
+        x_only: dict[str, Shaped] = {"x": (graph.dtype, ["B", flat.widths[0]])}
+        return graph.model(net, x_only, h, ["B", flat.widths[-1]])
     flat, params = unprojected(flat, params)
-    inputs: dict[str, Any] = {"x": (graph.dtype, ["T", "B", flat.inputs])}
+    inputs: dict[str, Shaped] = {"x": (graph.dtype, ["T", "B", flat.inputs])}
     x = "x"
     if vectors is not None:
         inputs["x"] = np.int64, ["T", "B"]
@@ -170,7 +171,7 @@ def _layer(
 
 def net_of(proto: Proto) -> tuple[Net, Params]:
     """The net that a model computes, and its parameters; a Softmax at the end is left out, so that
-    the outputs are what it is of. The inputs may be batch-first, the initial states inputs.
+    the outputs are its arguments. The inputs may be batch-first, and initial states may be inputs.
 
     Raises ValueError for a graph that computes something else than one of refnet's nets.
 
@@ -244,10 +245,7 @@ def _candidates(proto: Proto, values: Params, inputs: Params) -> Iterator[Resolv
         dtype = next(iter(params.values())).dtype
         linear = [(np.eye(net.width, dtype=dtype), np.zeros(net.width, dtype))]
     if len(linear) == 1:
-        W, b = linear[0]
-        for readout in ("last", "every"):
-            with_head = replace(net, readout=readout, outputs=len(W), **HEADED)
-            yield Resolved(with_head, {**params, "Why": W, "by": b}, vectors)
+        yield from _headed(net, params, *linear[0], vectors)
 
 
 def _stack(
@@ -353,25 +351,26 @@ def _unrolled(
         return
     H = len(pairs[0][0][0])
     for both in (False, True)[: 2 - len(pairs) % 2]:
-        net = StackedNet(
-            pairs[0][0][0].shape[1],
-            H,
-            (1 + both) * H,
-            activation=acts[0],
-            readout="none",
-            loss="none",
-            reduction="sum",
-            layers=len(pairs) // (1 + both),
-            bidirectional=both,
-        )
+        layers = len(pairs) // (1 + both)
+        net = bare_stack(pairs[0][0][0].shape[1], H, both, activation=acts[0], layers=layers)
         params: Params = {}
         for suffix, ((W, b), (U, second)) in zip(net.every_cell, pairs):
             p = {"Wxh": W, "Whh": U, "bh": b, "bhh": second}
             params |= {named(name, suffix): value for name, value in p.items()}
         if any(params[name].shape not in net.shapes[name] for name in params):
             continue
-        if not head:
+        if head:
+            yield from _headed(net, params, *head[0], vectors)
+        else:
             yield Resolved(net, params, vectors)
-        for readout in ("last", "every") if head else ():
-            changed = replace(net, readout=readout, outputs=len(head[0][0]), **HEADED)
-            yield Resolved(changed, {**params, "Why": head[0][0], "by": head[0][1]}, vectors)
+
+
+def _headed(
+    net: StackedNet, params: Params, W: Array, b: Array, vectors: Array | None
+) -> Iterator[Resolved]:
+    """The net with a read-out of the last step, and of every step."""
+    for readout in ("last", "every"):
+        with_head = replace(
+            net, readout=readout, outputs=len(W), loss="cross_entropy", reduction="mean"
+        )
+        yield Resolved(with_head, {**params, "Why": W, "by": b}, vectors)

@@ -14,31 +14,11 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.interop import as_stack, package, reorder, split_biases, two_biases
+from refnet.interop import as_stack, bare_stack, package, reorder, split_biases, two_biases
 from refnet.maths.activations import Activation, activation
 from refnet.maths.numeric import constant, nonpositive, tanh, times
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet, masked, named, turned
-
-__all__ = [
-    "ACTIVATIONS",
-    "CONSTANTS",
-    "OPERATORS",
-    "ORDER",
-    "Layer",
-    "Proto",
-    "activation_of",
-    "from_onnx",
-    "layer_of",
-    "model",
-    "node",
-    "node_model",
-    "onnx_package",
-    "packed",
-    "saved",
-    "to_onnx",
-    "views",
-]
 
 Proto: TypeAlias = Any
 """A message of ONNX's: a model, a node or a tensor; the package is optional."""
@@ -136,20 +116,9 @@ def packed(net: StackedNet, params: Params) -> list[tuple[StackedNet, Params]]:
     layers = []
     for layer in net.cells:
         cell = next(iter(layer.values()))
-        names = ("cell", "activation", "gate", "projection")
+        names = ("cell", "activation", "gate", "projection", "clip_forward")
         options = {name: getattr(cell, name) for name in names}
-        width = len(layer) * cell.width
-        single = StackedNet(
-            cell.inputs,
-            net.hidden,
-            width,
-            **options,
-            clip_forward=net.clip_forward,
-            readout="none",
-            loss="none",
-            reduction="sum",
-            bidirectional=net.bidirectional,
-        )
+        single = bare_stack(cell.inputs, net.hidden, net.bidirectional, **options)
         p = {
             named(name, suffix): value
             for suffix, theirs in zip(single.every_cell, layer)
@@ -320,17 +289,13 @@ def layer_of(proto: Proto, weights: Params) -> Layer:
     cell = kinds[proto.op_type]
     both = direction == "bidirectional"
     act, gate = _read_activations(cell, options, 1 + both)
-    net = StackedNet(
+    net = bare_stack(
         W.shape[2],
         H,
-        (1 + both) * H,
+        both,
         cell=cell,
         activation=act,
         gate=gate,
-        readout="none",
-        loss="none",
-        reduction="sum",
-        bidirectional=both,
         clip_forward=options.get("clip"),
         backend="reference" if "clip" in options else "auto",
     )

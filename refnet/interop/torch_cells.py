@@ -10,12 +10,13 @@ import ctypes
 import itertools
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
@@ -27,11 +28,13 @@ from refnet.maths.threads import get_team, get_threads, set_threads
 from refnet.nets.gradients import Net
 from refnet.nets.layer import Layer
 
-__all__ = ["Steps", "Tensor", "admit", "function", "packed_steps", "run_cell"]
-
 torch = package("torch", called="PyTorch")
 Tensor: TypeAlias = Any
 """A tensor of PyTorch's, which is an optional package."""
+Context: TypeAlias = Any
+"""What PyTorch hands from a forward to a backward pass."""
+Run: TypeAlias = Callable[[Params], tuple[Array, Callable[[Array], Params]]]
+"""A function of named arrays, with its pullback."""
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 PROCESS = os.getpid()
 """In a forked child, PyTorch's threads are gone."""
@@ -75,7 +78,7 @@ class Steps(NamedTuple):
 AS_THEY_STAND = Steps()
 
 
-def packed_steps(sizes: Array, dtype: Any, cell: str, H: int) -> dict[str, Steps]:
+def packed_steps(sizes: Array, dtype: DTypeLike, cell: str, H: int) -> dict[str, Steps]:
     """Those of a PackedSequence with ``sizes`` (T,) in both directions, for cells of H units."""
     T, B = len(sizes), int(sizes[0])
     lengths = (sizes > np.arange(B)[:, None]).sum(axis=1)
@@ -127,7 +130,8 @@ def _threads_of_torch() -> Iterator[None]:
         set_threads(*before)
 
 
-def _array(tensor: Tensor) -> Array:
+def array_of(tensor: Tensor) -> Array:
+    """The tensor's own numbers."""
     array: Array = tensor.numpy(force=True)
     return array
 
@@ -150,8 +154,10 @@ class Job(NamedTuple):
     ) -> tuple[Any, Tensor, Tensor]:
         """The tape, the outputs and the states at the end."""
         steps = self.steps
-        start = steps.begin(_array(h0))
-        tape = self.run(dict(zip(self.names, map(_array, values))), steps.enter(_array(x)), start)
+        start = steps.begin(array_of(h0))
+        tape = self.run(
+            dict(zip(self.names, map(array_of, values))), steps.enter(array_of(x)), start
+        )
         end = np.empty_like(start)
         for state, last in zip((tape.h, tape.c) if len(end) > 1 else (tape.h,), end):
             if steps.lengths is None or len(state) == 2:
@@ -171,7 +177,7 @@ def _with_last(doutputs: Tensor | None, last: Array, steps: Steps, wanted: bool)
     """The gradient at a cell's states: of all of them, or (1, B, H) of each sequence's last."""
     if doutputs is None:
         return last[None]
-    dh = steps.enter(_array(doutputs))
+    dh = steps.enter(array_of(doutputs))
     if wanted:
         ends = -1 if steps.lengths is None else steps.lengths - 1
         dh = dh.copy()
@@ -184,7 +190,7 @@ class _Run(torch.autograd.Function):  # type: ignore[misc, name-defined]
 
     @staticmethod
     def forward(
-        ctx: Any, job: Job, x: Tensor, h0: Tensor, *values: Tensor
+        ctx: Context, job: Job, x: Tensor, h0: Tensor, *values: Tensor
     ) -> tuple[Tensor, Tensor]:
         tape, outputs, end = job.compute(x, h0, values)
         ctx.job, ctx.kind, ctx.count = job, type(tape), len(values)
@@ -195,14 +201,16 @@ class _Run(torch.autograd.Function):  # type: ignore[misc, name-defined]
         return outputs, end
 
     @staticmethod
-    def backward(ctx: Any, doutputs: Tensor | None, dend: Tensor | None) -> Any:
+    def backward(
+        ctx: Context, doutputs: Tensor | None, dend: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         x, h0, *rest = ctx.saved_tensors
         (layer, names, steps), values = ctx.job, rest[: ctx.count]
-        p = dict(zip(names, map(_array, values)))
-        tape = ctx.kind(*(part if part is None else _array(part) for part in rest[ctx.count :]))
+        p = dict(zip(names, map(array_of, values)))
+        tape = ctx.kind(*(part if part is None else array_of(part) for part in rest[ctx.count :]))
         if ctx.outputs._version != ctx.version:  # changed in place, and the tape's states with them
-            tape = ctx.job.run(p, tape.x, steps.begin(_array(h0)))
-        last = np.zeros(h0.shape, tape.h.dtype) if dend is None else steps.begin(_array(dend))
+            tape = ctx.job.run(p, tape.x, steps.begin(array_of(h0)))
+        last = np.zeros(h0.shape, tape.h.dtype) if dend is None else steps.begin(array_of(dend))
         dh = _with_last(doutputs, last[0], steps, dend is not None)
         options = {"lengths": steps.lengths} | ({} if len(last) == 1 else {"dc": last[1]})
         with _threads_of_torch():
@@ -220,11 +228,11 @@ class _Once(torch.autograd.Function):  # type: ignore[misc, name-defined]
     """The first tensors, gradients that depend on all; to differentiate them again raises."""
 
     @staticmethod
-    def forward(ctx: Any, count: int, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Context, count: int, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
         return tuple(part if part is None else part.view_as(part) for part in tensors[:count])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
+    def backward(ctx: Context, *gradients: Tensor) -> NoReturn:
         raise RuntimeError(
             "refnet.torch differentiates once, and this is a second derivative; for layers, "
             "PyTorch's own have it: refnet.torch.restore(model)"
@@ -283,30 +291,37 @@ def admit(where: str, tensors: Iterable[Tensor]) -> None:
         )
 
 
-class _Net(torch.autograd.Function):  # type: ignore[misc, name-defined]
+class _Function(torch.autograd.Function):  # type: ignore[misc, name-defined]
     @staticmethod
-    def forward(
-        ctx: Any, net: Net, names: tuple[str, ...], mask: Array | None, x: Tensor, *values: Tensor
-    ) -> Tensor:
-        params = dict(zip(names, map(_array, values)))
-        with _threads_of_torch():
-            outputs, ctx.tape = net.forward(params, _array(x), mask, copy=False)
-        ctx.net, ctx.names = net, names
-        ctx.save_for_backward(x, *values)
-        return torch.from_numpy(outputs)
+    def forward(ctx: Context, run: Run, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
+        value, ctx.pull = run(dict(zip(names, map(array_of, tensors))))
+        ctx.names = names
+        ctx.save_for_backward(*tensors)
+        return torch.from_numpy(np.asarray(value))
 
     @staticmethod
-    def backward(ctx: Any, doutputs: Tensor) -> Any:
-        saved, tape = ctx.saved_tensors, ctx.tape
-        with _threads_of_torch():
-            gradients = ctx.net.backward(
-                tape.given, tape, _array(doutputs), ctx.needs_input_grad[3]
-            )
-        arrays = [gradients.get(name) for name in ("x", *ctx.names)]
-        tensors = [part if part is None else torch.tensor(part) for part in arrays]
+    def backward(ctx: Context, dvalue: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors  # raises if one has been changed in place
+        pulled = ctx.pull(array_of(dvalue))
+        tensors = [torch.tensor(pulled[name]) if name in pulled else None for name in ctx.names]
         if torch.is_grad_enabled():
-            tensors = _Once.apply(len(tensors), *tensors, *saved, doutputs)
-        return None, None, None, *tensors
+            tensors = _Once.apply(len(tensors), *tensors, *saved, dvalue)
+        return None, None, *tensors
+
+
+def applied(run: Run, tensors: Mapping[str, Tensor]) -> Tensor:
+    """``run`` of the tensors' arrays, differentiated once by its pullback, which may leave
+    out constants.
+
+    >>> def square(arrays):
+    ...     return arrays["x"] ** 2, lambda d: {"x": 2 * arrays["x"] * d}
+    >>> x = torch.tensor(3.0, requires_grad=True)
+    >>> applied(square, {"x": x}).backward()
+    >>> x.grad
+    tensor(6.)
+    """
+    value: Tensor = _Function.apply(run, tuple(tensors), *tensors.values())
+    return value
 
 
 def function(net: Net) -> Callable[..., Tensor]:
@@ -331,7 +346,19 @@ def function(net: Net) -> Callable[..., Tensor]:
     def call(params: dict[str, Tensor], x: Tensor, mask: Tensor | None = None) -> Tensor:
         floats = [x] if x.is_floating_point() else []
         admit("function", [*floats, *params.values()])
-        steps = None if mask is None else _array(mask)
-        return _Net.apply(net, tuple(params), steps, x, *params.values())
+        steps = None if mask is None else array_of(mask)
+
+        def run(arrays: Params) -> tuple[Array, Callable[[Array], Params]]:
+            inputs = arrays.pop("x")
+            with _threads_of_torch():
+                outputs, tape = net.forward(arrays, inputs, steps, copy=False)
+
+            def pull(doutputs: Array) -> Params:
+                with _threads_of_torch():
+                    return net.backward(tape.given, tape, doutputs, x.requires_grad)
+
+            return outputs, pull
+
+        return applied(run, {"x": x, **params})
 
     return call

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
-from refnet.interop.torch_orthogonal import Matrix, applied
+from refnet.interop.torch_cells import applied, array_of
+from refnet.interop.torch_orthogonal import Matrix
 from refnet.matrices import orthogonality
-
-__all__ = ["matrices", "open_penalty", "open_update_", "orthogonalize_", "retract_"]
+from refnet.runs.read import Record
 
 GATES = {"LSTM": CELLS["lstm"].GATES, "GRU": CELLS["gru"].GATES}
 """The gates of PyTorch's layers, which it stacks as refnet does."""
@@ -38,7 +38,7 @@ def matrices(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _matrices_of(module: Any) -> Iterator[tuple[str, Tensor]]:
+def _matrices_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     if isinstance(module, Matrix):
         if part := module.transition.orthogonalised:
             yield part, getattr(module, part)
@@ -60,13 +60,13 @@ Matrices: TypeAlias = nn.Module | Mapping[str, Tensor] | Tensor
 """A module, matrices by their names, or one."""
 
 
-def _named(given: Any) -> dict[str, Tensor]:
+def _named(given: Matrices) -> dict[str, Tensor]:
     if isinstance(given, nn.Module):
         return matrices(given)
     return dict(given) if isinstance(given, Mapping) else {"W": given}
 
 
-def orthogonalize_(given: Matrices, **options: Any) -> list[dict[str, Any]]:
+def orthogonalize_(given: Matrices, **options: Any) -> list[Record]:
     """OINIT: descend to the (semi-)orthogonal matrix near each of these, in place.
 
     ``options`` and what is raised: those of ``refnet.matrices.orthogonality.orthogonalize``.
@@ -86,7 +86,7 @@ def orthogonalize_(given: Matrices, **options: Any) -> list[dict[str, Any]]:
                 f"orthogonalize_: a transition makes {name} of its parts; need a parameter: leave "
                 "it out, or start from an orthogonal matrix"
             )
-    arrays = {name: tensor.numpy(force=True) for name, tensor in tensors.items()}
+    arrays = {name: array_of(tensor) for name, tensor in tensors.items()}
     descended, report = orthogonality.orthogonalize_params(arrays, **options)
     _assign(tensors, descended)
     return report
@@ -125,7 +125,7 @@ def open_update_(given: Matrices, rate: float, strength: float, form: str = "squ
     """
     tensors = _named(given)
     update = orthogonality.open_update
-    arrays = {name: tensor.numpy(force=True) for name, tensor in tensors.items()}
+    arrays = {name: array_of(tensor) for name, tensor in tensors.items()}
     _assign(tensors, {k: update(W, rate, strength, form) for k, W in arrays.items()})
 
 
@@ -147,8 +147,8 @@ def retract_(module: nn.Module, rate: float) -> dict[str, float]:
             parts = {f"{prefix}{key}": value for key, value in part.parts().items()}
             moving = [f"{prefix}{key}" for key in part.transition.manifold]
             moving = [key for key in moving if parts[key].grad is not None]
-            arrays = {key: value.numpy(force=True) for key, value in parts.items()}
-            grads = {key: parts[key].grad.numpy(force=True) for key in moving}
+            arrays = {key: array_of(value) for key, value in parts.items()}
+            grads = {key: array_of(parts[key].grad) for key in moving}
             retracted = part.transition.retract(arrays, grads, tuple(moving), rate)
             _assign(parts, retracted.params)
             for key in moving:

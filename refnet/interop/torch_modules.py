@@ -8,7 +8,7 @@ Checked by: tests/interop/test_torch_modules.py, benchmarks/judge/torch_modules.
 import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
 import torch
 from torch import nn
@@ -18,8 +18,9 @@ from torch.nn.utils.rnn import PackedSequence
 from refnet.cells import CELLS
 from refnet.interop.torch_cells import Steps, Tensor, admit, packed_steps, run_cell
 
-__all__ = ["GRU", "LSTM", "RNN", "accelerate", "restore"]
-
+Input: TypeAlias = Tensor | PackedSequence
+States: TypeAlias = Tensor | tuple[Tensor, Tensor]
+"""h_n, or (h_n, c_n)."""
 MODES = {
     "RNN_TANH": ("rnn", "tanh"),
     "RNN_RELU": ("rnn", "relu"),
@@ -29,7 +30,7 @@ MODES = {
 """PyTorch's name of a layer's cell: ours, and the activation."""
 
 
-def _cell_params(cell: str, module: Any, suffix: str) -> dict[str, Tensor]:
+def _cell_params(cell: str, module: nn.RNNBase, suffix: str) -> dict[str, Tensor]:
     """A cell's parameters by refnet's names; of a GRU's second bias, the part of n is bhn."""
     Wxh, Whh = (getattr(module, f"weight_{kind}_{suffix}") for kind in ("ih", "hh"))
     H = module.hidden_size
@@ -45,7 +46,7 @@ def _cell_params(cell: str, module: Any, suffix: str) -> dict[str, Tensor]:
     return {**params, "bh": both, "bhn": bhn}
 
 
-def _by_torch(module: Any) -> bool:
+def _by_torch(module: nn.RNNBase) -> bool:
     """Whether PyTorch's own code computes: it alone has a projection, and what records or
     transforms PyTorch's operations (traces, exports, torch.func) has to see them."""
     return bool(
@@ -56,7 +57,7 @@ def _by_torch(module: Any) -> bool:
 class _Layers(nn.RNNBase):  # type: ignore[misc]
     """What the three classes share: the forward pass."""
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Input, hx: States | None = None) -> Any:
         """As of PyTorch's class: the outputs (T, B, H), (B, T, H), (T, H) or packed, and h_n, of
         an LSTM (h_n, c_n). Raises RuntimeError or ValueError where PyTorch's does, and for tensors
         that are not on the CPU, or neither float32 nor float64."""
@@ -66,7 +67,7 @@ class _Layers(nn.RNNBase):  # type: ignore[misc]
             return torch.compiler.disable(self._run)(input, hx)
         return self._run(input, hx)
 
-    def _run(self, input: Any, hx: Any) -> Any:
+    def _run(self, input: Input, hx: States | None) -> Any:
         if _by_torch(self):
             return super().forward(input, hx)
         return run_layers(self, input, hx)
@@ -79,14 +80,14 @@ class _Layers(nn.RNNBase):  # type: ignore[misc]
         """A cell's parameters by refnet's names."""
         return _cell_params(self.kernel()[0], self, suffix)
 
-    def __prepare_scriptable__(self) -> Any:
+    def __prepare_scriptable__(self) -> NoReturn:
         raise RuntimeError(
             f"refnet.torch.{self._get_name()}: TorchScript cannot call refnet; need PyTorch's own "
             "layers: refnet.torch.restore(model)"
         )
 
 
-def run_layers(module: Any, input: Any, hx: Any) -> Any:
+def run_layers(module: nn.Module, input: Input, hx: States | None) -> tuple[Input, States]:
     """The outputs and h_n, or (h_n, c_n), of layers that have ``kernel`` and ``cell_params``."""
     packed = input if isinstance(input, PackedSequence) else None
     x = input if packed is None else packed.data
@@ -109,7 +110,7 @@ def run_layers(module: Any, input: Any, hx: Any) -> Any:
     return x, ends[0] if len(ends) == 1 else tuple(ends)
 
 
-def _admit_input(module: Any, x: Tensor, packed: bool) -> None:
+def _admit_input(module: nn.Module, x: Tensor, packed: bool) -> None:
     """Raise what PyTorch's layer raises for x of another shape."""
     name = module._get_name()
     if x.dim() not in ((2,) if packed else (2, 3)):
@@ -122,7 +123,7 @@ def _admit_input(module: Any, x: Tensor, packed: bool) -> None:
 
 
 def _initial(
-    module: Any, x: Tensor, hx: Any, single: bool, packed: PackedSequence | None
+    module: nn.Module, x: Tensor, hx: States | None, single: bool, packed: PackedSequence | None
 ) -> Tensor:
     """The states (S, cells, B, H) that a layer starts from, S = 2 for an LSTM."""
     count = CELLS[module.kernel()[0]].STATES
@@ -144,7 +145,7 @@ def _initial(
 
 
 def _run_stack(
-    module: Any, x: Tensor, states: Tensor, packed: PackedSequence | None
+    module: nn.Module, x: Tensor, states: Tensor, packed: PackedSequence | None
 ) -> tuple[Tensor, Tensor]:
     """The outputs of the last layer, (T, B, W) or (N, W) packed, and all states at the end."""
     cell, activation = module.kernel()
@@ -205,18 +206,18 @@ def _ours(cls: type) -> type:
     if cls in (nn.RNN, nn.LSTM, nn.GRU):
         return next(each for each in (RNN, LSTM, GRU) if issubclass(each, cls))
 
-    def reduced(self: Any) -> Any:
+    def reduced(self: nn.Module) -> tuple[object, ...]:
         return _rebuilt, (cls,), self.__getstate__()
 
     space = {"__module__": cls.__module__, "__doc__": cls.__doc__, "__reduce__": reduced}
     return type(cls.__name__, (_Layers, cls), space)
 
 
-def _rebuilt(cls: type) -> Any:
+def _rebuilt(cls: type) -> nn.Module:
     return object.__new__(_ours(cls))
 
 
-def _change(module: Any, change: Callable[[type], type]) -> None:
+def _change(module: nn.Module, change: Callable[[type], type]) -> None:
     """Give the module another class; one with parametrizations, whose class has their properties,
     the same over another base."""
     cls = type(module)
@@ -227,7 +228,7 @@ def _change(module: Any, change: Callable[[type], type]) -> None:
     module.__class__ = type(cls.__name__, (change(cls.__bases__[0]),), space)
 
 
-def _reason(module: Any) -> str:
+def _reason(module: nn.Module) -> str:
     """Why a recurrent layer stays PyTorch's; empty if it need not."""
     weight = next(module.parameters(), module.weight_hh_l0)
     if module.proj_size:

@@ -7,69 +7,21 @@ a read-out: ``layer.state_dict()`` are its parameters. Matrices and their gradie
 Checked by: tests/interop/test_torch_orthogonal.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from refnet.batch import Array, Params
-from refnet.interop.torch_modules import run_layers
+from refnet.interop.torch_cells import Run, applied, array_of
+from refnet.interop.torch_modules import Input, States, run_layers
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.slots import Transition, parts
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
-
-__all__ = ["CIFG", "GRUBefore", "Matrix", "OrthogonalRNN", "PeepholeLSTM", "applied"]
-
-Run: TypeAlias = Callable[[Params], tuple[Array, Callable[[Array], Params]]]
-"""A function of named arrays, with its pullback."""
-
-
-class _Function(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, run: Run, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
-        value, ctx.pull = run(dict(zip(names, map(_array, tensors))))
-        ctx.names = names
-        ctx.save_for_backward(*tensors)
-        return torch.from_numpy(np.array(value))
-
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, dvalue: Tensor) -> Any:
-        tensors = ctx.saved_tensors  # raises if one has been changed in place
-        pulled = ctx.pull(_array(dvalue))
-        grads = [pulled.get(name) for name in ctx.names]
-        return (
-            None,
-            None,
-            *(
-                torch.zeros_like(tensor) if grad is None else torch.from_numpy(np.array(grad))
-                for tensor, grad in zip(tensors, grads)
-            ),
-        )
-
-
-def _array(tensor: Tensor) -> Array:
-    array: Array = tensor.numpy(force=True)
-    return array
-
-
-def applied(run: Run, tensors: Mapping[str, Tensor]) -> Tensor:
-    """``run`` of the tensors' arrays, differentiated once by its pullback.
-
-    >>> def square(arrays):
-    ...     return arrays["x"] ** 2, lambda d: {"x": 2 * arrays["x"] * d}
-    >>> x = torch.tensor(3.0, requires_grad=True)
-    >>> applied(square, {"x": x}).backward()
-    >>> x.grad
-    tensor(6.)
-    """
-    value: Tensor = _Function.apply(run, tuple(tensors), *tensors.values())
-    return value
 
 
 def _pulled(transition: Transition, part: str) -> Run:
@@ -77,10 +29,11 @@ def _pulled(transition: Transition, part: str) -> Run:
 
     def matrix(parts: Params) -> tuple[Array, Callable[[Array], Params]]:
         W, residuals = transition.matrix(parts)
-        return W, lambda dW: transition.pull_back(parts, residuals, dW)
+        return W.copy(), lambda dW: transition.pull_back(parts, residuals, dW)
 
     def penalty(parts: Params) -> tuple[Array, Callable[[Array], Params]]:
         value, grads = transition.penalty(parts)
+        grads = {name: grads.get(name, np.zeros_like(part)) for name, part in parts.items()}
         dtype = next(iter(parts.values())).dtype
         return np.asarray(value, dtype), lambda d: {name: d * g for name, g in grads.items()}
 
@@ -183,10 +136,10 @@ class _Layers(nn.Module):  # type: ignore[misc]
         """The StackedNet, of which the layer's parameters are."""
         return StackedNet(**self.fields)
 
-    def __getstate__(self) -> dict[str, Any]:  # a net's activations cannot be pickled
+    def __getstate__(self) -> dict[str, object]:  # a net's activations cannot be pickled
         return {name: value for name, value in self.__dict__.items() if name != "net"}
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Input, hx: States | None = None) -> tuple[Input, States]:
         """As of PyTorch's layers: the outputs, and h_n or (h_n, c_n), of x (T, B, D), (B, T, D) if
         ``batch_first``, (T, D) or a PackedSequence."""
         run = run_layers
@@ -212,7 +165,7 @@ class _Layers(nn.Module):  # type: ignore[misc]
 
         Checked by: tests/interop/test_torch_orthogonal.py::test_layers_travel.
         """
-        return {name: _array(value) for name, value in self.state_dict().items()}
+        return {name: array_of(value) for name, value in self.state_dict().items()}
 
     def penalty(self) -> Tensor:
         """What the transitions add to a loss."""

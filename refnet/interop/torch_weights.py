@@ -11,26 +11,19 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.interop import as_stack, embedded, package, resolved, split_biases, two_biases
+from refnet.interop import (
+    as_stack,
+    embedded,
+    package,
+    refuse_states,
+    resolved,
+    split_biases,
+    two_biases,
+)
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet, named, plain
-
-__all__ = [
-    "ACTIVATIONS",
-    "LAYER_NAMES",
-    "Torch",
-    "array",
-    "arrays_of",
-    "from_state_dict",
-    "layer_state_dict",
-    "net_of",
-    "refuse",
-    "state_dict",
-    "tensor",
-    "torch_package",
-]
 
 Torch: TypeAlias = Any
 """A tensor, module or dtype of PyTorch's, which is an optional package."""
@@ -99,10 +92,7 @@ def arrays_of(net: Net, params: Params, prefix: str = "rnn.", head: str = "head.
         slopes = {name.removeprefix("slope"): params[name] for name in params if "slope" in name}
         return linear | {f"{2 * int(n) - 1}.weight": np.atleast_1d(a) for n, a in slopes.items()}
     refuse(net)
-    for name, value in params.items():
-        if name.startswith(("Wp", "h0")) and value.any():
-            what = "initial states" if name.startswith("h0") else "peepholes"
-            raise ValueError(f"torch's layers hold no {what}, and the net has {name}")
+    refuse_states("torch", params)
     arrays = {} if vectors is None else {"embedding.weight": vectors}
     arrays |= {f"{prefix}{name}": value for name, value in _layer_arrays(net, params).items()}
     if "Why" in params:

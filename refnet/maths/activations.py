@@ -34,8 +34,6 @@ from refnet.maths.numeric import (
     times,
 )
 
-__all__ = ["ACCURACY", "ACTIVATIONS", "Accuracy", "Activation", "SPEC", "activation", "clipped"]
-
 
 @dataclass(frozen=True)
 class Activation:

@@ -16,8 +16,6 @@ from refnet.batch import Array, Scalar
 from refnet.maths.kinds import PARTS, kind
 from refnet.maths.numeric import MATMUL, matmul
 
-__all__ = ["Dual", "dual_array", "parts"]
-
 
 class Dual:
     """``x + d e``. Comparisons look at ``x`` alone: a branch is decided by the value."""

@@ -25,8 +25,6 @@ import numpy as np
 
 from refnet.batch import Array, Params
 
-__all__ = ["PARTS", "fix", "inexact", "join", "kind", "same_kind"]
-
 PARTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
 """Number types made of other numbers: type -> the numbers that an entry is made of."""
 

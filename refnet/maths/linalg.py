@@ -25,20 +25,6 @@ from refnet.maths.kinds import inexact, kind
 from refnet.maths.numeric import cos, divided, matmul, nonpositive, sin, sqrt
 from refnet.maths.threads import in_parts
 
-__all__ = [
-    "EXPM",
-    "Exponential",
-    "Factored",
-    "OnePlus",
-    "PI",
-    "expm",
-    "expm_pull",
-    "eye",
-    "qr",
-    "solve",
-    "turns",
-]
-
 
 @cache
 def _lapack(char: str, name: str, arguments: int) -> Callable[..., None]:

@@ -14,22 +14,6 @@ from refnet.common.arguments import choice
 from refnet.maths.kinds import join
 from refnet.maths.numeric import Number, divided, exp, log, times
 
-__all__ = [
-    "LOSSES",
-    "Loss",
-    "REDUCTIONS",
-    "Scored",
-    "admit_labels",
-    "counted_predictions",
-    "cross_entropy",
-    "largest",
-    "none",
-    "score",
-    "smoothed",
-    "softmax",
-    "squared_error",
-]
-
 REDUCTIONS = ("mean", "batch_mean", "sum")
 
 

@@ -17,27 +17,6 @@ from refnet.batch import Array, Scalar
 from refnet.maths.kinds import kind
 from refnet.maths.threads import LARGE, split_product
 
-__all__ = [
-    "MATMUL",
-    "Number",
-    "alike",
-    "clamp",
-    "constant",
-    "cos",
-    "divided",
-    "exp",
-    "expm1",
-    "log",
-    "matmul",
-    "nonpositive",
-    "product",
-    "sigmoid",
-    "sin",
-    "sqrt",
-    "tanh",
-    "times",
-]
-
 Number = float | Fraction
 """A constant such as a learning rate; a Fraction where it has to be exact and no float is."""
 

@@ -16,19 +16,6 @@ import numpy as np
 from refnet.batch import Array
 from refnet.common.process import blas_is_serial
 
-__all__ = [
-    "LARGE",
-    "Team",
-    "cut",
-    "get_team",
-    "get_threads",
-    "in_parts",
-    "in_threads",
-    "set_threads",
-    "split_product",
-    "usual_threads",
-]
-
 LARGE = 2**24
 """Multiplications from which threads are worth their while: a part of a product then takes some
 .1 ms, several times what it takes to wake a thread."""
@@ -58,7 +45,7 @@ def usual_threads() -> int:
     """As many threads as NUMBA_NUM_THREADS says, or as there are cores for this process if that
     is no number above 0. (Numba itself would start threads, which nothing here uses.)
 
-    Checked by: tests/maths/test_threads.py::test_a_number_of_threads_that_is_none.
+    Checked by: tests/maths/test_threads.py::test_an_unusable_number_of_threads.
     """
     given = os.environ.get("NUMBA_NUM_THREADS", "")
     if given.isdecimal() and int(given):

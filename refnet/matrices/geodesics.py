@@ -32,18 +32,6 @@ from refnet.maths.linalg import eye
 from refnet.maths.numeric import divided, matmul
 from refnet.matrices.stiefel import METRICS, RETRACTIONS, gradient, step
 
-__all__ = [
-    "admit_point",
-    "distance",
-    "exp",
-    "geodesic",
-    "inner",
-    "log",
-    "project",
-    "retract",
-    "transport",
-]
-
 SHOTS = 2000
 """How often ``log`` shoots at most."""
 _METRIC = one_of(METRICS)

@@ -16,24 +16,6 @@ from refnet.common.names import Table
 from refnet.common.process import serial_blas
 from refnet.common.specs import Kind, read, signature_options
 
-__all__ = [
-    "INITIALIZERS",
-    "SPEC",
-    "chain",
-    "fbchain",
-    "gaussian",
-    "glorot_normal",
-    "glorot_uniform",
-    "he",
-    "identity",
-    "initialize",
-    "orthogonal",
-    "orthogonal_svd",
-    "ramp",
-    "rotations",
-    "uniform",
-]
-
 Shape = tuple[int, int]
 Rng = np.random.Generator
 
@@ -179,7 +161,7 @@ def chain(shape: Shape, rng: Rng, gain: float = 1.02, diagonal: float = 0) -> Ar
     >>> chain((3, 3), np.random.default_rng(0), gain=2).tolist()
     [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 2.0, 0.0]]
 
-    Checked by: tests/analysis/test_analysis.py::test_chain_orientation.
+    Checked by: tests/matrices/test_initializers.py::test_chain.
     """
     size = _square(shape, "chain")
     return diagonal * np.eye(size) + gain * np.eye(size, k=-1)

@@ -27,18 +27,6 @@ from refnet.common.arguments import (
 from refnet.maths.kinds import inexact
 from refnet.maths.numeric import Number, divided, matmul, nonpositive, sqrt, times
 
-__all__ = [
-    "Descent",
-    "FORMS",
-    "PENALTIES",
-    "defect",
-    "defect_and_gradient",
-    "open_penalty",
-    "open_update",
-    "orthogonalize",
-    "orthogonalize_params",
-]
-
 FORMS = ("squared", "unsquared", "mean_square")
 """Those with which OINIT descends."""
 PENALTIES = (*FORMS, "double", "spectral")

@@ -12,9 +12,6 @@ from typing import Any, NamedTuple, Protocol
 from refnet.batch import Array, Params, Scalar
 from refnet.maths.numeric import Number
 
-__all__ = ["Moved", "Residuals", "Transition", "assemble", "parts", "penalty", "pull_back"]
-
-
 Residuals = dict[str, Any]
 """Slot -> what its transition's ``pull_back`` needs of ``matrix``."""
 

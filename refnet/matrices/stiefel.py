@@ -20,17 +20,6 @@ from refnet.maths.linalg import OnePlus, expm, eye, qr
 from refnet.maths.numeric import Number, matmul, times
 from refnet.maths.threads import LARGE, cut, in_threads
 
-__all__ = [
-    "METRICS",
-    "Guarded",
-    "RETRACTIONS",
-    "defect",
-    "determinant",
-    "gradient",
-    "guard",
-    "step",
-]
-
 METRICS = ("canonical", "euclidean")
 RETRACTIONS = ("cayley", "qr", "polar", "geodesic")
 
@@ -80,7 +69,7 @@ def step(
     >>> bool(np.allclose(M.T @ M, np.eye(2)))
     True
 
-    Checked by: tests/matrices/test_stiefel.py::test_retractions_agree_to_their_order.
+    Checked by: tests/analysis/test_analysis_theory.py::test_orders.
     """
     choice("stiefel: retraction", retraction, RETRACTIONS)
     _admit("step", M, G)

@@ -21,8 +21,6 @@ from refnet.maths.activations import Activation
 from refnet.maths.losses import LOSSES, Loss, smoothed, softmax
 from refnet.maths.numeric import Number, matmul
 
-__all__ = ["BACKENDS", "Backed", "changed", "compiled", "losses_of", "passes_of"]
-
 BACKENDS = ("auto", "compiled", "reference")
 
 
@@ -107,7 +105,7 @@ def changed(instance: Any) -> dict[str, Any]:
 
 
 class Backed:
-    """What nets share: the choice of a backend, predictions, and a repr of what is no default."""
+    """What nets share: the choice of a backend, predictions, and a repr without defaults."""
 
     backend: str
 

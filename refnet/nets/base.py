@@ -21,26 +21,6 @@ from refnet.matrices.slots import Residuals, Transition, pull_back
 from refnet.matrices.transitions import transition
 from refnet.nets.padding import known_symbols
 
-__all__ = [
-    "Initializer",
-    "Named",
-    "Net",
-    "NetTape",
-    "add_gradients",
-    "admit_backward",
-    "admit_tape",
-    "begin",
-    "check_loss",
-    "draw_matrix",
-    "float_type",
-    "named",
-    "of_one_kind",
-    "parameter_shapes",
-    "pull_to_parts",
-    "to_activation",
-    "to_transition",
-]
-
 T = TypeVar("T")
 
 Initializer = Callable[[tuple[int, int], np.random.Generator], Array]

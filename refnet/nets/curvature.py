@@ -14,30 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
-from refnet.common.arguments import FUNCTION, choice, instance, one_of, optional, real, takes
+from refnet.common.arguments import choice, instance, one_of, optional, takes
 from refnet.maths.losses import largest
 from refnet.maths.numeric import Number, divided, exp
 from refnet.nets.base import add_gradients
-from refnet.nets.gradients import (
-    BATCH,
-    NET,
-    Net,
-    Penalty,
-    hvp,
-    jvp,
-    loss_and_gradients,
-    scored,
-    tangent,
-)
-
-__all__ = ["Curvature", "curvature_matrix", "fvp", "gnvp"]
-
-_RULES = {
-    "net": NET,
-    "batch": BATCH,
-    "penalty": optional(FUNCTION),
-    "divisor": optional(real("(0, inf)")),
-}
+from refnet.nets.gradients import RULES, Net, Penalty, hvp, jvp, loss_and_gradients, scored, tangent
 
 
 def _through_outputs(
@@ -51,10 +32,10 @@ def _through_outputs(
     """``J' curve(outputs, J direction)``, and the penalty's Hessian times the direction."""
     net = replace(net, backend="reference")
     outputs = net.forward(params, batch.x, batch.mask)[0]
-    moved = jvp(net, params, batch, direction)[0].astype(outputs.dtype)
-    cotangent = curve(outputs, moved).astype(outputs.dtype)
+    tangents = jvp(net, params, batch, direction)[0].astype(outputs.dtype)
+    cotangent = curve(outputs, tangents).astype(outputs.dtype)
     linear = replace(net, loss="none", reduction="sum", smoothing=0)
-    batch = batch._replace(y=cotangent, weights=None)
+    batch = batch._replace(y=cotangent, weights=None, final=None)
     products = loss_and_gradients(linear, params, batch).gradients
     if penalty is not None:
         second = hvp(linear, params, batch._replace(y=cotangent * 0), direction, penalty)
@@ -62,7 +43,7 @@ def _through_outputs(
     return products
 
 
-@takes(**_RULES)
+@takes(**RULES)
 def gnvp(
     net: Net,
     params: Params,
@@ -89,16 +70,16 @@ def gnvp(
     Checked by: tests/nets/test_curvature.py::test_against_its_definition.
     """
 
-    def curve(outputs: Array, moved: Array) -> Array:
+    def curve(outputs: Array, tangents: Array) -> Array:
         def slope(at: Params) -> Params:
             return {"d": scored(net, at["outputs"], batch, divisor)[1]}
 
-        return tangent(slope, {"outputs": outputs}, {"outputs": moved})["d"]
+        return tangent(slope, {"outputs": outputs}, {"outputs": tangents})["d"]
 
     return _through_outputs(net, params, batch, direction, penalty, curve)
 
 
-@takes(**_RULES)
+@takes(**RULES)
 def fvp(
     net: Net,
     params: Params,
@@ -129,15 +110,15 @@ def fvp(
     choice("fvp: the net's loss", net.loss, ("cross_entropy", "squared_error"))
     squares = replace(net, loss="squared_error", smoothing=0)
 
-    def curve(outputs: Array, moved: Array) -> Array:
+    def curve(outputs: Array, tangents: Array) -> Array:
         C = outputs.shape[-1]
         if net.loss == "cross_entropy":
             flat = outputs.reshape(-1, C)
             e = exp(flat - largest(flat)[:, None])
             p = (e / e.sum(axis=1)[:, None]).reshape(outputs.shape)
-            moved = divided(p * (moved - (p * moved).sum(axis=-1, keepdims=True)) * C, 2)
+            tangents = divided(p * (tangents - (p * tangents).sum(axis=-1, keepdims=True)) * C, 2)
         # the gradient of squares at 0 is 2 / C times minus the targets
-        return scored(squares, outputs * 0, batch._replace(y=-moved), divisor)[1]
+        return scored(squares, outputs * 0, batch._replace(y=-tangents), divisor)[1]
 
     return _through_outputs(net, params, batch, direction, penalty, curve)
 
@@ -153,7 +134,7 @@ class Curvature(NamedTuple):
     places: dict[str, slice]
 
 
-@takes(**_RULES, form=one_of(PRODUCTS), names=optional(instance((list, tuple), "a list of names")))
+@takes(**RULES, form=one_of(PRODUCTS), names=optional(instance((list, tuple), "a list of names")))
 def curvature_matrix(
     net: Net,
     params: Params,

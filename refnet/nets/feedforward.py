@@ -31,8 +31,6 @@ from refnet.nets.base import (
 )
 from refnet.nets.noise import Noise
 
-__all__ = ["FeedforwardNet"]
-
 _INPUTS: Shapes = {"x": (("B", "D"),)}
 
 

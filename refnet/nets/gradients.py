@@ -7,7 +7,7 @@ has no truncation error), ``Dual`` for exact numbers. They need no formula of th
 they check the backward pass independently.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,24 +27,13 @@ from refnet.common.arguments import (
 )
 from refnet.maths.dual import dual_array, parts
 from refnet.maths.kinds import join, same_kind
-from refnet.maths.losses import counted_predictions, score
+from refnet.maths.losses import Loss, counted_predictions, score
 from refnet.maths.numeric import Number
 from refnet.nets.backends import losses_of
-from refnet.nets.base import of_one_kind
+from refnet.nets.base import NetTape, of_one_kind
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.padding import finite_input
 from refnet.nets.recurrent import RecurrentNet
-
-__all__ = [
-    "Net",
-    "Result",
-    "hvp",
-    "jvp",
-    "loss_and_gradients",
-    "per_example_gradients",
-    "scored",
-    "tangent",
-]
 
 Net = RecurrentNet | FeedforwardNet
 Penalty = Callable[[Params], tuple[Any, Params]]
@@ -57,10 +46,22 @@ SPAN = 400
 
 NET = instance((RecurrentNet, FeedforwardNet), "a RecurrentNet, a StackedNet or a FeedforwardNet")
 BATCH = instance(Batch, "refnet.Batch(x, y, mask)")
+RULES = {
+    "net": NET,
+    "batch": BATCH,
+    "penalty": optional(FUNCTION),
+    "divisor": optional(real("(0, inf)")),
+}
 
 
-def scored(net: Net, outputs: Array, batch: Batch, divisor: Any = None) -> tuple[Array, Array]:
-    """The loss and its gradient in the outputs.
+def scored(
+    net: Net,
+    outputs: Array,
+    batch: Batch,
+    divisor: Any = None,
+    losses: Mapping[str, Loss] | None = None,
+) -> tuple[Array, Array]:
+    """The loss and its gradient in the outputs; ``losses``: in place of the backend's own.
 
     >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1, loss="squared_error", reduction="sum")
     >>> loss, gradient = scored(net, np.ones((1, 1)), Batch(np.ones((3, 1, 1)), np.zeros((1, 1))))
@@ -75,8 +76,42 @@ def scored(net: Net, outputs: Array, batch: Batch, divisor: Any = None) -> tuple
     counted, natural = counted_predictions(batch.mask, lead, net.reduction, weights)
     if weights is not None:
         weights = np.broadcast_to(weights, lead)[counted]
-    losses = losses_of(net.backend_for(outputs.dtype), net.smoothing)
+    losses = losses or losses_of(net.backend_for(outputs.dtype), net.smoothing)
     return score(net.loss, outputs, batch.y, counted, divisor or natural, losses, weights)
+
+
+def with_final(loss: Array, tape: NetTape, batch: Batch) -> tuple[Array, dict[str, Params]]:
+    """The loss with what ``batch.final`` adds, and these cotangents as ``net.backward`` takes them.
+
+    >>> net = RecurrentNet(inputs=1, hidden=2, outputs=1)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> batch = Batch(np.zeros((3, 1, 1)), np.array([0]), final={"h0": np.ones((1, 2))})
+    >>> tape = net.forward({**params, "bh": np.ones(2), "Whh": np.zeros((2, 2))}, batch.x)[1]
+    >>> loss, ended = with_final(np.array(0.5), tape, batch)
+    >>> float(loss) == 0.5 + 2 * float(np.tanh(1.0)), ended["final"]["h0"].tolist()
+    (True, [[1.0, 1.0]])
+
+    Checked by: tests/nets/test_final_cotangents.py.
+    """
+    if not batch.final:
+        return loss, {}
+    if not isinstance(tape.net, RecurrentNet):
+        raise TypeError("batch: final is for a recurrent net; a feedforward net has no steps")
+    if batch.mask is not None and not batch.mask[-1].all():
+        raise ValueError(
+            "batch: final has cotangents for sequences of different lengths; need a mask that is "
+            "True at the last step, or the last states as outputs (readout='last')"
+        )
+    states = tape.final
+    shapes = {name: (value.shape,) for name, value in states.items()}
+    admit("batch: final", batch.final, shapes, {}, "as the states after the last step have")
+    final = {
+        name: join(f"final[{name!r}]", value, "the loss", loss)
+        for name, value in batch.final.items()
+    }
+    for name, value in final.items():
+        loss = np.asanyarray(loss + (states[name] * value).sum())
+    return loss, {"final": final}
 
 
 def _admit_weights(weights: Array, outputs: Array) -> Array:
@@ -91,7 +126,7 @@ def _admit_weights(weights: Array, outputs: Array) -> Array:
 
 
 def _admit_complex(y: Array, computed: Array) -> None:
-    """Raise TypeError for complex targets of what is computed in real numbers."""
+    """Raise TypeError if the targets are complex and the outputs are real."""
     if y.dtype.kind == "c" and computed.dtype.kind != "c":
         raise TypeError(f"batch: y is an array of {y.dtype}; need real targets: pass y.real")
 
@@ -121,9 +156,7 @@ class Result(NamedTuple):
     final: Params = {}
 
 
-@takes(
-    net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(real("(0, inf)")), final=FLAG
-)
+@takes(**RULES, final=FLAG)
 def loss_and_gradients(
     net: Net,
     params: Params,
@@ -164,6 +197,7 @@ def loss_and_gradients(
     outputs, tape = net.forward(params, batch.x, batch.mask, copy=False)
     states = tape.final if final else {}
     loss, doutputs = scored(net, outputs, batch, divisor)
+    loss, ended = with_final(loss, tape, batch)
     extra: Params | None = None
     if penalty is not None:
         value, extra = penalty(tape.p)
@@ -173,7 +207,7 @@ def loss_and_gradients(
                 f"{np.shape(value)}; need one number"
             )
         loss = np.asarray(loss + value)
-    gradients = net.backward(params, tape, doutputs, inputs, extra)
+    gradients = net.backward(params, tape, doutputs, inputs, extra, **ended)
     dtype = outputs.dtype
     for name, value in gradients.items():
         if not (value.dtype == dtype and dtype.kind in "fc") and name != "clipped":
@@ -262,7 +296,7 @@ def _joined(net: Net, params: Params, batch: Batch) -> tuple[Net, Params, Batch]
     return net, {**params, "x": x}, batch
 
 
-@takes(net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(real("(0, inf)")))
+@takes(**RULES)
 def jvp(
     net: Net,
     params: Params,
@@ -295,7 +329,7 @@ def jvp(
     def run(p: Params) -> Params:
         x = p.pop("x", batch.x)
         outputs, tape = net.forward(p, x, batch.mask, copy=False)
-        loss = scored(net, outputs, batch, divisor)[0]
+        loss, _ = with_final(scored(net, outputs, batch, divisor)[0], tape, batch)
         loss = loss if penalty is None else np.asarray(loss + penalty(tape.p)[0])
         return {"outputs": outputs, "loss": loss}
 
@@ -303,7 +337,7 @@ def jvp(
     return out["outputs"], out["loss"]
 
 
-@takes(net=NET, batch=BATCH, penalty=optional(FUNCTION), divisor=optional(real("(0, inf)")))
+@takes(**RULES)
 def hvp(
     net: Net,
     params: Params,
@@ -330,9 +364,8 @@ def hvp(
     net, at, batch = _joined(net, params, batch)
 
     def run(p: Params) -> Params:
-        x = p.pop("x", batch.x)
-        moved = batch._replace(x=x)
-        return loss_and_gradients(net, p, moved, penalty=penalty, divisor=divisor).gradients
+        shifted = batch._replace(x=p.pop("x", batch.x))
+        return loss_and_gradients(net, p, shifted, penalty=penalty, divisor=divisor).gradients
 
     return tangent(run, at, direction)
 

@@ -22,8 +22,6 @@ from refnet.maths.activations import Activation
 from refnet.maths.numeric import Number, alike, times
 from refnet.nets.padding import emptied
 
-__all__ = ["Checkpoints", "Layer", "segments"]
-
 STRETCH = 10
 """Segments are up to this many times sqrt(T) long: what a cell spends on every call, such as
 starting threads, is then little beside the call itself, for about five times the least memory."""

@@ -26,8 +26,6 @@ from refnet.maths.activations import Activation
 from refnet.maths.numeric import alike
 from refnet.nets.base import add_gradients
 
-__all__ = ["Noise", "Zoned"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Noise:

@@ -21,8 +21,6 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 
-__all__ = ["emptied", "ends", "finite_input", "has_nan", "known_symbols", "settled"]
-
 Tape = TypeVar("Tape", bound=Any)
 
 

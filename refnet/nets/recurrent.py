@@ -55,8 +55,6 @@ from refnet.nets.layer import Layer
 from refnet.nets.noise import Noise, Zoned
 from refnet.nets.padding import ends, finite_input, has_nan
 
-__all__ = ["RecurrentNet", "columns"]
-
 _INPUTS: Shapes = {"x": (("T", "B", "D"),)}
 
 

@@ -20,8 +20,6 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import RECURRENT, state_gradients
 
-__all__ = ["norm_stabilizer", "vanishing_gradients"]
-
 
 def _norms(rows: Array) -> tuple[Array, Array]:
     """The Euclidean norms of rows (..., N), as (..., 1), and the rows of length 1; of a row of

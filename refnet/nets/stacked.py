@@ -25,11 +25,9 @@ from refnet.common.arguments import Shapes, generator, kind, whole
 from refnet.common.process import serial_blas
 from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Residuals
-from refnet.nets.base import Initializer, NetTape, draw_matrix, float_type, named
+from refnet.nets.base import Initializer, NetTape, draw_matrix, float_type, named as named
 from refnet.nets.layer import Checkpoints, Layer
 from refnet.nets.recurrent import RecurrentNet, columns
-
-__all__ = ["StackedNet", "masked", "named", "plain", "turned"]
 
 HEAD = ("Why", "by")
 

@@ -21,15 +21,6 @@ from refnet.nets.padding import emptied, ends
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet, masked, turned
 
-__all__ = [
-    "FORWARD",
-    "RECURRENT",
-    "SEQUENCES",
-    "state_gradients",
-    "state_jacobians",
-    "step_jacobians",
-]
-
 
 def _forward(what: str, net: Any) -> None:
     RECURRENT.check(what, net)
@@ -110,11 +101,14 @@ def state_gradients(net: RecurrentNet, params: Params, batch: Batch) -> Array:
     >>> state_gradients(net, params, Batch(np.ones((5, 2, 2)), np.array([0, 2]))).shape
     (6, 2, 4)
 
-    Checked by: tests/analysis/test_analysis_theory.py::test_state_gradients,
+    Checked by: tests/nets/test_dropout.py::test_gradients_at_the_states,
     tests/nets/test_stacked.py::test_state_gradients.
     """
-    if net.noise is not None:
-        raise ValueError("state_gradients: the net has noise; need a net without")
+    if net.noise is not None or batch.final:
+        raise ValueError(
+            "state_gradients: need a net without noise, and a batch without cotangents of the "
+            "final states"
+        )
     net = replace(net, checkpoint="none")
     outputs, tape = net.forward(params, batch.x, batch.mask)
     doutputs, tape = scored(net, outputs, batch)[1], _by_sequence(tape)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.batch import Array, Batch, Params
+from refnet.batch import Array, Batch, Params, Scalar
 from refnet.cells import CELLS
 from refnet.common.arguments import choice
 from refnet.common.names import find, label, reference
@@ -26,11 +26,10 @@ from refnet.matrices.slots import Transition
 from refnet.matrices.transitions import TRANSITIONS, transition
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from refnet.runs.read import Record
 from refnet.tasks import TASKS, Task, make_task
 from refnet.training.optimizers import OPTIMIZERS, optimizer
 from refnet.training.specs import read_spec
-
-__all__ = ["Outcome", "Refuted", "complex_step_error", "generic", "prove", "push_minus_pull"]
 
 EPS = np.finfo(float).eps
 SOFTSIGN = ACTIVATIONS["softsign"]
@@ -101,8 +100,12 @@ def _cell_is_exact(cell: Any) -> str:
 
 
 def push_minus_pull(
-    matrix: Any, at: Params, direction: Params, cotangent: Array, pull_back: Any = None
-) -> Any:
+    matrix: Transition,
+    at: Params,
+    direction: Params,
+    cotangent: Array,
+    pull_back: Callable[..., Params] | None = None,
+) -> Scalar:
     """``<w, J v> - <J' w, v>`` of a transition, the push by dual numbers.
 
     >>> one = {"M": np.array([[Fraction(1)]])}
@@ -117,7 +120,11 @@ def push_minus_pull(
 
 
 def complex_step_error(
-    matrix: Any, at: Params, direction: Params, cotangent: Array, pull_back: Any = None
+    matrix: Transition,
+    at: Params,
+    direction: Params,
+    cotangent: Array,
+    pull_back: Callable[..., Params] | None = None,
 ) -> float:
     """|push - pull| of a transition in units of eps times the size of what is added up.
 
@@ -210,7 +217,7 @@ def certified(net: RecurrentNet) -> str:
         }
         step = flint.arb((1, -200))
 
-        def loss(sign: int) -> Any:
+        def loss(sign: int) -> Scalar:
             at = lift_all(params, "ball")
             for key, d in direction.items():
                 at[key] = np.asarray(at[key] + lift(d, "ball") * (sign * step), object)
@@ -281,7 +288,7 @@ def _evaluation_is_scored(task: Task) -> str:
     return f"{task.metric} of outputs that are all 0: {figures[task.metric]:.3g}"
 
 
-def _draws(name: str, options: dict[str, Any]) -> str:
+def _draws(name: str, options: Record) -> str:
     first, again = (initialize(name, (4, 4), np.random.default_rng(0), **options) for _ in range(2))
     _need(first.shape == (4, 4) and first.dtype == "f8", "need a float64 matrix of the shape given")
     _need(np.isfinite(first).all(), "an entry is not finite")
@@ -289,7 +296,7 @@ def _draws(name: str, options: dict[str, Any]) -> str:
     return "float64 of the shape given, finite, the same for the same seed"
 
 
-def _steps(name: str, options: dict[str, Any]) -> str:
+def _steps(name: str, options: Record) -> str:
     rule = optimizer(name, 0.1, **options)
     params = {"W": np.arange(4, dtype=np.float32).reshape(2, 2)}
     state = rule.init(params)
@@ -308,7 +315,7 @@ Checks = dict[str, Callable[[], str]]
 NET = RecurrentNet(2, 4, 3)
 
 
-def _of_cell(name: str, options: dict[str, Any]) -> Checks:
+def _of_cell(name: str, options: Record) -> Checks:
     net = RecurrentNet(2, 4, 3, cell=name)
     return {
         "exact transposition": partial(_cell_is_exact, CELLS[name]),
@@ -317,7 +324,7 @@ def _of_cell(name: str, options: dict[str, Any]) -> Checks:
     }
 
 
-def _of_transition(name: str, options: dict[str, Any]) -> Checks:
+def _of_transition(name: str, options: Record) -> Checks:
     matrix = transition(name, **options)
     if matrix is None:
         return {}
@@ -327,7 +334,7 @@ def _of_transition(name: str, options: dict[str, Any]) -> Checks:
     }
 
 
-def _of_activation(name: str, options: dict[str, Any]) -> Checks:
+def _of_activation(name: str, options: Record) -> Checks:
     net = replace(NET, activation=activation(name, **options))
     return {
         "exact transposition": partial(_activation_is_pulled_back, net.activation),
@@ -336,7 +343,7 @@ def _of_activation(name: str, options: dict[str, Any]) -> Checks:
     }
 
 
-def _of_task(name: str, options: dict[str, Any]) -> Checks:
+def _of_task(name: str, options: Record) -> Checks:
     task = make_task(name, **options)
     return {
         "batches": partial(_batches_are_declared, task),
@@ -344,15 +351,15 @@ def _of_task(name: str, options: dict[str, Any]) -> Checks:
     }
 
 
-def _of_initializer(name: str, options: dict[str, Any]) -> Checks:
+def _of_initializer(name: str, options: Record) -> Checks:
     return {"matrices": partial(_draws, name, options)}
 
 
-def _of_optimizer(name: str, options: dict[str, Any]) -> Checks:
+def _of_optimizer(name: str, options: Record) -> Checks:
     return {"step": partial(_steps, name, options)}
 
 
-KINDS: dict[str, tuple[Any, str, Callable[[str, dict[str, Any]], Checks]]] = {
+KINDS: dict[str, tuple[Any, str, Callable[[str, Record], Checks]]] = {
     "task": (TASKS, "task", _of_task),
     "cell": (CELLS, "cell", _of_cell),
     "transition": (TRANSITIONS, "transition", _of_transition),
@@ -366,7 +373,7 @@ KINDS: dict[str, tuple[Any, str, Callable[[str, dict[str, Any]], Checks]]] = {
 def _kind(text: str) -> str:
     if reference(text):
         value = find(text)
-        # of a class that is none of them, the kind that it is nearest to says what it lacks
+        # a class that fits no kind is told what it lacks for the nearest one
         return min(KINDS, key=lambda kind: len(KINDS[kind][0].lacks(value)))
     names = {name: kind for kind, (table, *_) in KINDS.items() for name in table}
     choice("prove:", label(text), names)

@@ -3,34 +3,32 @@
 import argparse
 from importlib.resources import files
 
-from refnet.common.arguments import Subparsers
-
-__all__ = ["KINDS", "add_commands", "example"]
+from refnet.common.commands import Subparsers, add_command
 
 KINDS = ("task", "cell", "transition", "activation", "initializer", "optimizer")
 
 
 def add_commands(commands: Subparsers) -> None:
     """Enter both commands in the command line's parser."""
-    new = commands.add_parser(
-        "new",
-        help="print an example of a task, cell, transition, activation, ... of your own",
-        description="Print a file with an example that runs, for you to change.",
-        epilog="Example: refnet new task > mine.py; refnet train mine.py:Majority",
+    new = add_command(
+        commands,
+        _new,
+        "print an example of a task, cell, transition, activation, ... of your own",
+        "Print a file with an example that runs, for you to change.",
+        "Example: refnet new task > mine.py; refnet train mine.py:Majority",
     )
     new.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
-    new.set_defaults(run=_new)
-    prove = commands.add_parser(
-        "prove",
-        help="run the proofs of the package's tests on a task, cell, ... of your own",
-        description="Check what FILE.py:NAME or package.module:NAME names, or an entry of refnet's "
+    prove = add_command(
+        commands,
+        _prove,
+        "run the proofs of the package's tests on a task, cell, ... of your own",
+        "Check what FILE.py:NAME or package.module:NAME names, or an entry of refnet's "
         "own: exact transposition on rational numbers, certified gradients and, if there is a "
         "kernel, both backends; shapes and determinism of a task's batches.",
-        epilog="The exit status is 0 if all checks hold, 1 if one fails, 2 after an error. "
+        "The exit status is 0 if all checks hold, 1 if one fails, 2 after an error. "
         "Example: refnet prove mine.py:MGU",
     )
     prove.add_argument("name", metavar="NAME", help="such as mine.py:MGU, lstm or svd:margin=0.1")
-    prove.set_defaults(run=_prove)
 
 
 def example(kind: str) -> str:

@@ -39,8 +39,6 @@ from refnet.runs.read import DAMAGE, Record, json_of
 from refnet.runs.rows import plain
 from refnet.runs.unpack import npz_of
 
-__all__ = ["Checkpoint", "CheckpointError", "load", "peek", "save"]
-
 FORMAT = 2
 REPAIR = "start the run again, or resume from a folder whose checkpoint is whole"
 

@@ -18,27 +18,6 @@ from pathlib import Path
 from shlex import quote
 from typing import IO
 
-__all__ = [
-    "LOCK",
-    "MARK",
-    "argument",
-    "discard",
-    "is_special",
-    "named",
-    "naming",
-    "printable",
-    "quoted",
-    "remove",
-    "sweep",
-    "sync_folder",
-    "temporary",
-    "described",
-    "user_cache",
-    "write_atomically",
-    "write_named",
-    "write_text",
-]
-
 _OPEN: set[Path] = set()
 """The temporary files and folders of this process."""
 

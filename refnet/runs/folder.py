@@ -30,8 +30,6 @@ from refnet.runs.files import (
     temporary,
 )
 
-__all__ = ["BusyError", "Held", "create", "hold", "holder", "vacant"]
-
 NETWORK = {
     "nfs",
     "nfs4",

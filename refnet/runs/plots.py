@@ -11,8 +11,6 @@ from refnet.runs.read import Record
 from refnet.runs.rows import Canvas, finite
 from refnet.runs.style import grid, page, plot, save
 
-__all__ = ["banded", "curves", "of_seeds", "plot_curves", "words"]
-
 WORDS = {
     "bpc": "bits per character",
     "mse": "mean squared error",

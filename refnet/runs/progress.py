@@ -8,8 +8,6 @@ from typing import Any
 
 from refnet.runs.read import Record
 
-__all__ = ["bar", "counter"]
-
 
 def _rich() -> Any:
     """The rich package and a console for it, or None where lines have to do."""

@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DAMAGE", "FileError", "Record", "contents", "json_of", "reading", "size_of", "toml_of"]
-
 Record = dict[str, Any]
 """Values by name, such as a JSON object: a row, its settings, an event's facts."""
 DEEPEST = 30

@@ -11,12 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from refnet.common.process import BLAS_THREADS, cpu_features
+from refnet.common.process import BLAS_THREADS, cpu_features, openblas
 from refnet.common.version import __version__
 from refnet.runs.files import argument, naming, printable, write_named
 from refnet.runs.read import Record, contents, json_of, reading
-
-__all__ = ["Canvas", "Rows", "environment", "finite", "machine", "plain", "read_rows", "table"]
 
 Canvas: TypeAlias = Any
 """A figure or axes of Matplotlib's, which is an optional package."""
@@ -151,8 +149,8 @@ def plain(value: Any) -> Any:
 
 
 def environment() -> Record:
-    """Versions and machine, for whoever compares two runs: of the processor's features those that
-    change bits, and for what kind of processor BLAS computes.
+    """Versions and machine, so that two runs can be compared: of the processor's features those
+    that change bits, and the kind of processor that BLAS computes for.
 
     Checked by: tests/training/test_other_machines.py::test_an_environment_names_what_changes_bits.
     """
@@ -180,16 +178,9 @@ def _blas() -> str:
     import ctypes
 
     for path in Path(np.__file__).parent.glob("*core/_multiarray_umath*"):
-        library = ctypes.CDLL(str(path))  # and what it is linked to
-        for name in (
-            "scipy_openblas_get_corename64_",
-            "scipy_openblas_get_corename",
-            "openblas_get_corename64_",
-            "openblas_get_corename",
-        ):
-            if (corename := getattr(library, name, None)) is not None:
-                corename.restype = ctypes.c_char_p
-                return str(corename().decode())
+        if corename := openblas(ctypes.CDLL(str(path)), "get_corename"):
+            corename.restype = ctypes.c_char_p
+            return str(corename().decode())
     return ""
 
 

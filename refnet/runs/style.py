@@ -26,30 +26,6 @@ from refnet.runs.files import printable, write_named
 from refnet.runs.read import Record
 from refnet.runs.rows import Canvas
 
-__all__ = [
-    "Curves",
-    "DPI",
-    "Draw",
-    "LINES",
-    "POINTS",
-    "RC",
-    "THEORY",
-    "WIDTH",
-    "check_figure",
-    "fixed",
-    "grid",
-    "label_of",
-    "legend_below",
-    "line",
-    "lines",
-    "page",
-    "panels",
-    "plot",
-    "save",
-    "signed",
-    "typeset",
-]
-
 Curves: TypeAlias = Mapping[str, Sequence[Any]]
 """Label -> x and y of a line."""
 Draw: TypeAlias = Callable[[Canvas], None]

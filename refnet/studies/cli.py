@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refnet.check.tables import target
-from refnet.common.arguments import Subparsers
+from refnet.common.commands import Subparsers
 from refnet.runs.files import described, named, printable, quoted, user_cache
 
 if TYPE_CHECKING:

@@ -99,21 +99,11 @@ def _rungs(view: View, fixed: Mapping[str, str] = CODE) -> list[Job]:
 
 def _table(view: View, fixed: Mapping[str, str] = CODE, name: str = "table-i") -> str:
     lines: dict[str, list[Any]] = {}
-    longest: dict[str, list[float]] = {}
+    longest: dict[str, list[int]] = {}
     for task, method in _places(view.quick):
-        ended = longest[f"{task}, {method}"] = []
-        reached_so_far = 0
-        for seed in range(view.seeds):
-            reached, job = Ladder(task, method, seed, view.quick, fixed).climb(view.row_of)
-            if job is None:
-                ended.append(reached)
-            else:
-                reached_so_far = max(reached_so_far, reached)
-        parts = [spread(ended, ".0f")] * bool(ended)
-        parts += [f"at least {reached_so_far}, not finished"] * bool(reached_so_far)
-        lines.setdefault(task, [task]).extend(
-            [", ".join(parts) or "not run", PRINTED[task][method]]
-        )
+        climbs = _climbs(view, task, method, fixed)
+        longest[f"{task}, {method}"] = [reached for reached, job in climbs if job is None]
+        lines.setdefault(task, [task]).extend([_reached(climbs), PRINTED[task][method]])
     header = ["longest T solved", *(part for net in NETS for part in (net, "printed"))]
     text = table(header, list(lines.values()))
     if view.quick:
@@ -122,17 +112,32 @@ def _table(view: View, fixed: Mapping[str, str] = CODE, name: str = "table-i") -
     return text + "".join(f"\n{note}\n" for note in said) + _errors(view.row_of, view.seeds, fixed)
 
 
+def _climbs(
+    view: View, task: str, method: str, fixed: Mapping[str, str]
+) -> list[tuple[int, Job | None]]:
+    """How far each seed is."""
+    ladders = (Ladder(task, method, n, view.quick, fixed) for n in range(view.seeds))
+    return [ladder.climb(view.row_of) for ladder in ladders]
+
+
+def _reached(climbs: Iterable[tuple[int, Job | None]]) -> str:
+    """The lengths of ladders that have ended, and the longest of one that has not."""
+    ended: list[float] = [reached for reached, job in climbs if job is None]
+    begun = max((reached for reached, job in climbs if job), default=0)
+    parts = [spread(ended, ".0f")] * bool(ended) + [f"at least {begun}, not finished"] * bool(begun)
+    return ", ".join(parts) or "not run"
+
+
 def _numbers(view: View, fixed: Mapping[str, str] = CODE, name: str = "table-i") -> list[Published]:
-    """The printed lengths, and those of the ladders that have ended or are beyond them already."""
+    """The printed lengths, and those of the ladders that have ended or have got there already."""
     nets = {method: net for net, method in NETS.items()}
     numbers = []
     for task, method in _places(view.quick):
         printed = PRINTED[task][method]
-        climbs = (
-            Ladder(task, method, seed, view.quick, fixed).climb(view.row_of)
-            for seed in range(view.seeds)
+        climbs = _climbs(view, task, method, fixed)
+        ended = tuple(
+            float(reached) for reached, job in climbs if job is None or reached >= printed - STEP
         )
-        ended = tuple(float(reached) for reached, job in climbs if job is None or reached > printed)
         numbers.append(
             Published(
                 place_of(TITLE),
@@ -143,6 +148,7 @@ def _numbers(view: View, fixed: Mapping[str, str] = CODE, name: str = "table-i")
                 STEP,
                 form=".0f",
                 cause=CAUSES.get(task, ""),
+                ours=_reached(climbs),
             )
         )
     return numbers

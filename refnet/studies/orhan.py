@@ -1,5 +1,5 @@
-"""Orhan & Pitkow's initialisers under the protocol of their released code, and questions that the
-papers leave open.
+"""Orhan & Pitkow's initialisers under the protocol of their released code, questions that the
+papers leave open, and refnet's answer to how their nets are trained best.
 
 Checked by: tests/studies/test_pages.py.
 """
@@ -135,4 +135,5 @@ STUDIES = [
     replace(_GRID.study(), jobs=_jobs, table=_table, switched=None),
     declared("related-work").study(),
     declared("left-open").study(),
+    *(replace(declared(name).study(), switched=None) for name in ("best", "best-search")),
 ]

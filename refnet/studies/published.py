@@ -60,38 +60,46 @@ def _distance(number: Published) -> tuple[bool, float]:
     return verdict(number).startswith("not reached"), abs(number.ahead)
 
 
-def _summary(number: Published) -> str:
-    return spread([*number.values], number.form)
+def _ours(number: Published) -> str:
+    return number.ours or spread([*number.values], number.form)
 
 
-def published(numbers: Iterable[Published]) -> str:
-    """A row a printed number, from the study that comes nearest."""
+def published(numbers: Iterable[Published], label: Callable[[str], str] = str) -> str:
+    """A row a printed number, from the study that comes nearest, whose name ``label`` replaces."""
     rows = []
     for (place, what), known in by_number(numbers).items():
         best = min(known, key=_distance)
-        ours = _summary(best)
-        study = f"`{best.study}`" if best.values else "-"
-        rows.append([place, what, f"{best.printed:{best.form}}", ours, study, verdict(best)])
-    counts = Counter(re.split(",? by ", row[-1])[0] for row in rows)
+        said = verdict(best) if best.values else f"not run: `refnet study {best.study}`"
+        rows.append(
+            [place, what, f"{best.printed:{best.form}}", _ours(best), label(best.study), said]
+        )
+    counts = Counter(re.split(",? by |: ", row[-1])[0] for row in rows)
     said = ", ".join(f"{count} {name}" for name, count in counts.items())
     return f"Of {len(rows)} published numbers: {said}.\n\n" + table(
-        ["table", "number", "printed", "ours", "study", "verdict"], rows
+        ["table", "number", "printed", "ours", "study: protocol", "verdict"], rows
     )
 
 
-def compared(numbers: Iterable[Published], label: Callable[[str], str] = str) -> str:
-    """A row a printed number that several studies have, a column a study, with verdicts."""
+def compared(numbers: Iterable[Published]) -> str:
+    """A row a printed number that several studies have, a column a study, with verdicts, and last
+    the studies that reach it or, of what none reaches, the cause."""
     known = {what: row for what, row in by_number(numbers).items() if len(row) > 1}
     studies = list(dict.fromkeys(number.study for row in known.values() for number in row))
     rows = []
     for (_, what), row in known.items():
+        verdicts = {number.study: verdict(number) for number in row}
         cells = {
-            number.study: f"{_summary(number)}: {verdict(number).partition(':')[0]}"
-            if number.values
-            else "not run"
+            number.study: _ours(number)
+            + f": {verdicts[number.study].partition(':')[0]}" * bool(number.values)
             for number in row
         }
+        reach = [name for name, said in verdicts.items() if not said.startswith("not")]
         rows.append(
-            [what, f"{row[0].printed:{row[0].form}}", *(cells.get(name, "-") for name in studies)]
+            [
+                what,
+                f"{row[0].printed:{row[0].form}}",
+                *(cells.get(name, "-") for name in studies),
+                ", ".join(reach) or f"none: {row[0].cause or 'cause not found'}",
+            ]
         )
-    return table(["number", "printed", *map(label, studies)], rows)
+    return table(["number", "printed", *studies, "reached by"], rows)

@@ -37,7 +37,8 @@ class View:
 class Published(NamedTuple):
     """A printed number and the runs of one study: ``place``, the paper's table; ``what`` stands
     there; ``values``, of the seeds that have ended; ``within``, how near is reproduced; ``higher``,
-    whether that is better; ``form``, a format; ``cause``, where a distance is explained."""
+    whether that is better; ``form``, a format; ``cause``, where a distance is explained; ``ours``,
+    what is shown if not the values' mean and extremes."""
 
     place: str
     what: str
@@ -48,6 +49,7 @@ class Published(NamedTuple):
     higher: bool = True
     form: str = ".2f"
     cause: str = ""
+    ours: str = ""
 
     @property
     def ahead(self) -> float:

@@ -24,10 +24,8 @@ from refnet.tasks.base import (
     rates,
     stream,
 )
-from refnet.tasks.sequences import Encoding, Sequences, sequences
+from refnet.tasks.sequences import Data, Encoding, Sequences, sequences
 from refnet.tasks.targets import Targets, targets_of
-
-__all__ = ["Arrays", "PARTS", "batches_of", "divide"]
 
 PARTS = ("train", "validation", "test")
 FRACTIONS = (0.7, 0.15, 0.15)
@@ -123,10 +121,10 @@ class Arrays(Task):
     Checked by: tests/tasks/test_arrays.py.
     """
 
-    x: InitVar[Any]
-    y: InitVar[Any]
-    lengths: InitVar[Any] = None
-    splits: Any = FRACTIONS
+    x: InitVar[Data]
+    y: InitVar[Data]
+    lengths: InitVar[Data] = None
+    splits: Data = FRACTIONS
     seed: int = 0
     targets: Any = "auto"
     readout: str = "auto"
@@ -135,12 +133,12 @@ class Arrays(Task):
     order: str = "shuffled"
     dtype: str = "float32"
     name: str = "arrays"
-    weights: InitVar[Any] = None
+    weights: InitVar[Data] = None
     encoding: Encoding = cast(Encoding, None)
 
     criterion = "none: it runs to its last iteration, or as patience says"
 
-    def __post_init__(self, x: Any, y: Any, lengths: Any, weights: Any) -> None:
+    def __post_init__(self, x: Data, y: Data, lengths: Data, weights: Data) -> None:
         whole(f"{self.name}: seed", self.seed, 0)
         for option, known in {
             "readout": ("auto", "last", "every"),
@@ -185,7 +183,7 @@ class Arrays(Task):
             raise ValueError(vars(self)["reason"])
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
-    def _goal(self, y: Any, given: Sequences, padded: int) -> Targets:
+    def _goal(self, y: Data, given: Sequences, padded: int) -> Targets:
         kind, known = self.targets, self.encoding.classes if self.encoding else None
         if not isinstance(kind, str):
             kind, known = "classes", list(kind)
@@ -291,7 +289,7 @@ class Arrays(Task):
         return self._batch(self._epoch(size, seed, epoch)[place])
 
     def evaluation(self, index: int, seed: int, split: str = "test") -> Iterator[Batch]:
-        """A whole part, the shortest sequences first; "train" is one, too."""
+        """A whole part, the shortest sequences first; "train" is a part, too."""
         choice(f"{self.name}: split", split, tuple(p for p in PARTS if len(self._parts[p])))
         rows = self._parts[split]
         rows = rows[np.argsort(self._x.lengths[rows], kind="stable")]
@@ -330,7 +328,7 @@ class Arrays(Task):
         return {**self.encoding.record(), "sha256": digest.hexdigest()}
 
 
-def _weights(weights: Any, count: int, dtype: str) -> Array | None:
+def _weights(weights: Data, count: int, dtype: str) -> Array | None:
     if weights is None:
         return None
     values = np.asarray(weights, dtype)
@@ -339,7 +337,7 @@ def _weights(weights: Any, count: int, dtype: str) -> Array | None:
     return values
 
 
-def _parts(splits: Any, count: int, seed: int, groups: Array | None) -> dict[str, Array]:
+def _parts(splits: Data, count: int, seed: int, groups: Array | None) -> dict[str, Array]:
     """The rows of each of PARTS."""
     if len(splits) == count and all(isinstance(each, str) for each in splits):
         for each in set(splits):

@@ -10,21 +10,6 @@ from refnet.batch import Array, Batch
 from refnet.common.arguments import SEED, whole
 from refnet.maths.losses import admit_labels
 
-__all__ = [
-    "EVALUATION",
-    "ORDER",
-    "Scores",
-    "TRAINING",
-    "Task",
-    "Totals",
-    "check_batch",
-    "classified",
-    "evaluation_size",
-    "one_hot",
-    "rates",
-    "stream",
-]
-
 Scores = dict[str, float]
 """Counts and sums over a batch, or the figures to report, by name."""
 Totals = Mapping[str, float]

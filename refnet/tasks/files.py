@@ -25,8 +25,6 @@ from refnet.batch import Array
 from refnet.runs.files import described, sweep, user_cache, write_atomically
 from refnet.runs.progress import counter
 
-__all__ = ["Source", "find", "folders", "load", "parse_idx", "unpack"]
-
 
 class Source(NamedTuple):
     """One file: the data set's name, the file's, and its size and sha256 once unpacked."""

@@ -28,17 +28,6 @@ from refnet.tasks.base import (
 )
 from refnet.tasks.files import Source, load, parse_idx
 
-__all__ = [
-    "Images",
-    "ORDERS",
-    "PermutedPixels",
-    "Pixels",
-    "examples",
-    "order",
-    "permutation",
-    "read",
-]
-
 MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -145,7 +134,8 @@ class Images(Task):
 
     ``scaling``: "unit", to [0, 1]; "standard", each pixel to mean 0 and variance 1 over the
     training images; "code", the same over the images of each split by itself, as in the
-    released code of Manchev & Spratling. A pixel that never changes becomes 0.
+    released code of Manchev & Spratling. A pixel that never changes becomes 0. "bytes": from 0 to
+    255, as in the file.
     ``validation``: how many of the 60,000 training images, the last ones, are held out
     (Vorontsov et al.: 10,000).
     ``order``: of the training examples, one of ORDERS.
@@ -158,14 +148,15 @@ class Images(Task):
     dtype: str = "float32"
 
     name = "mnist"
-    outputs = 10
+    inputs, outputs = 784, 10
+    readout = "none"
     loss = "cross_entropy"
     metric = "accuracy"
     lower_is_better = False
     criterion = "none: it runs to its last iteration"
 
     def __post_init__(self) -> None:
-        choice(f"{self.name}: scaling", self.scaling, ("unit", "standard", "code"))
+        choice(f"{self.name}: scaling", self.scaling, ("unit", "standard", "code", "bytes"))
         choice(f"{self.name}: order", self.order, ORDERS)
         choice(f"{self.name}: dtype", self.dtype, ("float32", "float64"))
         total = FILES["train-labels-idx1-ubyte"][0][0]
@@ -175,14 +166,6 @@ class Images(Task):
                 f"{total - 1} of the {total} training images"
             )
         self._data  # read now, so that a missing file does not stop a run half-way
-
-    @property
-    def inputs(self) -> int:
-        return 784
-
-    @property
-    def readout(self) -> str:
-        return "none"
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -232,7 +215,7 @@ class Images(Task):
         x = images[rows].astype(self.dtype)
         if self.scaling == "unit":
             x /= 255
-        else:
+        elif self.scaling != "bytes":
             mean, spread = self._standards[split]
             x -= mean
             x /= spread
@@ -261,14 +244,8 @@ class Pixels(Images):
     """Which digit, shown pixel by pixel? x (784, B, 1), y (B,) of 10 classes."""
 
     name = "sequential-mnist"
-
-    @property
-    def inputs(self) -> int:
-        return 1
-
-    @property
-    def readout(self) -> str:
-        return "last"
+    inputs = 1
+    readout = "last"
 
     def _batch(self, split: str, rows: Array | slice) -> Batch:
         x, y = super()._batch(split, rows)[:2]

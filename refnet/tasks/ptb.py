@@ -30,8 +30,6 @@ from refnet.tasks.base import (
 )
 from refnet.tasks.files import Source, load
 
-__all__ = ["Characters", "ORDERS", "SYMBOLS", "encode", "lines", "schedule"]
-
 SYMBOLS = ("<unk>", "\n", *" #$&'*-./0123456789N\\abcdefghijklmnopqrstuvwxyz")
 """The 49 symbols by number. 0 also stands for what follows the end of a line."""
 

@@ -9,7 +9,7 @@ Checked by: tests/tasks/test_arrays.py.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from refnet.batch import Array, Batch, Params
 from refnet.common.arguments import short
 from refnet.tasks.base import evaluation_size
 
-__all__ = ["Encoding", "Sequences", "sequences"]
+Data: TypeAlias = Any
+"""Sequences, targets, lengths or weights in lists, arrays or frames."""
 
 
 class Sequences(NamedTuple):
@@ -59,7 +60,7 @@ class Sequences(NamedTuple):
         return f"sequence {number}, step {step - first} (both from 0)"
 
 
-def sequences(what: str, values: Any, lengths: Any = None) -> Sequences:
+def sequences(what: str, values: Data, lengths: Data = None) -> Sequences:
     """The user's sequences: padded (N, T) or (N, T, D), batch first, of which ``lengths`` (N,) says
     how many steps count (None: all); or a list of N arrays (T,) or (T, D).
 
@@ -95,7 +96,7 @@ def sequences(what: str, values: Any, lengths: Any = None) -> Sequences:
     return Sequences(_numbers(what, np.concatenate(arrays)), counted)
 
 
-def _padded(what: str, values: Array, lengths: Any) -> Sequences:
+def _padded(what: str, values: Array, lengths: Data) -> Sequences:
     if values.ndim not in (2, 3):
         raise ValueError(
             f"{what} has shape {values.shape}; need (N, T) for one feature or symbol a step, or "
@@ -222,7 +223,7 @@ class Encoding:
             )
         return given._replace(steps=numbers)
 
-    def batches(self, x: Any, lengths: Any = None) -> Iterator[tuple[Array, Batch]]:
+    def batches(self, x: Data, lengths: Data = None) -> Iterator[tuple[Array, Batch]]:
         """New sequences, as Arrays takes them, as batches without targets (y is empty), the
         shortest first, each with the numbers of its sequences."""
         seen = self.encoded(sequences("x", x, lengths))
@@ -234,7 +235,7 @@ class Encoding:
             x = seen.steps[seen.rows(rows)]
             yield rows, Batch(x, np.empty(0), None if mask.all() else mask)
 
-    def apply(self, net: Any, params: Params, x: Any, lengths: Any = None) -> Array | list[Array]:
+    def apply(self, net: Any, params: Params, x: Data, lengths: Data = None) -> Array | list[Array]:
         """A net's outputs for new sequences: (N, C), or of every step a list of N arrays (T, C)."""
         places: list[Array] = []
         parts: list[Array] = []
@@ -248,19 +249,21 @@ class Encoding:
         by_place = np.argsort(np.concatenate(places))
         return [parts[place][: steps[row]] for row, place in enumerate(by_place)]
 
-    def predict(self, net: Any, params: Params, x: Any, lengths: Any = None) -> Array | list[Array]:
+    def predict(
+        self, net: Any, params: Params, x: Data, lengths: Data = None
+    ) -> Array | list[Array]:
         """What the net answers for new sequences: labels (N,) or real targets (N, C); with targets
         at every step a list of N such arrays, (T,) or (T, C)."""
         outputs = self.apply(net, params, x, lengths)
         return [self.answers(each) for each in outputs] if self.every else self.answers(outputs)
 
-    def answers(self, outputs: Any) -> Array:
+    def answers(self, outputs: Data) -> Array:
         """The labels of the largest outputs (..., C), or the real targets in the user's units."""
         if self.classes:
             labels: Array = np.array(self.classes)[outputs.argmax(axis=-1)]
             return labels
         return np.asarray(outputs * np.array(self.target_scale) + np.array(self.target_mean))
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """All of it as JSON has it; ``Encoding(**record)`` is equal."""
         return asdict(self)

@@ -15,10 +15,9 @@ import numpy as np
 
 from refnet.batch import Array, Batch
 from refnet.common.arguments import choice, short
+from refnet.runs.read import Record
 from refnet.tasks.arrays import FRACTIONS, PARTS, Arrays
 from refnet.tasks.base import Scores, Totals, check_batch
-
-__all__ = ["READERS", "DataFile", "Npz", "Table", "Text", "arrays_of"]
 
 EVALUATED = 10
 """The parallel streams of an evaluation, as in PyTorch's word_language_model: few zero states."""
@@ -46,14 +45,14 @@ class DataFile:
     order: str = "shuffled"
     dtype: str = "float32"
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> Record:
         """x, y, and lengths and splits if the file has them."""
         raise NotImplementedError
 
     def task(self) -> Arrays:
         """The task. Raises OSError or ValueError, which names the file."""
         shared = ("targets", "readout", "missing", "standardize", "order", "dtype")
-        options: dict[str, Any] = {name: getattr(self, name) for name in shared}
+        options: Record = {name: getattr(self, name) for name in shared}
         options["splits"] = (1 - self.validation - self.test, self.validation, self.test)
         given = options | {"seed": self.split_seed} | self.read()
         try:
@@ -73,7 +72,7 @@ class Npz(DataFile):
     sequences, one after another, (S, D), with lengths whose sum is S. Nothing is unpickled.
     """
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> Record:
         try:
             with np.load(self.path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
@@ -116,7 +115,7 @@ class Table(DataFile):
     target: str = "target"
     split: str = ""
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> Record:
         names, lines = _rows(self.path)
         for what in ("id", "target", "split"):
             column = getattr(self, what)
@@ -144,7 +143,7 @@ class Table(DataFile):
         single = all(len(set(part[at].tolist())) <= 1 for part, at in zip(parts, rows))
         if self.readout == "last" or self.readout == "auto" and single:
             ends = np.array([at[-1] if len(at) else 0 for at in rows]) + [0, *starts]
-            given: dict[str, Any] = {"y": _values(column[ends]), "readout": "last"}
+            given: Record = {"y": _values(column[ends]), "readout": "last"}
         else:
             given = {"y": parts, "readout": "every"}
         given["x"] = np.split(x, starts)
@@ -205,7 +204,8 @@ class Table(DataFile):
             if self.missing == "refuse" and column.dtype.kind == "f" and np.isnan(column).any():
                 raise ValueError(
                     f"{self.path}: line {int(np.isnan(column).argmax()) + 2} lacks {name}; fill it "
-                    "in, or let missing=mean take the mean of the training part"
+                    f"in, or name the data {self.path}:missing=mean, which takes the mean of the "
+                    "training part"
                 )
         return np.column_stack([column.astype(np.float64) for column in numbers.values()])
 
@@ -304,7 +304,7 @@ class Text(DataFile):
     length: int = 100
     carry: bool = False
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> Record:
         try:
             text = Path(self.path).read_text("utf-8")
         except UnicodeDecodeError as error:

@@ -10,8 +10,7 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.common.arguments import short
-
-__all__ = ["Targets", "targets_of"]
+from refnet.tasks.sequences import Data
 
 
 class Targets(NamedTuple):
@@ -26,7 +25,7 @@ class Targets(NamedTuple):
 
 
 def targets_of(
-    y: Any, lengths: Array, padded: int, kind: str, readout: str, known: list[Any] | None = None
+    y: Data, lengths: Array, padded: int, kind: str, readout: str, known: list[Any] | None = None
 ) -> Targets:
     """The targets of sequences of these ``lengths``, ``padded`` to that many steps.
 
@@ -72,7 +71,7 @@ def targets_of(
     return Targets(codes, present, classes.tolist(), every)
 
 
-def _spread(y: Any, lengths: Array, padded: int, readout: str) -> tuple[bool, Array]:
+def _spread(y: Data, lengths: Array, padded: int, readout: str) -> tuple[bool, Array]:
     """Whether each step has a target, and all of them in a row."""
     whole = isinstance(y, np.ndarray) and y.dtype != object
     if whole:

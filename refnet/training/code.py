@@ -22,8 +22,6 @@ from refnet.runs.files import user_cache, write_text
 from refnet.runs.read import contents, json_of, reading
 from refnet.training.config import Config
 
-__all__ = ["admit", "record", "remember"]
-
 CODE = "code.json"
 _log = logging.getLogger("refnet")
 

@@ -20,22 +20,6 @@ from refnet.matrices.orthogonality import FORMS, PENALTIES
 from refnet.nets.backends import BACKENDS
 from refnet.runs.read import DAMAGE, Record, contents, toml_of
 
-__all__ = [
-    "Config",
-    "Declaration",
-    "OWN",
-    "Where",
-    "applicable",
-    "check",
-    "check_given",
-    "check_value",
-    "declaration",
-    "from_toml",
-    "of_run",
-    "to_toml",
-]
-
-
 OWN = (
     "task",
     "protocol",
@@ -143,16 +127,8 @@ FROM_FILES = Where("tasks from files", partial(_has, "order"))
 TEXTS = Where("texts", partial(_has, "carry"))
 
 
-def _setting(
-    default: Any,
-    text: str,
-    least: float | None = None,
-    above: float | None = None,
-    choices: tuple[str, ...] = (),
-    where: Where | None = None,
-    below: float | None = None,
-) -> Any:
-    declared = Declaration(text, least, above, choices, where, below)
+def _setting(default: Any, text: str, **rest: Any) -> Any:
+    declared = Declaration(text, **rest)
     return field(default=default, metadata={"declaration": declared, "help": declared.text})
 
 

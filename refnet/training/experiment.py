@@ -1,21 +1,18 @@
 """From a configuration to the objects that train it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from refnet import tasks
 from refnet.batch import Array, Batch, Params, examples
-from refnet.maths.activations import activation
 from refnet.maths.numeric import times
-from refnet.matrices.initializers import glorot_uniform, initialize
+from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.orthogonality import open_penalty, open_update, orthogonalize_params
-from refnet.matrices.slots import Transition, parts, penalty as transition_penalty
-from refnet.matrices.transitions import transition
-from refnet.nets.base import Initializer, add_gradients
-from refnet.nets.feedforward import FeedforwardNet
+from refnet.matrices.slots import parts, penalty as transition_penalty
+from refnet.nets.base import add_gradients
 from refnet.nets.gradients import Net, Penalty
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.regularizers import norm_stabilizer, vanishing_gradients
@@ -23,6 +20,7 @@ from refnet.nets.stacked import StackedNet
 from refnet.runs.read import Record
 from refnet.tasks.base import Task
 from refnet.training.config import Config, check
+from refnet.training.nets import INITIALIZED, check_regularizers, initializer, need_defaults, net_of
 from refnet.training.optimizers import (
     Optimizer,
     clip_by_norm,
@@ -33,11 +31,6 @@ from refnet.training.optimizers import (
 )
 from refnet.training.schedules import SCHEDULES, Schedule, factor
 from refnet.training.specs import read_spec
-
-__all__ = ["Experiment", "build", "task_options"]
-
-INITIALIZED = ("weights", "recurrent", "input_weights", "gate_recurrent")
-"""The settings that name an initialiser."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +122,7 @@ class Experiment:
         report, one entry a matrix."""
         config = self.config
         rng = np.random.default_rng([config.seed, 0])
-        weights, recurrent, inputs, gates = (_initializer(config, name) for name in INITIALIZED)
+        weights, recurrent, inputs, gates = (initializer(config, name) for name in INITIALIZED)
         options = (
             {"gates": gates, **read_spec("cell", config.cell)[1]}
             if config.net == "recurrent"
@@ -301,127 +294,6 @@ def _check_labels(config: Config, task: Task) -> None:
         raise ValueError(f"ignore is {config.ignore!r}; need a whole number, such as -100")
 
 
-def _check_carried(config: Config, task: Task) -> None:
-    """Raise ValueError for settings with which no state can be carried on."""
-    defaults = Config()
-    for name in ("net", "bidirectional", "learn_h0", "order", "ignore"):
-        value, need = getattr(config, name), getattr(defaults, name)
-        if value != need:
-            raise ValueError(
-                f"{name} is {value!r}; need {need!r} with carry, because every piece of task "
-                f"{task.name} starts at the state in which the one before ended"
-            )
-
-
-def _initializer(config: Config, setting: str) -> Initializer | None:
-    """The initialiser that a setting names, if it names one."""
-    if not getattr(config, setting):
-        return None
-    name, options = read_spec(setting, getattr(config, setting))
-    return lambda shape, rng: initialize(name, shape, rng, **options)
-
-
-def _check_methods(config: Config, parametrization: Transition | None, embedding: int) -> None:
-    """Raise ValueError for a method that the transition leaves nothing to do for."""
-    if embedding and config.method != "plain" and config.orthogonal != "hidden":
-        raise ValueError(
-            f"orthogonal {config.orthogonal} acts on the input matrix itself, which "
-            f"embedding {embedding} makes a product; use orthogonal hidden"
-        )
-    if (
-        parametrization is None
-        or config.method == "plain"
-        or parametrization.orthogonalised is not None
-    ):
-        return
-    if config.method != "open" or config.open_as != "penalty":
-        raise ValueError(
-            f"method {config.method} changes a matrix itself; transition "
-            f"{config.transition} makes it from parts. Of the methods, plain and open "
-            "as a penalty go with it"
-        )
-
-
-def _check_regularizers(config: Config) -> None:
-    """Raise ValueError for a penalty of what the net does on a batch that does not fit the rest."""
-    noise = ("zoneout", "noise_state", "dropout_layers", "dropout_state")
-    layers = ("layers", "bidirectional", "accumulate")
-    defaults = Config()
-    for name, others in (("norm_stabilizer", layers), ("vanishing", (*layers, "cell", *noise))):
-        for other in others if getattr(config, name) else ():
-            value, need = getattr(config, other), getattr(defaults, other)
-            if value != need:
-                raise ValueError(f"{other} is {value!r}; need {need!r} with {name}")
-
-
-def _embedding(config: Config, task: Task) -> int:
-    """The rows of the embedding: of symbols, which need one, the setting's 0 means at most 64."""
-    symbols = getattr(task, "symbols", 0)
-    for name in ("dropout_inputs", "noise_inputs"):
-        if symbols and getattr(config, name):
-            raise ValueError(
-                f"{name} is {getattr(config, name)}, and the inputs of task {task.name} are "
-                "symbols; need features, or leave it out"
-            )
-    return config.embedding or min(symbols, 64)
-
-
-def _net(config: Config, task: Task) -> Net:
-    name, options = read_spec("activation", config.activation)
-    act = activation(name, **options)
-    kind, arguments = read_spec("transition", config.transition)
-    parametrization = transition(kind, **arguments)
-    _check_methods(config, parametrization, _embedding(config, task))
-    sequences = task.readout in ("last", "every")
-    if sequences != (config.net == "recurrent"):
-        raise ValueError(
-            f"task {task.name} yields {'sequences' if sequences else 'images'}, which "
-            f"net {config.net} does not take; use --net "
-            f"{'recurrent' if sequences else 'feedforward'}"
-        )
-    if not sequences:
-        if config.clip == "step":
-            raise ValueError(
-                "clip step bounds gradients inside the recursion, and this run has "
-                "net feedforward; use clip value or norm"
-            )
-        return FeedforwardNet(
-            (task.inputs, *[config.hidden] * config.depth, task.outputs),
-            activation=act,
-            transition=parametrization,
-            loss=task.loss,
-            reduction=config.reduction,
-            smoothing=config.smoothing,
-            backend=config.backend,
-        )
-    net = RecurrentNet(
-        task.inputs,
-        config.hidden,
-        task.outputs,
-        activation=act,
-        cell=read_spec("cell", config.cell)[0],
-        transition=parametrization,
-        readout=task.readout,
-        loss=task.loss,
-        reduction=config.reduction,
-        smoothing=config.smoothing,
-        zoneout=config.zoneout,
-        gain=config.gain,
-        learn_h0=config.learn_h0,
-        clip_step=config.clip_at if config.clip == "step" else None,
-        backend=config.backend,
-        checkpoint=config.checkpoint,
-        embedding=_embedding(config, task),
-    )
-    if config.layers == 1 and not config.bidirectional:
-        return net
-    return StackedNet(
-        **{each.name: getattr(net, each.name) for each in fields(net)},
-        layers=config.layers,
-        bidirectional=config.bidirectional,
-    )
-
-
 def task_options(config: Config) -> tuple[str, Record]:
     """The name of a configuration's task, or the path of its file, and the options given.
 
@@ -451,17 +323,21 @@ def build(config: Config, task: Task | None = None) -> Experiment:
     """
     check(config)
     for setting in INITIALIZED:
-        draw = _initializer(config, setting)
+        draw = initializer(config, setting)
         if draw is not None:
             draw((2, 2), np.random.default_rng(0))  # checks the options' ranges
     if task is None:
         name, options = task_options(config)
         task = tasks.make_task(name, **options)
     _check_labels(config, task)
-    _check_regularizers(config)
+    check_regularizers(config)
     if hasattr(task, "continues"):
-        _check_carried(config, task)
-    net = _net(config, task)
+        reason = (
+            f"carry, because every piece of task {task.name} starts at the state in which the one "
+            "before ended"
+        )
+        need_defaults(config, ("net", "bidirectional", "learn_h0", "order", "ignore"), reason)
+    net = net_of(config, task)
     if isinstance(net, RecurrentNet):
         hidden: tuple[str, ...] = net.slots
         suffixes = tuple(net.every_cell) if isinstance(net, StackedNet) else ("",)

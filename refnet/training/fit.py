@@ -16,7 +16,7 @@ from refnet.maths.losses import softmax
 from refnet.nets.gradients import Net
 from refnet.runs.read import Record
 from refnet.tasks.base import Task
-from refnet.tasks.sequences import Encoding
+from refnet.tasks.sequences import Data, Encoding
 from refnet.training.config import Config
 from refnet.training.experiment import Experiment
 from refnet.training.steps import Run, batch_of, best_row, evaluate, step
@@ -24,8 +24,6 @@ from refnet.training.summary import Summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["Fit", "Loaded", "Observer", "better", "plateau"]
 
 Observer = Callable[[str, Record], None]
 """Called with ("oinit" | "step" | "row", facts) as a run goes on."""
@@ -189,7 +187,7 @@ class Loaded:
             f"{self.task.metric} at {best.get('iteration')}>"
         )
 
-    def predict(self, x: Any, lengths: Any = None, probabilities: bool = False) -> Any:
+    def predict(self, x: Data, lengths: Data = None, probabilities: bool = False) -> Any:
         """What the best parameters answer for new sequences, given as those of the data were: batch
         first, (N, T, D) with ``lengths`` (N,) or without, or a list of arrays (T, D); or symbols.
 

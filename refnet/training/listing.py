@@ -13,9 +13,6 @@ from refnet.runs.read import Record, contents, json_of
 from refnet.training.code import admit
 from refnet.training.config import of_run
 
-__all__ = ["describe", "runs"]
-
-
 _UNKNOWN: Record = {
     "state": "damaged",
     "iteration": None,

@@ -16,8 +16,6 @@ from refnet.training.loop import DATA, check_data, counted_rows, identity
 from refnet.training.saved import SavedNet, load_net
 from refnet.training.steps import Run
 
-__all__ = ["load", "load_run"]
-
 
 @takes(folder=PATH, trust=FLAG)
 def load(folder: Path | str, trust: bool = False) -> Loaded | SavedNet:

@@ -24,10 +24,15 @@ from refnet.training.config import Config, check_given, to_toml
 from refnet.training.experiment import Experiment, build
 from refnet.training.fit import Fit, Loaded, Observer, plateau
 from refnet.training.protocols import configure, configure_task
-from refnet.training.steps import STEPS, NotFiniteError, Run, batch_of, rounding, step
+from refnet.training.steps import (
+    STEPS,
+    NotFiniteError as NotFiniteError,
+    Run,
+    batch_of,
+    rounding,
+    step,
+)
 from refnet.training.summary import Summary, draw_curves, write_reports
-
-__all__ = ["DATA", "NotFiniteError", "check_data", "counted_rows", "identity", "resume", "train"]
 
 NEEDS = sorted(name for name in vars(Task) if name[0] != "_")
 CONFIG = instance(Config, "a refnet.Config")

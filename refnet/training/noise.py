@@ -19,8 +19,6 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.tasks.base import stream
 from refnet.training.config import Config
 
-__all__ = ["perturbed"]
-
 NOISE = 3
 """The random streams of tasks (``refnet.tasks.base``) are 0 to 2."""
 SETTINGS = (

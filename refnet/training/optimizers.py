@@ -40,26 +40,6 @@ from refnet.maths.numeric import Number, clamp, constant, nonpositive, product, 
 from refnet.nets.backends import compiled
 from refnet.runs.read import Record
 
-__all__ = [
-    "Adadelta",
-    "Adam",
-    "AdamW",
-    "Clipped",
-    "Momentum",
-    "Nesterov",
-    "OPTIMIZERS",
-    "Optimizer",
-    "RMSPROP_FORMS",
-    "RMSprop",
-    "SGD",
-    "clip_by_norm",
-    "clip_by_value",
-    "l1_penalty",
-    "optimizer",
-    "weight_decay",
-]
-
-
 RULES = {
     "rate": real("[0, inf)"),
     "momentum": real("[0, 1]"),
@@ -74,11 +54,13 @@ RULES = {
 """Name of an optimiser's field -> what it has to be."""
 
 
+Moments = tuple[Array, ...]
+"""The accumulators of a parameter."""
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 """The dtypes of arrays that need no lifting, and that compiled loops take."""
 
 
-def all_floats(arrays: list[Array]) -> bool:
+def _all_floats(arrays: list[Array]) -> bool:
     """Whether all arrays are of float32, or all of float64."""
     first = arrays[0].dtype if arrays else FLOATS[0]
     return first in FLOATS and all(
@@ -153,7 +135,7 @@ class Optimizer:
                     f"{type(self).__name__}.step: {name} is {value.shape} and its "
                     f"gradient {have}; give one of the same shape or skip {name}"
                 )
-        if not all_floats([*values, *gs]):
+        if not _all_floats([*values, *gs]):
             values = [inexact(value) for value in values]
             gs = [
                 join(f"the gradient of {name}", g, name, value)
@@ -211,15 +193,13 @@ class Optimizer:
         none."""
         rule = COMPILED.get(type(self).move)
         large = sum([value.size for value in values]) >= self.large
-        return rule if large and all_floats(values) else None
+        return rule if large and _all_floats(values) else None
 
     def constants(self, rate: Number, steps: int) -> list[Number]:
         """What the kernel of the rule takes for a parameter of that rate."""
         return [rate]
 
-    def move(
-        self, g: Array, moments: tuple[Array, ...], steps: int
-    ) -> tuple[Array, tuple[Array, ...]]:
+    def move(self, g: Array, moments: Moments, steps: int) -> tuple[Array, Moments]:
         """The direction, ``W <- W - rate direction``, and the new accumulators; a rule without
         accumulators goes along the gradient."""
         raise NotImplementedError
@@ -241,9 +221,7 @@ class Momentum(Optimizer):
     momentum: Number = 0.9
     accumulators: ClassVar[tuple[str, ...]] = ("velocity",)
 
-    def move(
-        self, g: Array, moments: tuple[Array, ...], steps: int
-    ) -> tuple[Array, tuple[Array, ...]]:
+    def move(self, g: Array, moments: Moments, steps: int) -> tuple[Array, Moments]:
         v = times(self.momentum, moments[0]) + g
         return v, (v,)
 
@@ -256,9 +234,7 @@ class Nesterov(Momentum):
     """``v <- momentum v + g``; ``W <- W - rate (g + momentum v)`` (Nesterov 1983), in the
     form of Bengio et al. (2013), whose W is the point where the gradient is taken."""
 
-    def move(
-        self, g: Array, moments: tuple[Array, ...], steps: int
-    ) -> tuple[Array, tuple[Array, ...]]:
+    def move(self, g: Array, moments: Moments, steps: int) -> tuple[Array, Moments]:
         v = times(self.momentum, moments[0]) + g
         return g + times(self.momentum, v), (v,)
 
@@ -295,9 +271,7 @@ class RMSprop(Optimizer):
             else np.full_like(value, float(self.first))
         )
 
-    def move(
-        self, g: Array, moments: tuple[Array, ...], steps: int
-    ) -> tuple[Array, tuple[Array, ...]]:
+    def move(self, g: Array, moments: Moments, steps: int) -> tuple[Array, Moments]:
         decay = _exactly(self.decay, g)
         r = times(decay, moments[0]) + times(1 - decay, g * g)
         eps = constant(self.eps, g)
@@ -330,9 +304,7 @@ class Adam(Optimizer):
     accumulators: ClassVar[tuple[str, ...]] = ("mean", "square")
     large: ClassVar[int] = 2**12
 
-    def move(
-        self, g: Array, moments: tuple[Array, ...], steps: int
-    ) -> tuple[Array, tuple[Array, ...]]:
+    def move(self, g: Array, moments: Moments, steps: int) -> tuple[Array, Moments]:
         beta1, beta2 = _exactly(self.beta1, g), _exactly(self.beta2, g)
         m = times(beta1, moments[0]) + times(1 - beta1, g)
         r = times(beta2, moments[1]) + times(1 - beta2, g * g)
@@ -386,9 +358,7 @@ class Adadelta(Optimizer):
     accumulators: ClassVar[tuple[str, ...]] = ("square", "update")
     large: ClassVar[int] = 2**12
 
-    def move(
-        self, g: Array, moments: tuple[Array, ...], steps: int
-    ) -> tuple[Array, tuple[Array, ...]]:
+    def move(self, g: Array, moments: Moments, steps: int) -> tuple[Array, Moments]:
         decay, eps = _exactly(self.decay, g), constant(self.eps, g)
         r = times(decay, moments[0]) + times(1 - decay, g * g)
         d = g * sqrt(moments[1] + eps) / sqrt(r + eps)

@@ -4,8 +4,8 @@ A protocol is a list of rules, each with the runs that it is for and the setting
 later rules replace earlier ones. ``AUTHORS/text`` has what the text says and, where the text says
 nothing, the plainest choice (of Vorontsov et al. the code's, where _VORONTSOV has one);
 ``AUTHORS/code`` has what the released code does. ``refnet/default`` is for tasks of neither, such
-as your own: ``_DEFAULT`` says why it is what it is. Tables that print a rate or another parameter
-for each cell have one rule per cell, in both protocols.
+as your own: ``_DEFAULT`` says why it is what it is; so does ``_BEST`` of ``refnet/best``. Tables
+that print a rate or another parameter for each cell have one rule per cell, in both protocols.
 
 Sources: Manchev & Spratling, III, Tables I-IV, and their released code; Vorontsov et al., 3 and
 appendix, and theirs; Orhan & Pitkow (2020), and theirs.
@@ -297,6 +297,40 @@ at .001 a GRU solves temporal order of two and three bits and random permutation
 square of .001 and is right in 99% of majorities and of noisy waves; an LSTM and an rnn neither
 permute nor add. At .01 a GRU learns most of these sooner, but an rnn none."""
 
+_BEST = [
+    _PLAIN,
+    Rule(
+        {},
+        {
+            "input_weights": "gaussian:sd=0.01",
+            "optimizer": "adam",
+            "rate": 3e-4,
+            "clip": "norm",
+            "clip_at": 0.1,
+            "iterations": 30_000,
+            "evaluate_every": 500,
+        },
+    ),
+    Rule({"task": "temporal-order"}, {"length": 120}),
+    Rule({"task": "temporal-order-3bit"}, {"length": 90}),
+    Rule(
+        {"task": "adding"},
+        {
+            "length": 100,
+            "task": {"protocol": "manchev-spratling-hs97"},
+            "input_weights": "gaussian:sd=0.1",
+            "rate": 1e-3,
+            "schedule": "cosine:steps=30000",
+        },
+    ),
+    # larger steps take the plain net's spectral radius to 2 within 500 iterations
+    Rule({"task": "random-permutation"}, {"length": 240, "rate": 3e-5}),
+    Rule({"method": "plain"}, {"recurrent": "orthogonal"}),
+    Rule({"method": ("open", "oinit+open")}, {"strength": 0.1}),
+]
+"""What solves the problems of Manchev & Spratling's Table I at the longest length printed there,
+whichever of the three nets it is (the study best, found by the study best-search)."""
+
 PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
     "manchev-spratling/text": (
         (*SYNTHETIC, "sequential-mnist", "mnist"),
@@ -381,6 +415,7 @@ PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
     ),
     "orhan-pitkow/code": (("copy", "adding", "permuted-mnist"), _ORHAN),
     "refnet/default": ((), _DEFAULT),
+    "refnet/best": (SYNTHETIC, _BEST),
 }
 """Name -> the tasks it is for (none: any), and its rules."""
 

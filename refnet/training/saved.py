@@ -21,8 +21,6 @@ from refnet.runs.checkpoint import Checkpoint, CheckpointError
 from refnet.runs.read import Record
 from refnet.training.code import admit as admit_code, remember
 
-__all__ = ["SavedNet", "load_net", "save"]
-
 CLASSES: dict[str, type[Any]] = {
     each.__name__: each for each in (RecurrentNet, StackedNet, FeedforwardNet)
 }

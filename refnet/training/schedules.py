@@ -1,4 +1,4 @@
-"""Learning-rate schedules: by what the rates are multiplied at every step.
+"""Learning-rate schedules: the factor of the rates at every step.
 
 Checked by: tests/training/test_schedules.py.
 """
@@ -9,8 +9,6 @@ from math import cos, inf, pi
 from typing import ClassVar
 
 from refnet.common.arguments import check_fields, count, real
-
-__all__ = ["Cosine", "Plateau", "SCHEDULES", "Schedule", "Step", "factor"]
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from refnet.runs.read import Record
 from refnet.training.optimizers import OPTIMIZERS
 from refnet.training.schedules import SCHEDULES
 
-__all__ = ["KINDS", "options_of", "read_spec"]
-
 
 def _optimizer(name: str) -> dict[str, Option]:
     options = field_options(typing.cast(type, OPTIMIZERS[name]), ("rate", "rates", "skip"))

@@ -26,8 +26,6 @@ from refnet.training.noise import perturbed
 from refnet.training.optimizers import Optimizer
 from refnet.training.watch import observed
 
-__all__ = ["NotFiniteError", "rounding"]
-
 STEPS, ROOM = 10, 20
 """On another kind of machine: steps over which the effect of rounding is measured, and the factor
 that covers how much more than one rounding a number a step may make. Of 15 runs on a processor
@@ -110,7 +108,15 @@ def _forms(arrays: Params) -> Record:
 
 
 def batch_of(experiment: Experiment, run: Run, number: int = 0) -> Batch:
-    """The next training batch of a run, or another one of its next step."""
+    """The next training batch of a run, or another batch of its next step.
+
+    >>> from refnet.training.config import Config
+    >>> from refnet.training.experiment import build
+    >>> experiment = build(Config("copy:samples=50", length=20, hidden=4, backend="reference"))
+    >>> run, _ = Run.start(experiment)
+    >>> batch_of(experiment, run).x.shape
+    (40, 20, 10)
+    """
     config = experiment.config
     index = run.iteration * config.accumulate + number
     batch = experiment.task.batch(index, config.batch, config.seed)
@@ -123,6 +129,13 @@ def step(experiment: Experiment, run: Run, batch: Batch) -> tuple[Run, Result, f
     ``batch``: the first batch of the step.
 
     Raises NotFiniteError before anything is changed.
+
+    >>> from refnet.training.config import Config
+    >>> from refnet.training.experiment import build
+    >>> experiment = build(Config("copy:samples=50", length=20, hidden=4, backend="reference"))
+    >>> run, _ = Run.start(experiment)
+    >>> step(experiment, run, batch_of(experiment, run))[0].iteration
+    1
     """
     e = experiment.at(run.iteration, run.plateau)
     others = (batch_of(e, run, number) for number in range(1, e.config.accumulate))
@@ -181,7 +194,7 @@ def _accumulated(e: Experiment, run: Run, batches: list[Batch]) -> Result:
 def _divisor(e: Experiment, batches: list[Batch]) -> Any:
     """What the loss of all batches is divided by."""
     total: Any = 0
-    for _, y, mask, weights in batches:
+    for _, y, mask, weights, _ in batches:
         shape = y.shape if e.net.loss == "cross_entropy" else y.shape[:-1]
         counted, divisor = counted_predictions(mask, shape, e.net.reduction, weights)
         none = e.net.reduction == "mean" and counted is not None and not counted.any()
@@ -251,7 +264,15 @@ def _refuse_infinite(where: str, arrays: list[tuple[str, Array]]) -> None:
 
 
 def outputs(experiment: Experiment, params: Params, batches: Iterator[Batch]) -> Record:
-    """The task's metrics of the net's outputs on these batches."""
+    """The task's metrics of the net's outputs on these batches.
+
+    >>> from refnet.training.config import Config
+    >>> from refnet.training.experiment import build
+    >>> experiment = build(Config("copy:samples=50", length=20, hidden=4, backend="reference"))
+    >>> run, _ = Run.start(experiment)
+    >>> sorted(outputs(experiment, run.params, iter([batch_of(experiment, run)])))
+    ['accuracy', 'cross_entropy', 'errors']
+    """
     net, params = experiment.assembled(params)
     carried: Params = {}
     scores = []
@@ -269,6 +290,14 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> Record:
     """A row: the metrics on the evaluation set, and the state of the hidden matrices.
 
     Raises NotFiniteError if a parameter or a metric is not finite.
+
+    >>> from refnet.training.config import Config
+    >>> from refnet.training.experiment import build
+    >>> experiment = build(Config("copy:samples=50", length=20, hidden=4, backend="reference"))
+    >>> run, _ = Run.start(experiment)
+    >>> row = evaluate(experiment, run, norm=1.0)
+    >>> row["iteration"], row["gradient_norm"]
+    (0, 1.0)
     """
     e, task, seed = experiment, experiment.task, experiment.config.seed
     where = f"after step {run.iteration}"
@@ -302,7 +331,15 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> Record:
 
 
 def best_row(experiment: Experiment, run: Run) -> Record:
-    """The best row; with a validation split, with the test metrics at its parameters."""
+    """The best row; with a validation split, with the test metrics at its parameters.
+
+    >>> from refnet.training.config import Config
+    >>> from refnet.training.experiment import build
+    >>> experiment = build(Config("copy:samples=50", length=20, hidden=4, backend="reference"))
+    >>> run, _ = Run.start(experiment)
+    >>> best_row(experiment, run)  # before the first evaluation
+    {}
+    """
     if not {"validation", "test"} <= {*experiment.task.splits} or not run.best:
         return run.best
     batches = experiment.task.evaluation(0, experiment.config.seed, "test")

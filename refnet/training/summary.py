@@ -12,8 +12,6 @@ from refnet.runs.rows import plain, table
 from refnet.tasks.base import Task
 from refnet.training.config import Config
 
-__all__ = ["Summary", "draw_curves", "write_reports"]
-
 LABELS = {
     "defect": "defect (0: orthogonal)",
     "gradient_norm": "gradient norm, before clipping",

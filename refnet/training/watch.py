@@ -16,8 +16,6 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.read import Record
 from refnet.training.experiment import Experiment
 
-__all__ = ["observed"]
-
 SEQUENCES, TIMES = 16, 101
 """Of how many sequences the gradient is followed back through time, and at how many steps kept."""
 

@@ -26,6 +26,7 @@ from refnet.analysis.spectra import (
 )
 from refnet.maths.linalg import solve
 from refnet.matrices.initializers import initialize
+from support.arguments import refused
 
 EPS = np.finfo(float).eps
 
@@ -115,7 +116,7 @@ def test_noise_beyond_float64_is_refused(start):
     """J_tot would come out as 65 of at most 50, and diagonal entries of C as negative."""
     W = initialize(start, (50, 50), default_rng(0))
     for function in (total_memory, lambda W, v: fisher_memory(W, v, 9)):
-        with pytest.raises(ValueError, match="amplifies noise to .* a horizon"):
+        with refused("amplifies noise to .* a horizon"):
             function(W, head(50))
 
 
@@ -151,19 +152,6 @@ def test_normal_matrices(rng):
     scaled = 0.9 * initialize("orthogonal", (N, N), rng)
     assert abs(total_memory(scaled, v) - 1) <= tolerance(scaled)
     assert fisher_memory(W, v, 3, noise=4) == pytest.approx(exact[:3] / 4, rel=tolerance(W))
-
-
-def test_chain_orientation():
-    """An erratum of Orhan & Pitkow's released code: for W h the chain is below the diagonal
-    (J_tot 5.54); the other way round unit 0 feeds nobody (.0065). The feedback chain likewise."""
-    W = initialize("chain", (50, 50), default_rng(0))
-    assert round(total_memory(W, head(50)), 2) == 5.54
-    assert round(total_memory(W.T.copy(), head(50)), 4) == 0.0065
-    feedback = initialize("fbchain", (50, 50), default_rng(0))
-    assert total_memory(feedback, head(50)) > 4 > 0.1 > total_memory(feedback.T, head(50))
-    assert abs(
-        fisher_memory(feedback, head(50), 3000).sum() - total_memory(feedback, head(50))
-    ) <= 50 * tolerance(feedback)
 
 
 def in_fractions(W, steps):
@@ -251,19 +239,12 @@ def test_pseudospectrum(rng):
     [
         (schur_form, (np.full((2, 2), np.nan),), "schur_form: W has entries that are not finite"),
         (fisher_memory, (np.eye(2) / 2, head(2), 6, 1, 5), "delays is 6 but the horizon 5"),
-        (noise_covariance, (np.eye(2), 1, 0), "horizon is 0; need at least 1"),
         (peak_order, (np.ones((3, 8)), np.eye(8)), "need .T, B, H. with H = 8"),
-        (numerical_range, (np.eye(2), 0), "angles is 0; need at least 1"),
-        (spectral_radius, (np.zeros((2, 3)),), r"shape \(2, 3\); need a square"),
-        (henrici, (np.zeros(3),), r"shape \(3,\); need a square"),
-        (spectral_radius, (np.array([[np.nan]]),), "not finite"),
-        (singular_values, (np.array([[np.inf]]),), "not finite"),
-        (singular_values, (np.zeros((0, 3)),), "matrix with entries"),
         (noise_covariance, (np.eye(2),), "spectral radius 1, so the noise grows without end"),
         (fisher_memory, (np.eye(2) / 2, np.ones(3), 1), r"v has shape \(3,\); need \(2,\)"),
         (total_memory, (np.eye(2) / 2, np.ones((2, 1))), r"need \(2,\), because W is \(2, 2\)"),
     ],
 )
 def test_errors(function, arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         function(*arguments)

@@ -25,11 +25,11 @@ from refnet.cells import CELLS
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices import stiefel
 from refnet.matrices.initializers import initialize
-from refnet.matrices.orthogonality import defect, orthogonalize
-from refnet.nets.gradients import loss_and_gradients, tangent
+from refnet.matrices.orthogonality import defect
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
-from refnet.nets.states import state_gradients, state_jacobians, step_jacobians
+from refnet.nets.states import state_gradients, step_jacobians
+from support.arguments import refused
 
 EPS = np.finfo(float).eps
 RNG = default_rng(0)
@@ -48,49 +48,6 @@ def small_net(cell, readout="last", **options):
     return net, params, Batch(rng.normal(size=(T, B, 2)), y, mask)
 
 
-@pytest.mark.parametrize("readout", ["last", "every"])
-@pytest.mark.parametrize("cell", CELLS)
-def test_state_gradients(cell, readout):
-    """At t = 0 they are the gradient in h0, which the whole backward pass gives; at any later t
-    that of the rest of the sequence, started from the state there."""
-    net, params, batch = small_net(cell, readout, gain=1.05)
-    flow = state_gradients(net, params, batch)
-    whole = loss_and_gradients(net, params, batch).gradients["h0"]
-    scale = abs(whole).max()
-    assert abs(flow[0] - whole).max() <= 100 * EPS * scale
-    net = RecurrentNet(2, 4, 3, cell=cell, readout="last", gain=1.05)
-    batch = batch._replace(mask=None, y=np.array([0, 2]))
-    flow = state_gradients(net, params, batch)
-    tape = net.forward(params, batch.x)[1].cell
-    state = np.stack([tape.h[3], tape.c[3]]) if cell in ("lstm", "cifg") else tape.h[3]
-    rest = loss_and_gradients(net, {**params, "h0": state}, batch._replace(x=batch.x[3:]))
-    assert abs(flow[3] - rest.gradients["h0"]).max() <= 100 * EPS * abs(flow[3]).max()
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_state_jacobians_of_every_cell(cell):
-    """Column j of dh_T/dh_0 is the complex-step tangent along the j-th entry of the state."""
-    net, params, batch = small_net(cell)
-    parts, (T, B), H = (2 if cell in ("lstm", "cifg") else 1), batch.x.shape[:2], net.hidden
-    shape = (B, H) if parts == 1 else (parts, B, H)
-    start = default_rng(5).normal(size=shape)
-    J = state_jacobians(net, {**params, "h0": start}, batch.x)
-    assert J.shape == (T + 1, B, parts * H, parts * H)
-
-    def last_state(at):
-        tape = net.forward(at, batch.x)[1].cell
-        return {"state": np.stack([tape.h[-1], tape.c[-1]]) if parts == 2 else tape.h[-1]}
-
-    for j in range(parts * H):
-        direction = np.zeros((parts, B, H))
-        direction[j // H, :, j % H] = 1
-        column = tangent(last_state, {**params, "h0": start}, {"h0": direction.reshape(shape)})[
-            "state"
-        ]
-        column = np.moveaxis(column.reshape(parts, B, H), 0, 1).reshape(B, parts * H)
-        assert abs(J[0, :, :, j] - column).max() <= 1000 * EPS * max(1, abs(column).max())
-
-
 def test_gradient_norms():
     net, params, batch = small_net("rnn", "every")
     norms = gradient_norms(net, params, batch, last=False)
@@ -102,7 +59,7 @@ def test_gradient_norms():
     masked = gradient_norms(net, params, batch._replace(y=np.where(batch.mask, batch.y, -1)))
     last_steps = Batch(batch.x, batch.y[[6, 3], [0, 1]], batch.mask)
     assert masked == pytest.approx(gradient_norms(only, params, last_steps))
-    with pytest.raises(ValueError, match=r"gradient_norms: mask has shape \(6, 2\)"):
+    with refused(r"gradient_norms: mask has shape \(6, 2\)"):
         gradient_norms(net, params, batch._replace(mask=batch.mask[:6]))
     # an orthogonal linear net keeps the norm at all times (the figure's margin 0)
     linear = RecurrentNet(2, 4, 3, activation=ACTIVATIONS["identity"])
@@ -163,7 +120,7 @@ def test_exponents():
         factors = step_jacobians(net, params, batch.x)
         sums = np.log(abs(np.linalg.det(factors))).mean(axis=0)
         assert lyapunov_exponents(net, params, batch.x).sum(axis=1) == pytest.approx(sums)
-    with pytest.raises(ValueError, match="no steps"):
+    with refused("no steps"):
         lyapunov_exponents(net, params, batch.x[:0])
 
 
@@ -180,7 +137,7 @@ def test_step_bounds(name):
         h = net.forward(params, x)[1].cell.h
         exact = np.linalg.norm(2 * params["Whh"] * (1 - h[3, 1] ** 2), 2)
         assert bounds.measured[2, 1] == pytest.approx(exact)
-    with pytest.raises(ValueError, match="simple cell"):
+    with refused("simple cell"):
         step_bounds(RecurrentNet(2, 6, 2, cell="gru"), params, x)
 
 
@@ -256,12 +213,6 @@ def test_basin():
         assert (abs(abs(value) - 1) < 1e-9) == reaches
     near = singular_value_map(np.array(1 + 1e-6), rate)
     assert abs((near - 1) / 1e-6) == pytest.approx(contraction, rel=1e-4)
-    W = default_rng(0).normal(0, 0.2, (6, 6))
-    s = np.linalg.svd(W, compute_uv=False)
-    W = orthogonalize(W, rate, stop_cost=None, max_steps=3).W
-    for _ in range(3):
-        s = singular_value_map(s, rate)
-    assert abs(np.sort(abs(s))[::-1] - np.linalg.svd(W, compute_uv=False)).max() < 100 * EPS
 
 
 @pytest.mark.parametrize("name", ["identity", "tanh", "relu", "elu", "sigmoid"])
@@ -427,16 +378,13 @@ def test_descents_drift_and_margin():
 @pytest.mark.parametrize(
     "function, arguments, message",
     [
-        (defect_moments, (0, 2, gaussian_moments(1)), "m is 0; need at least 1"),
         *((basin, (rate,), "between 0 and 1/4") for rate in (0, 0.25, -1)),
         (predicted_variances, ((2, 3, 4), np.ones(3)), r"need \(2,\), one a matrix"),
         (predicted_variances, ((2, 4, 4), np.ones(2), 1, 1, "oplu"), "oplu"),
-        (power_norms, (np.eye(2), -1), "need at least 0"),
-        (fibonacci, (-1,), "need at least 0"),
         (retraction_errors, ((2, 3), np.ones(1), RNG), r"shape is \(2, 3\); need .* transpose"),
         (defect_over_steps, (5, 3, 4, RNG, "float32"), "points <= steps"),
     ],
 )
 def test_errors(function, arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         function(*arguments)

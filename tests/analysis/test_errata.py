@@ -12,14 +12,12 @@ from refnet.analysis import orthogonalization, powers
 from refnet.cells import rnn
 from refnet.explain.errata import (
     ERRATA,
-    AtLeast,
-    AtMost,
-    Comparison,
     manchev_spratling,
     manchev_spratling_claims,
     posts,
     vorontsov,
 )
+from refnet.explain.errata.base import AtLeast, AtMost, Comparison
 from refnet.explain.errata.exact import product_norms
 from refnet.explain.errata.page import listing, page
 from refnet.maths.activations import ACTIVATIONS

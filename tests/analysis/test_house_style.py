@@ -11,6 +11,7 @@ from refnet import explain
 from refnet.cells import CELLS
 from refnet.cli import main
 from refnet.runs import style
+from support.arguments import refused
 from support.figures import faults
 
 pytestmark = pytest.mark.needs("matplotlib")
@@ -71,7 +72,7 @@ def test_a_name_has_one_style_everywhere():
     ):
         assert style.fixed(label) == style.HOUSE[known], label
     names = [f"run {n}" for n in range(len(style.LINES) + 1)]
-    with pytest.raises(ValueError, match="11 lines are more than a figure tells apart"):
+    with refused("11 lines are more than a figure tells apart"):
         style.lines(names)
 
 
@@ -148,7 +149,7 @@ def test_settings_of_the_users_matplotlib_do_not_matter(tmp_path):
         ("--figure a.png --dpi 9", "--dpi is 9; need at least 10"),
     ],
 )
-def test_a_figure_that_is_none_is_one_error_before_anything_is_computed(
+def test_an_unusable_figure_is_one_error_before_any_work(
     words, options, message, capsys, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)

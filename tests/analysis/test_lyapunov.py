@@ -62,8 +62,8 @@ def miscalibrated(net, params, x):
     squared of 150 of Student's numbers with 19 degrees of freedom has the sd .13."""
     spectrum = flow.lyapunov_spectrum(net, params, x)
     off = ((spectrum.exponents - TRUE) / spectrum.errors) ** 2
-    moved = (spectrum.shift / spectrum.errors) ** 2
-    return not all(0.7 < ratio.mean() < 1.7 for ratio in (off, moved))
+    shifted = (spectrum.shift / spectrum.errors) ** 2
+    return not all(0.7 < ratio.mean() < 1.7 for ratio in (off, shifted))
 
 
 WRONG = (

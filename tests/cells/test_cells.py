@@ -191,7 +191,7 @@ def test_push_equals_pull_rejects(name, bug):
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_state_is_all_there_is(name):
+def test_pieces_with_the_state_carried_over_equal_the_whole(name):
     """Running T steps at once equals running them in two pieces, the state carried over, and
     so do the gradients with the state's own gradient carried back (checkpointing)."""
     case = generic_case(name, seed=3)

@@ -9,6 +9,7 @@ from refnet.check import layers, survey
 from refnet.check.adapters import jax_nets, torch_nets
 from refnet.interop import onnx_nodes
 from refnet.nets.recurrent import RecurrentNet
+from support.arguments import refused
 from support.drawn import drawn
 
 TINY = ((1, 2, 1),)
@@ -25,7 +26,7 @@ TINY = ((1, 2, 1),)
 def test_missing_extra_is_named(monkeypatch, extra, use):
     monkeypatch.setitem(sys.modules, extra, None)
     net = RecurrentNet(2, 3, 1)
-    with pytest.raises(ImportError, match=rf"refnet\[{extra}\]"):
+    with refused(rf"refnet\[{extra}\]", ImportError):
         use(net, *drawn(net))
 
 
@@ -50,5 +51,5 @@ def test_a_fault_of_an_adapter_is_no_refusal(place, rows, monkeypatch):
         raise KeyError("planted")
 
     monkeypatch.setattr(f"refnet.check.adapters.{place}", fault)
-    with pytest.raises(KeyError, match="planted"):
+    with refused("planted", KeyError):
         list(rows(survey))

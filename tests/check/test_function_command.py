@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
-from re import MULTILINE, findall, fullmatch
+from re import fullmatch
 from shutil import which
 from xml.etree import ElementTree
 
@@ -17,16 +17,17 @@ from benchmarks.judge.acid.frameworks import version_of
 from refnet import Batch, cli
 from refnet.check import commands, judge, layers
 from refnet.check.cases import reference_results
-from refnet.check.cli import EXAMPLES, FUNCTION
+from refnet.check.cli import EXAMPLES
+from refnet.check.mistakes import mistakes
 from refnet.check.tables import junit
 from refnet.check.userfunction import Described, example, function_rows
 from support.columns import in_columns
 from support.drawn import times
+from support.marks import both_dtypes
 
 pytestmark = pytest.mark.needs("flint")
 os.environ.setdefault("KERAS_BACKEND", "jax")  # read when Keras is first imported
 
-PAGE = Path(cli.__file__).parent / "check" / "README.md"
 BUGS = {
     "numpy": ("(1 - h[t + 1] ** 2)", "(1 - h[t + 1])"),
     "torch": ("self.head(h[-1])", "self.head(h[-1]) * 1.001"),
@@ -83,17 +84,6 @@ def test_the_example_is_right(name, tmp_path, capsys):
     assert in_columns(capsys.readouterr().out) == ["explained by rounding"] * (2 - single)
 
 
-@pytest.mark.parametrize("name, text", [("c", PAGE.read_text()), ("numpy", FUNCTION)])
-def test_the_commands_of_the_page_and_the_help_run_one_after_the_other(
-    name, text, tmp_path, monkeypatch, capsys
-):
-    written(name, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    first, second = findall(r"^ *refnet (check function .*?)(?: +#.*)?$", text, MULTILINE)[:2]
-    assert first == f"check function --example {name} > mine.py"
-    assert cli.main(second.split()) == 0, capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "name, flags, says",
     [
@@ -131,6 +121,7 @@ DESCRIBED = {
     "a projection": {"cell": "lstm", "projection": 2, "mask": True},
     "a transition": {"transition": "cayley"},
     "weights": {"weights": True, "loss": "squared_error", "readout": "every"},
+    "final states": {"final": True, "cell": "lstm", "projection": 1, "clip_step": 1.0},
     "classes": {"weights": True, "readout": "every", "mask": True, "cell": "gru"},
     "a transition's options": {"transition": "svd:margin=0.1", "inputs": 2},
 }
@@ -159,6 +150,7 @@ def test_every_option_describes_a_net(options):
     assert ("h0" in stems) == (described.h0 != "zero")
     assert (batch.mask is not None) == described.mask
     assert (batch.weights is not None) == described.weights
+    assert (batch.final is not None) == described.final
     assert all(value.all() for name, value in params.items() if "." not in name)
 
 
@@ -184,6 +176,45 @@ def test_mistakes_with_weights_are_named(change, name):
     assert name in judge(net, theirs, params, batch).convention
 
 
+@pytest.mark.parametrize(
+    "options, change, name",
+    [
+        ({"cell": "lstm"}, [[[0]], [[1]]], "the cotangent of the last h is ignored"),
+        ({"cell": "cifg"}, [[[1]], [[0]]], "the cotangent of the last c is ignored"),
+        ({"cell": "lstm"}, slice(None, None, -1), "the cotangents of the last h and c change"),
+        (
+            {"layers": 2, "readout": "every"},
+            {"h0_l0": 0},
+            "the cotangent of the last h_l0 is ignored",
+        ),
+        ({"cell": "gru", "loss": "none"}, {"h0": 2}, "the cotangent of the last h counts twice"),
+        ({"cell": "lstm"}, 2.5, ""),
+    ],
+)
+def test_cotangents_of_the_final_states(options, change, name):
+    """What a program makes of them that is called with the arrays one by one: of the last states of
+    all cells; it is named, or located in the loss and where the gradients part."""
+    described = Described(final=True, **options)
+    net = described.net(4)
+    params, batch = described.arrays(net, np.float64, 6, 3, 0)
+
+    def theirs(p, x, y, final, change=change):
+        if isinstance(change, dict):
+            final = final | {key: factor * final[key] for key, factor in change.items()}
+        elif isinstance(change, slice):
+            final = {key: value[change] for key, value in final.items()}
+        else:
+            final = {key: change * value for key, value in final.items()}
+        return reference_results(net, p, Batch(x, y, final=final))
+
+    right = judge(net, lambda p, x, y, final: theirs(p, x, y, final, 1.0), params, batch)
+    assert right.passed
+    verdict = judge(net, theirs, params, batch)
+    assert verdict.convention.startswith(name) and bool(verdict.convention) == bool(name)
+    assert any(line.startswith("loss: ") for line in verdict.where)
+    assert any("parts first at dx[5], of 6 steps" in line for line in verdict.where)
+
+
 def test_weights_arrive_one_by_one_and_the_table_fits(tmp_path, capsys):
     """A table of a function has no line of more than 80 columns but those beneath its rows."""
     file = tmp_path / "mine.py"
@@ -206,7 +237,7 @@ def test_weights_arrive_one_by_one_and_the_table_fits(tmp_path, capsys):
     assert "the smallest sizes at which it still shows" in out
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_cotangents_are_added_in_any_order(dtype):
     """Without a loss the gradients of the read-out are sums over the sequences of what is given,
     and their order is the program's. One that forgets a sequence is found."""
@@ -222,6 +253,20 @@ def test_cotangents_are_added_in_any_order(dtype):
     verdict = judge(net, turned, params, batch)
     assert verdict.passed, verdict.worst
     assert judge(net, lambda p, b: turned(p, b, 29), params, batch).verdict == "not rounding"
+
+
+def test_mistakes_are_named_without_a_loss():
+    """The outputs' cotangents are given."""
+    net = Described(loss="none", cell="lstm").net(3)
+    params, batch = Described(loss="none").arrays(net, np.float64, 4, 2, 0)
+    name = "no gradient is carried by the cell c"
+    (planted,) = (each for each in mistakes(net, params, batch) if each.label == name)
+
+    def theirs(p, x, y):
+        results = planted.run(net, p, Batch(x, y))
+        return {key: value for key, value in results.items() if key not in ("h", "c")}
+
+    assert judge(net, theirs, params, batch).convention == name
 
 
 def test_two_biases_are_added_in_any_order():
@@ -361,7 +406,7 @@ def at_zero(p, x, y):
 """
 
 
-def test_what_hides_at_the_start_of_a_transition_is_found(tmp_path, monkeypatch, capsys):
+def test_cases_show_faults_at_the_start_of_a_transition(tmp_path, monkeypatch, capsys):
     """A spectrum of ones that is used nowhere, and the derivative of the Cayley map at 0 alone."""
     written("numpy", tmp_path)
     (tmp_path / "turned.py").write_text("import numpy as np\n" + TURNED)
@@ -388,14 +433,6 @@ def test_tolerances_are_those_of_the_arithmetic(capsys):
     """The loss of bfloat16 is rounded to 8 bits."""
     sums = tolerances(capsys, "--dtypes", "float32", "bfloat16")
     assert sums["float32", "loss"] < 1e-4 and sums["bfloat16", "loss"] > 2**-8
-
-
-def test_tolerances_are_listed(capsys):
-    sums = tolerances(capsys, "--cell", "gru")
-    for dtype, most in (("float32", 1e-4), ("float64", 1e-12)):
-        quantities = {name: total for (kind, name), total in sums.items() if kind == dtype}
-        assert {"dWhh", "dbhn", "dx", "loss"} <= quantities.keys()
-        assert max(quantities.values()) < most
 
 
 # ---- files

@@ -7,6 +7,7 @@ import pytest
 from refnet import Batch, RecurrentNet, loss_and_gradients
 from refnet.check import judge
 from refnet.exact import certify_function
+from support.arguments import refused
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -67,7 +68,7 @@ def test_an_edit_has_its_name(name):
     assert verdict.convention.startswith(name) and bool(verdict.convention) == bool(name)
 
 
-def test_a_right_result_has_none():
+def test_a_right_result_has_no_name():
     verdict = judge(f, nested(RIGHT), P, X, Y)
     assert verdict.passed and not verdict.convention
 
@@ -173,5 +174,5 @@ def test_both_signatures_of_a_net(batch):
     ],
 )
 def test_other_signatures_are_refused(theirs, batch, says):
-    with pytest.raises(TypeError, match=says):
+    with refused(says, TypeError):
         judge(NET, theirs, PARAMS, batch)

@@ -10,6 +10,7 @@ import pytest
 from refnet.check.calls import judge
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.exact import certify_function, stop
+from support.marks import both_dtypes
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -195,7 +196,7 @@ def test_layers(layer, run, dtype):
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_the_layers_that_frameworks_ship(dtype):
     import torch
     from torch.nn.functional import (
@@ -221,6 +222,6 @@ def test_the_layers_that_frameworks_ship(dtype):
 
 
 @pytest.mark.parametrize("layer", INPUTS)
-def test_they_are_certified_at_once(layer):
+def test_layers_are_certified_at_once(layer):
     """With the self-check: a central difference of balls and NumPy's own value."""
     assert certify_function(layer, *INPUTS[layer]).bits <= 2048  # gradients that are 0 included

@@ -10,6 +10,7 @@ from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from support.arguments import refused
 from support.drawn import drawn
 
 CELLS = ("rnn", "lstm", "gru", "gru_before")
@@ -74,5 +75,5 @@ def test_a_mistake_is_the_text_of_a_formula_or_a_function():
     )
     assert all((by_text[name] == by_function[name]).all() for name in by_text)
     assert (by_text["dWhh"] != run(net, *case)["dWhh"]).all()
-    with pytest.raises(NameError, match="absent"):
+    with refused("absent", NameError):
         mistake("of no name", h="absent(v)").run(net, *case)

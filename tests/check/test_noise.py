@@ -17,10 +17,12 @@ from refnet.check.naive import run
 from refnet.check.noise import RUNS, spread
 from refnet.check.noisy import Source, Split, noisy, running
 from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, compare_values
-from refnet.exact.enclose import Certified, Enclosure, run_on
+from refnet.exact.enclose import Certified, run_on
 from refnet.exact.functions import certify_function
+from refnet.exact.precision import Enclosure
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
+from support.arguments import refused
 
 U = 2.0**-24
 
@@ -39,7 +41,7 @@ def test_noise_is_what_it_says():
         with pytest.raises(Split):
             mixed <= 0
         assert (numbers > 0).all() and not (numbers == -numbers).any()
-        with pytest.raises(TypeError, match="arctanh"):
+        with refused("arctanh", TypeError):
             np.arctanh(numbers)
     with perturbed((3, 4)):
         again = noisy(np.ones(500)) * 3  # a run's draws do not depend on those beside it
@@ -221,25 +223,9 @@ def test_every_order_of_summation_is_rounding(sizes):
     large = T * H > 5000
     orders = range(5 if "rnn" not in cell or T * H > 10**5 else 10)
     case = case_of(*sizes)
-    names = ("dWhh", "dbh", "dx", "dh0")[: 4 if cell != "rnn" else 3 if large else 0]
+    names = ("dWhh", "dbh", "dx", "dh0")[: 4 if cell != "rnn" else 3 * (H > 5)]
     worst = family(members(orders, range(1 if large else 2)), case, 20 if large else RUNS, names)
     print(f"{sizes}: the largest z is {worst[0]:.2f}, of {worst[1]}")
-
-
-def test_the_order_of_summation_hides_no_bug():
-    """The same sizes: an entry off by a few of its spreads is rejected."""
-    for T, H, B, gain in ((6, 20, 3, -1.5), (3, 200, 2, -0.5)):
-        net, params, batch = case_of("rnn", T, H, B, gain)
-        verdict_of = judged(net, params, batch)
-        right = in_c(net, params, batch)
-        transposed = {**params, "Whh": np.ascontiguousarray(params["Whh"].T)}
-        for wrong in (
-            in_c(net, transposed, batch),
-            {**right, "dWhh": right["dWhh"].T},
-            {**right, "dx": right["dx"] * np.float32(1.0001)},
-            {**right, "dbh": right["dbh"] + np.float32(1e-5) * abs(right["dbh"]).max()},
-        ):
-            assert verdict_of(wrong).verdict == NOT_ROUNDING
 
 
 @pytest.mark.skipif(machine() not in ("x86_64", "AMD64"), reason="only SSE has this switch")

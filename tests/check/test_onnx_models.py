@@ -11,6 +11,7 @@ from refnet.interop import onnx_models
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
+from support.arguments import refused
 from support.drawn import drawn
 
 pytestmark = pytest.mark.needs("onnx", "onnxruntime", "torch", "safetensors", "flint")
@@ -64,6 +65,57 @@ def test_states_that_are_inputs(exported):
     assert {*verdicts(path).values()} == {EXPLAINED}
 
 
+def packed(rnn, x, lengths):
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+    first = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    return pad_packed_sequence(rnn(first)[0], batch_first=True)[0]
+
+
+def pooled(rnn, x, lengths):
+    import torch
+
+    states = rnn(x)[0]
+    counted = (torch.arange(x.shape[1])[None] < lengths[:, None])[..., None]
+    mean = (states * counted).sum(1) / counted.sum(1)
+    last = states[torch.arange(x.shape[0]), lengths - 1]
+    return torch.cat([states.amax(1), mean, last], 1)
+
+
+def normalized(rnn, x, lengths):
+    import torch
+
+    torch.manual_seed(0)
+    return torch.nn.LayerNorm(4)(rnn(x)[0])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("read", [packed, pooled, normalized])
+def test_what_is_read_of_sequences_is_judged(read, exported):
+    """Lengths, pools, a norm: onnxruntime agrees with the operators' definition; what the other
+    runtime ignores is named, with the fewest steps at which it shows."""
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = torch.nn.GRU(3, 4, batch_first=True)
+
+        def forward(self, x, lengths):
+            return read(self.rnn, x, lengths)
+
+    names = ["x", "lengths"]
+    axes = dict(zip(names, ({0: "b", 1: "t"}, {0: "b"})))
+    given = torch.zeros(2, 5, 3), torch.tensor([4, 5])
+    path = exported(Model(), *given, input_names=names, dynamic_axes=axes)
+    ours, other = models.rows(path, 6, 3)
+    assert ours["verdict"] == EXPLAINED, ours
+    assert other["verdict"] == (NOT_ROUNDING if read is packed else EXPLAINED)
+    if read is packed:
+        assert other["convention"] == "sequence_lens is ignored"
+        assert "the smallest sizes at which it still shows: T = " in other["where"][-1]
+
+
 @pytest.mark.parametrize(
     "net, lengths, options",
     [
@@ -96,9 +148,9 @@ def test_a_wrong_runtime_is_rejected(change, tmp_path, monkeypatch):
 def without(name):
     def change(proto):
         for node in proto.graph.node:
-            kept = [entry for entry in node.attribute if entry.name != name]
+            others = [entry for entry in node.attribute if entry.name != name]
             del node.attribute[:]
-            node.attribute.extend(kept)
+            node.attribute.extend(others)
 
     return change
 
@@ -128,7 +180,7 @@ def head_changed(proto):
         ("gru", head_changed),
     ],
 )
-def test_what_the_author_meant(cell, change, tmp_path):
+def test_a_model_is_judged_by_the_intended_net(cell, change, tmp_path):
     """By its operators' definition a converter's mistake is right; by the net that it converts it
     is wrong."""
     from refnet.interop.files import write
@@ -161,7 +213,7 @@ def test_what_the_author_meant(cell, change, tmp_path):
         ("layers.npz", "the model has 1 recurrent layers, .*layers.npz 2"),
     ],
 )
-def test_another_intention_is_refused(intended, message, tmp_path):
+def test_an_intended_net_that_does_not_fit_is_refused(intended, message, tmp_path):
     from refnet.interop.files import write
 
     net = RecurrentNet(3, 4, 5, cell="gru")
@@ -170,5 +222,5 @@ def test_another_intention_is_refused(intended, message, tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(onnx_models.to_model(net, drawn(net)[0]).SerializeToString())
     intended = str(tmp_path / intended) if "." in intended else intended
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         verdicts(path, intended=intended)

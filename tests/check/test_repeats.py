@@ -19,6 +19,7 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from support.byhand import softmax
 from support.drawn import drawn as drawn_in, times
+from support.marks import both_dtypes
 
 drawn = partial(drawn_in, T=5, dtype=np.float64)
 
@@ -160,7 +161,7 @@ STATEFUL = {
 
 
 @pytest.mark.parametrize("name", STATEFUL)
-def test_what_keeps_something_is_said_to(name):
+def test_functions_that_keep_a_state_are_named_so(name):
     net = NETS["every"]
     for params, batch in (drawn(net, mask=True), first_is_harmless(net, 3)):
         function = partial(STATEFUL[name], net, {})
@@ -245,7 +246,7 @@ SMOOTH = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize("name", SMOOTH)
 def test_no_smooth_mistake_is_taken_for_a_coarse_type(name, dtype):
     net = RecurrentNet(3, 16, 5)
@@ -273,7 +274,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize(
     "places",
     [("product",), ("h",), ("h", "e"), ("h", "e", "product"), ("product", "a", "h", "e", "da")],

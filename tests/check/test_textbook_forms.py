@@ -14,14 +14,11 @@ from refnet.exact import certify
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
-from support.byhand import read, softmax
+from support.byhand import lstm, softmax, usual_sigmoid
 from support.drawn import drawn
+from support.marks import both_dtypes
 
 pytestmark = pytest.mark.needs("flint")
-
-
-def usual_sigmoid(a):
-    return 1 / (1 + np.exp(-a))
 
 
 def sigmoid_by_tanh(a):
@@ -31,45 +28,6 @@ def sigmoid_by_tanh(a):
 def tanh_by_exp(a):
     up, down = np.exp(a), np.exp(-a)
     return (up - down) / (up + down)
-
-
-def lstm(p, batch, sigmoid=usual_sigmoid, tanh=np.tanh, leak=0, coupled=False):
-    """An LSTM without peepholes by hand, read out at the last step, in the inputs' own type;
-    ``coupled``: with f = 1 - i."""
-    x, y, *_ = batch
-    G = 3 if coupled else 4
-    (T, B, _), H = x.shape, len(p["bh"]) // G
-    h = [np.zeros((B, H), x.dtype)]
-    c, residuals = [h[0]], []
-    for t in range(T):
-        i, *f, g, o = np.split(x[t] @ p["Wxh"].T + h[t] @ p["Whh"].T + p["bh"], G, axis=1)
-        i, g, o = sigmoid(i), tanh(g), sigmoid(o)
-        f = 1 - i if coupled else sigmoid(*f)
-        c.append(f * c[t] + i * g)
-        residuals.append((i, f, g, o, tanh(c[-1])))
-        h.append(o * residuals[t][4])
-    _, v, dv = read(p, h[T], y)
-    grads = {name: np.zeros_like(p[name]) for name in ("Whh", "Wxh", "bh")}
-    dh, dc, dx = dv @ p["Why"], np.zeros_like(c[0]), np.empty_like(x)
-    for t in reversed(range(T)):
-        i, f, g, o, k = residuals[t]
-        dc = dc + dh * o * (1 - k * k)
-        di = dc * (g - c[t] if coupled else g) * i * (1 - i) * x.dtype.type(1 + leak)
-        df = [] if coupled else [dc * c[t] * f * (1 - f)]
-        da = np.concatenate([di, *df, dc * i * (1 - g * g), dh * k * o * (1 - o)], axis=1)
-        grads["Whh"] += da.T @ h[t]
-        grads["Wxh"] += da.T @ x[t]
-        grads["bh"] += da.sum(axis=0)
-        dx[t], dh, dc = da @ p["Wxh"], da @ p["Whh"], dc * f
-    return {
-        **{f"d{name}": value for name, value in grads.items()},
-        "dWhy": dv.T @ h[T],
-        "dby": dv.sum(axis=0),
-        "dx": dx,
-        "outputs": v,
-        "h": np.stack(h),
-        "c": np.stack(c),
-    }
 
 
 @pytest.fixture(scope="module", params=["float32", "float64"])
@@ -89,6 +47,12 @@ def test_the_sigmoid_by_tanh_is_explained_and_named(closed):
     assert verdict.verdict == EXPLAINED
     assert "if the sigmoid is computed as (1 + tanh(a / 2)) / 2" in verdict.convention
     assert " ulp at " in verdict.convention and "tanh is" not in verdict.convention
+    theirs = {
+        name: value / 2 if name.startswith("d") else value
+        for name, value in lstm(params, batch, sigmoid_by_tanh).items()
+    }
+    divided = certify(certified.net, params, batch, divisor=6.0)
+    assert "the sigmoid is computed as" in compare(theirs, divided).convention
 
 
 def test_a_bug_is_not_excused_by_a_form(closed):
@@ -118,7 +82,7 @@ def test_a_form_that_the_right_quantities_refute_excuses_no_bug(dtype, shift):
     assert "sigmoid" in compare(lstm(params, batch, sigmoid_by_tanh), certified).convention
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize(
     "shift, form",
     [
@@ -136,7 +100,7 @@ def test_the_sigmoid_of_nearly_closed_gates(shift, form, dtype):
     assert "if the sigmoid is computed as" in verdict.convention, verdict.worst
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize(
     "form",
     [
@@ -187,7 +151,7 @@ def test_the_loss_by_log_sum_exp_is_explained_and_named(scale):
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_the_mix_of_a_gru_is_explained_and_named(dtype):
     """h + (1 - z) (n - h) passes 1 - (1 - z) of the gradient on, which keeps few digits of z."""
     import torch
@@ -212,7 +176,7 @@ def test_the_mix_of_a_gru_is_explained_and_named(dtype):
     assert compare(theirs, certified).verdict == NOT_ROUNDING
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize(
     "form",
     [lambda a: 2 / (1 + np.exp(-2 * a)) - 1, lambda a: 1 - 2 / (np.exp(2 * a) + 1), tanh_by_exp],

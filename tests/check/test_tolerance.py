@@ -13,6 +13,7 @@ from refnet.check.noise import spread
 from refnet.check.tolerance import Tolerance, _tolerance
 from refnet.exact.functions import certify_function
 from support.drawn import drawn
+from support.marks import both_dtypes
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -35,7 +36,7 @@ def fails(theirs, true, allowed):
     return bad
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 def test_correct_programs_pass(cell, dtype):
     net = RecurrentNet(3, 8, 4, cell)
@@ -55,7 +56,7 @@ def test_correct_programs_pass(cell, dtype):
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
-def test_the_usual_bugs_do_not(cell):
+def test_the_usual_bugs_are_beyond_the_tolerance(cell):
     """Every mistake that the judge knows, and an error of a thousandth in one gradient."""
     net = RecurrentNet(3, 5, 4, cell, readout="every")
     params, batch, allowed, true = case(net, np.float64, 8)
@@ -90,7 +91,7 @@ def test_the_line_is_over_all_points_and_touches_some():
         assert line.mean() <= best * (1 + 1e-3)
 
 
-def test_they_allow_what_they_say():
+def test_tolerances_allow_what_they_state():
     """6 sigma, the unit roundoff of the result and the smallest normal number, in every entry; the
     roundoff alone is left where sigma is 0."""
 

@@ -54,7 +54,7 @@ def test_a_dead_link_is_no_missing_result(few, alone, capsys, link):
 
 
 @pytest.mark.parametrize("name", ["\ud800x", "a\nb\x1b[2J", "\x00"])
-def test_whatever_an_array_is_called_the_other_cases_are_judged(few, alone, capsys, name):
+def test_names_of_arrays_disturb_no_other_case(few, alone, capsys, name):
     arrays = {name: {"shape": [], "data": [1]}}
     (alone / "lstm-last.json").write_text(json.dumps({"arrays": arrays}))
     assert cli.main(["vectors", "judge", str(few), str(alone), "--skip-missing"]) != 0
@@ -63,7 +63,7 @@ def test_whatever_an_array_is_called_the_other_cases_are_judged(few, alone, caps
     assert all(c.isprintable() or c == "\n" for c in out) and len(out.splitlines()) == 4
 
 
-def test_numbers_that_float16_has_not_got_are_zero_in_it(tmp_path):
+def test_numbers_below_float16_are_zero_in_it(tmp_path):
     """A gradient below the smallest number of float16, far above that of float32."""
     net = RecurrentNet(2, 2, 3, activation=ACTIVATIONS["identity"], loss="squared_error")
     case = vectors._case("vanishing", net, T=30, scale=2.0**-6)

@@ -11,6 +11,8 @@ from refnet.check import assert_gradients, compare, judge
 from refnet.check.cases import random_batch, random_params, reference_results
 from refnet.exact import certify
 from refnet.nets.recurrent import RecurrentNet
+from support.byhand import lstm
+from support.oracles import planted
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -97,35 +99,8 @@ def test_which_part_is_wrong(case, wrong, says):
 
 def without_the_cells_slope(params, batch):
     """An LSTM whose slope of g is that of the sigmoid: at many steps every gate is wrong."""
-    net = RecurrentNet(3, H, 5, cell="lstm")
-    h, rows, tapes = np.zeros((batch.x.shape[1], H)), [], []
-    c = h
-    s = lambda a: 1 / (1 + np.exp(-a))  # noqa: E731
-    for x in batch.x:
-        i, f, g, o = np.split(x @ params["Wxh"].T + h @ params["Whh"].T + params["bh"], 4, axis=1)
-        i, f, g, o, h0, c0 = s(i), s(f), np.tanh(g), s(o), h, c
-        c = f * c + i * g
-        h = o * np.tanh(c)
-        tapes.append((x, i, f, g, o, h0, c0, c))
-    v = h @ params["Why"].T + params["by"]
-    p = np.exp(v) / np.exp(v).sum(axis=1, keepdims=True)
-    rows = np.arange(len(p))
-    loss = -np.log(p[rows, batch.y]).mean()
-    p[rows, batch.y] -= 1
-    dv = p / len(p)
-    grads = {f"d{name}": np.zeros_like(params[name]) for name in ("Whh", "Wxh", "bh")}
-    grads |= {"loss": loss, "dWhy": dv.T @ h, "dby": dv.sum(axis=0)}
-    dh, dc = dv @ params["Why"], 0
-    for x, i, f, g, o, h0, c0, c in reversed(tapes):
-        dc = dc + dh * o * (1 - np.tanh(c) ** 2)
-        da = [dc * g * i * (1 - i), dc * c0 * f * (1 - f), dc * i * g * (1 - g),
-              dh * np.tanh(c) * o * (1 - o)]  # fmt: skip
-        da = np.concatenate(da, axis=1)
-        grads["dWhh"] += da.T @ h0
-        grads["dWxh"] += da.T @ x
-        grads["dbh"] += da.sum(axis=0)
-        dh, dc = da @ params["Whh"], dc * f
-    return net and grads
+    results = planted(lstm, "(1 - g * g)", "(g - g * g)")(params, batch)
+    return {name: value for name, value in results.items() if name[:2] in ("lo", "dW", "db")}
 
 
 def test_few_steps_show_the_gate(case):

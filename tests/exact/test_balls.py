@@ -10,6 +10,7 @@ from hypothesis import given
 
 from refnet.exact import balls, lift
 from refnet.exact.convert import lift_all, rounded
+from support.arguments import refused
 from support.balls import contains, exactly, flint
 
 pytestmark = pytest.mark.needs("flint")
@@ -50,7 +51,7 @@ def test_lift_takes_every_float_exactly():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("kind", ["fraction", "rational", "ball"])
 def test_lift_names_what_is_not_finite(bad, kind):
-    with pytest.raises(ValueError, match=r"Whh: entry \(0, 1\) is (nan|inf)"):
+    with refused(r"Whh: entry \(0, 1\) is (nan|inf)"):
         lift_all({"Whh": np.array([[1, bad]])}, kind)
 
 

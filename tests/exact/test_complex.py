@@ -6,6 +6,7 @@ import scipy.linalg
 
 from refnet.check.noise import spread
 from refnet.exact import certify_function, complexes
+from support.arguments import refused
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -59,9 +60,9 @@ def test_complex_results_need_a_cotangent():
     assert certified.value.value == pytest.approx(Z[0, :2] * Z[1, :2], rel=1e-15)
     expected = w * np.conj(Z[1, :2])  # PyTorch's convention
     assert certified.gradients["z"].value[0, :2] == pytest.approx(expected, rel=1e-15)
-    with pytest.raises(ValueError, match="complex numbers; pass cotangent"):
+    with refused("complex numbers; pass cotangent"):
         certify_function(lambda z: z[0, 0], Z)
-    with pytest.raises(ValueError, match="cotangent is complex"):
+    with refused("cotangent is complex"):
         certify_function(lambda z: z.real[0], Z, cotangent=Z[0])
 
 
@@ -75,8 +76,8 @@ def test_as_in_pytorch():
 
 def test_a_wrong_rule_is_rejected(monkeypatch):
     monkeypatch.setitem(complexes._OPERATIONS, "conjugate", lambda z: z)
-    with pytest.raises(ArithmeticError, match="on NumPy's own arrays f is off by"):
+    with refused("on NumPy's own arrays f is off by", ArithmeticError):
         certify_function(lambda z: (np.conj(z) * Z).real.sum(), Z)
-    with pytest.raises(TypeError, match="np.sort of complex numbers"):
+    with refused("np.sort of complex numbers", TypeError):
         certify_function(lambda z: np.sort(z).real.sum(), Z)
     assert scipy.linalg.expm(Z).dtype == complex

@@ -10,6 +10,7 @@ import scipy.special
 from refnet.check.noise import spread
 from refnet.exact import certify_function, stop, surface
 from refnet.exact.recorder import Node, Recorded
+from support.arguments import refused
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -209,13 +210,13 @@ def test_a_wrong_derivative_is_rejected(name, monkeypatch):
         return y
 
     monkeypatch.setitem(surface.FULL, name, wrong)
-    with pytest.raises(ArithmeticError, match="differences to both sides"):
+    with refused("differences to both sides", ArithmeticError):
         certify_function(of(CASES["ufuncs"][name]), X, Y)
 
 
 def test_a_wrong_value_is_rejected(monkeypatch):
     monkeypatch.setitem(surface.FULL, "exp", surface.FULL["expm1"])
-    with pytest.raises(ArithmeticError, match="on NumPy's own arrays f is off by"):
+    with refused("on NumPy's own arrays f is off by", ArithmeticError):
         certify_function(of(CASES["ufuncs"]["exp"]), X, Y)
 
 
@@ -387,12 +388,12 @@ def test_what_an_assignment_changes(layout):
     ],
 )
 def test_the_rest_is_refused_by_name(text, says):
-    with pytest.raises(TypeError, match=says):
+    with refused(says, TypeError):
         certify_function(of(text, "x"), X)
 
 
 def test_an_entry_is_assigned_once():
-    with pytest.raises(ValueError, match="same entry twice"):
+    with refused("same entry twice"):
         certify_function(lambda x: x.__setitem__([0, 0], 1), X)
 
 
@@ -414,17 +415,17 @@ def test_ties():
         .gradients["x"]
         .value,
     )
-    with pytest.raises(ArithmeticError, match="not narrow enough.* more will not help.*a tie for"):
+    with refused("not narrow enough.* more will not help.*a tie for", ArithmeticError):
         certify_function(lambda x: x.max() ** 2, tied)
-    with pytest.raises(ArithmeticError, match="two entries tie"):
+    with refused("two entries tie", ArithmeticError):
         certify_function(lambda x: x.max() ** 2, tied, kind="rational")
 
 
 def test_where_does_not_hide_what_is_not_finite():
     x = np.array([0.0, 1, 2])
-    with pytest.raises(ArithmeticError, match=r"np.log is not finite at entry \[0\]"):
+    with refused(r"np.log is not finite at entry \[0\]", ArithmeticError):
         certify_function(lambda x: np.where(x > 0, np.log(x), 0).sum(), x)
-    with pytest.raises(ArithmeticError, match="derivative of np.sqrt is not finite"):
+    with refused("derivative of np.sqrt is not finite", ArithmeticError):
         certify_function(lambda x: np.where(x > 0, np.sqrt(x), 0).sum(), x)
 
 

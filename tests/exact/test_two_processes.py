@@ -13,8 +13,9 @@ import pytest
 from refnet import RecurrentNet
 from refnet.check import noise
 from refnet.check.cases import random_batch, random_params
-from refnet.exact import balls, enclose, parts
+from refnet.exact import balls, enclose, parts, precision
 from refnet.exact.convert import lift
+from support.arguments import refused
 from support.masked import GIVEN, NETS, case
 
 pytestmark = pytest.mark.needs("flint")
@@ -77,7 +78,7 @@ def test_balls_travel_as_they_are():
     with balls.precision(700):
         arrays["thirds"] = lift(np.arange(-4, 5), "ball") / 3
     with balls.precision(20):
-        results = parts.unpacked_balls(parts.packed_balls(arrays))
+        results = parts.unpacked(parts.packed(arrays))
     for name, value in arrays.items():
         assert results[name].shape == value.shape
         for a, b in zip(value.ravel(), results[name].ravel()):
@@ -85,24 +86,19 @@ def test_balls_travel_as_they_are():
 
 
 def test_a_ball_without_bounds_does_not_travel():
-    with pytest.raises(ArithmeticError, match="raise the precision"):
-        parts.packed_balls({"x": np.array([balls.arb(1) / balls.arb(0, 1)], object)})
+    with refused("raise the precision", ArithmeticError):
+        parts.packed({"x": np.array([balls.arb(1) / balls.arb(0, 1)], object)})
 
 
 def test_floats_travel_as_they_are():
     arrays = {"x": np.array([[1.5, np.nan], [-0.0, np.inf]]), "y": np.array(3.0), "z": np.ones(0)}
-    results = parts.unpacked_floats(parts.packed_floats(arrays))
+    results = parts.unpacked(parts.packed(arrays))
     assert list(results) == list(arrays)
     assert all(results[name].tobytes() == arrays[name].tobytes() for name in arrays)
 
 
 def result(value):
     return lambda: {"x": np.full(3, float(value))}
-
-
-def run(*work):
-    first, second, *waiting = work
-    return parts.side_by_side(first, second, parts.packed_floats, parts.unpacked_floats, *waiting)
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
@@ -114,7 +110,7 @@ def test_the_second_part_runs_in_another_process_on_linux(platform, monkeypatch)
     def process():
         return {"pid": np.array(float(os.getpid()))}
 
-    first, second = run(process, process)
+    first, second = parts.side_by_side(process, process)
     assert first["pid"] == os.getpid()
     assert (second["pid"] == os.getpid()) == (platform == "darwin")
 
@@ -135,11 +131,11 @@ def test_what_fails_there_is_done_here(capfd, monkeypatch):
 
     monkeypatch.setattr(os, "fork", noted)
     for end in (lambda: os._exit(3), lambda: 1 / 0, lambda: os.kill(os.getpid(), 9)):
-        assert run(result(2), lambda: second(end))[1]["x"].sum() == 3
+        assert parts.side_by_side(result(2), lambda: second(end))[1]["x"].sum() == 3
     with pytest.raises(ZeroDivisionError):
-        run(result(1), lambda: 1 / 0)
+        parts.side_by_side(result(1), lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        run(lambda: 1 / 0, result(1))
+        parts.side_by_side(lambda: 1 / 0, result(1))
     assert capfd.readouterr() == ("", "")
     assert children
     for pid in children:  # none is left over
@@ -196,13 +192,13 @@ def test_clock_counts_both_parts_and_goes_on_while_one_is_waited_for(monkeypatch
         clock.tick(2)
         return {}
 
-    _, results = run(first, second, waiting)
+    _, results = parts.side_by_side(first, second, waiting)
     assert results["go on"].tolist() == [1] and clock.done.sum() == 7
     assert calls and calls[0][:2] in ((24, 2), (24, 7))
 
 
 def test_certificate_and_sigma_report_their_products(monkeypatch):
-    for module in (parts, enclose):
+    for module in (parts, enclose, precision):
         monkeypatch.setattr(module, "perf_counter", count().__next__)
     calls = []
     certified = enclose.certify(
@@ -220,9 +216,9 @@ def test_rounding_in_halves_is_that_of_the_whole(bits, monkeypatch):
     net = NETS["lstm"]
     with balls.precision(bits):
         results = enclose._run(net, *case(net, LENGTHS), "ball")
-        whole, doubt = enclose._enclosures(results, None)
-        monkeypatch.setattr(enclose, "LARGE", 0)
-        parted, same = enclose._enclosures(results, None)
+        whole, doubt = precision._enclosures(results, None)
+        monkeypatch.setattr(precision, "LARGE", 0)
+        parted, same = precision._enclosures(results, None)
     assert doubt == same and (doubt is None) == (bits == 300)
     assert list(whole) == list(parted) == list(results)
     for name, enclosure in whole.items():

@@ -5,6 +5,7 @@ import pytest
 from scipy.special import erf
 
 from refnet.exact import certify_function
+from support.arguments import refused
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -117,5 +118,5 @@ def test_gradients_are_those_of_differences(f):
 
 
 def test_a_mask_of_infinities_is_refused_with_what_to_write():
-    with pytest.raises(ValueError, match=r"meets -inf.* write np.where\(mask, np.exp\(s\), 0\)"):
+    with refused(r"meets -inf.* write np.where\(mask, np.exp\(s\), 0\)"):
         certify_function(lambda s: np.exp(np.where(MASK, s, -np.inf)).sum(), draw(2, 3, 5))

@@ -23,10 +23,10 @@ def programs(section):
     ],
 )
 def test_programs_run(section, count):
-    found = programs(section)
-    assert len(found) == count
+    blocks = programs(section)
+    assert len(blocks) == count
     space = {}
-    for program in found:
+    for program in blocks:
         exec(program, space)
     if "value" in space:
         assert 0 < float(space["value"]) < 1.7

@@ -2,7 +2,7 @@
 other programs write them."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import onnx
@@ -18,6 +18,7 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.runs.read import FileError
+from support.arguments import refused
 from support.drawn import drawn
 
 pytestmark = pytest.mark.needs("onnx", "onnxruntime", "torch", "keras", "safetensors", "flint")
@@ -145,28 +146,20 @@ RUN = {".onnx": by_onnx, ".safetensors": by_torch, ".keras": by_keras}
 CASES = [(suffix, name) for suffix in RUN for name in NETS if (suffix, name) not in REFUSED]
 
 
-@pytest.fixture(scope="module")
-def certified():
-    """The certificate of a case; each is made once."""
-    made = {}
-
-    def of(name):
-        if name not in made:
-            made[name] = certify(*case(name))
-        return made[name]
-
-    return of
+@cache
+def certified(name):
+    return certify(*case(name))
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("suffix, name", CASES)
-def test_the_other_framework_computes_the_net(suffix, name, certified):
+def test_the_other_framework_computes_the_net(suffix, name):
     outputs = RUN[suffix](*case(name))
     assert passed(outputs, certified(name))
 
 
 @pytest.mark.parametrize("suffix, name", CASES)
-def test_what_is_written_is_read_back(suffix, name, certified, tmp_path):
+def test_what_is_written_is_read_back(suffix, name, tmp_path):
     net, params, batch = case(name)
     write(tmp_path / f"net{suffix}", net, params)
     again = read(tmp_path / f"net{suffix}")
@@ -177,7 +170,7 @@ def test_what_is_written_is_read_back(suffix, name, certified, tmp_path):
 @pytest.mark.parametrize("suffix, name", REFUSED)
 def test_what_a_format_lacks_is_refused_by_name(suffix, name, tmp_path):
     net, params, _ = case(name)
-    with pytest.raises(ValueError, match=REFUSED[suffix, name]):
+    with refused(REFUSED[suffix, name]):
         write(tmp_path / f"net{suffix}", net, params)
     assert not [*tmp_path.iterdir()]
 
@@ -189,20 +182,20 @@ def test_what_a_format_lacks_is_refused_by_name(suffix, name, tmp_path):
         ({"activation": "modrelu"}, "no activation modrelu"),
     ],
 )
-def test_what_all_lack_is_refused_by_name(options, message):
+def test_options_that_onnx_lacks_are_refused_by_name(options, message):
     net = RecurrentNet(3, 4, 5, **options)
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         onnx_models.to_model(net, drawn(net)[0])
 
 
 def test_a_state_for_each_sequence_is_refused():
     net, params, _ = case("h0")
-    with pytest.raises(ValueError, match="h0_l0 has a state for each sequence"):
+    with refused("h0_l0 has a state for each sequence"):
         onnx_models.to_model(net, {**params, "h0_l0": np.ones((2, 3, 4), np.float32)})
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])
-def test_gates_in_another_order_are_rejected(name, certified, monkeypatch):
+def test_gates_in_another_order_are_rejected(name, monkeypatch):
     from refnet.interop import onnx_nodes
 
     monkeypatch.setitem(onnx_nodes.ORDER, name, {"lstm": (0, 1, 2, 3), "gru": (0, 1, 2)}[name])
@@ -312,7 +305,7 @@ def test_the_last_step_of_both_directions_is_another_net(tmp_path):
             return self.out(self.cells(x)[0][-1])
 
     torch.onnx.export(Last().eval(), (torch.zeros(5, 2, 3),), tmp_path / "m.onnx", dynamo=False)
-    with pytest.raises(FileError, match="m.onnx: the graph computes no net of refnet's"):
+    with refused("m.onnx: the graph computes no net of refnet's", FileError):
         read(tmp_path / "m.onnx")
 
 
@@ -339,7 +332,7 @@ def test_models_of_keras_are_read(tmp_path):
     assert np.allclose(shares, np.asarray(model(x.T)), 1e-5, 1e-6)
     other = keras.Sequential([keras.Input((None, 3)), layers.Conv1D(4, 2), layers.GRU(4)])
     other.save(tmp_path / "other.keras")
-    with pytest.raises(FileError, match="other.keras: the model has the layer Conv1D"):
+    with refused("other.keras: the model has the layer Conv1D", FileError):
         read(tmp_path / "other.keras")
 
 
@@ -353,7 +346,7 @@ def test_a_state_dict_of_torch_is_read(tmp_path):
     assert np.allclose(ours, model(x).detach().numpy(), 1e-5, 1e-6)
     state = {**model.state_dict(), "norm.weight": torch.ones(5)}
     torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(FileError, match="norm.weight: need the weights of an embedding"):
+    with refused("norm.weight: need the weights of an embedding", FileError):
         read(tmp_path / "model.pt")
 
 
@@ -364,7 +357,7 @@ def test_a_graph_that_computes_something_else_is_refused():
     assert onnx_models.net_of(proto)[0].layers == 2
     (gemm,) = (node for node in proto.graph.node if node.op_type == "Gemm")
     gemm.attribute.append(onnx.helper.make_attribute("alpha", 2.0))
-    with pytest.raises(ValueError, match="computes no net"):
+    with refused("computes no net"):
         onnx_models.net_of(proto)
 
 

@@ -12,6 +12,7 @@ from refnet.maths.dual import Dual, dual_array, parts
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from support.arguments import refused
+from support.marks import both_dtypes
 from support.oracles import gap, planted
 
 KINKS = {  # name: (pre-activation, value, derivative) at the stated side
@@ -105,7 +106,7 @@ def test_a_wrong_pullback_of_it_is_noticed(old, new, monkeypatch):
     assert pairs_gap(monkeypatch, planted(activations._modrelu_pairs_pull, old, new)) != 0
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_modrelu_of_pairs_keeps_the_angle(dtype):
     rng, act = np.random.default_rng(0), ACTIVATIONS["modrelu_pairs"]
     a, b = rng.normal(size=(50, 8)).astype(dtype), rng.normal(size=4).astype(dtype)

@@ -379,7 +379,7 @@ def test_functions_that_fractions_lack(name):
         tanh(objects(SMALL[:2]))
 
 
-def test_the_array_that_holds_no_numbers_is_the_one_named():
+def test_an_array_without_numbers_is_named():
     fractions, text = np.array([F(1, 2)], object), np.array(["a"], object)
     for params, wrong in (({"W": fractions, "b": text}, "b"), ({"W": text, "b": fractions}, "W")):
         with refused(f"^{wrong} is an object array of floats, or"):

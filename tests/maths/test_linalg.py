@@ -303,8 +303,8 @@ def test_turns_of_balls():
     from refnet.exact import balls, lift
 
     with balls.precision(250):
-        one = lift(np.ones(6), "ball")
-        for like in (one, dual_array(one, one)):
+        ones = lift(np.ones(6), "ball")
+        for like in (ones, dual_array(ones, ones)):
             c, s = turns(like)
             off = [c[1] - lift(np.array(0.5), "ball").item(), s[1] * s[1] * 4 - 3]
             assert all(value.contains(0) and float(value.rad()) < 1e-60 for value in off)

@@ -106,7 +106,7 @@ def test_number_of_threads(openblas, variable, monkeypatch):
 @pytest.mark.parametrize(
     "given, expected", [("3", 3), ("0", None), ("-3", None), ("x", None), ("", None)]
 )
-def test_a_number_of_threads_that_is_none(given, expected, monkeypatch):
+def test_an_unusable_number_of_threads(given, expected, monkeypatch):
     """What NUMBA_NUM_THREADS says, or else the cores of this process; another thread has it
     where this one has set its own."""
     usual = threads.usual_threads.__wrapped__

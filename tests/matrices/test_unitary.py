@@ -107,10 +107,10 @@ def test_steps_are_those_of_complex_numbers(step, metric):
     alone, orthonormal as they are, leaves the unitary matrices."""
     rng, matrix = np.random.default_rng(0), Unitary(step, metric)
     M, dM = matrix.init(rng.normal(size=(8, 8)))["M"], rng.normal(size=(8, 4))
-    moved = matrix.retract({"W.M": M}, {"W.M": dM}, ("W.M",), 0.3).params["W.M"]
+    arrival = matrix.retract({"W.M": M}, {"W.M": dM}, ("W.M",), 0.3).params["W.M"]
     G = dM[::2] + 1j * dM[1::2]
     wanted = complex_step(complex_of(_whole(M)), G, 0.3, step, metric)
-    assert abs(complex_of(_whole(moved)) - wanted).max() <= 200 * EPS
+    assert abs(complex_of(_whole(arrival)) - wanted).max() <= 200 * EPS
     alone = Manifold.retract(matrix, {"W.M": M}, {"W.M": dM}, ("W.M",), 0.3).params["W.M"]
     assert abs(alone.T @ alone - np.eye(4)).max() <= 200 * EPS
     assert abs(_whole(alone).T @ _whole(alone) - np.eye(8)).max() > 0.01

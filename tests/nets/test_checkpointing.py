@@ -12,7 +12,6 @@ from hypothesis import given, settings
 
 from refnet.batch import Batch
 from refnet.cells import CELLS
-from refnet.cli import main
 from refnet.compiled.layout import forget
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets import layer as checkpointing
@@ -22,11 +21,9 @@ from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_jacobians
 from refnet.prove.checks import RATIONAL_GATE
 from support.arguments import refused
-from support.compiled import at_every_number_of_threads
 from support.marks import both_backends, both_dtypes
 from support.oracles import planted
 from support.rational import generic_case
-from support.runs import arrays as saved
 from support.strategies import arrays, drawn_case
 
 GATE = replace(RATIONAL_GATE, name="sigmoid")
@@ -205,19 +202,6 @@ def test_compiled_differs_in_the_order_of_sums_alone(cell, readout, dtype):
         assert (abs(value - parts.gradients[name]) <= allowed).all(), name
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_same_bits_at_any_number_of_threads(cell):
-    net, params, batch = unit_case(cell, "last", np.float32, B=37)
-    net = replace(net, checkpoint="sqrt")
-
-    def bits():
-        gradients = loss_and_gradients(net, params, batch._replace(mask=None)).gradients
-        return [gradients[name].tobytes() for name in sorted(gradients)]
-
-    first, *others = at_every_number_of_threads(bits)
-    assert all(other == first for other in others)
-
-
 def peak(net, T):
     """Bytes of a forward and backward pass at their peak, without the inputs and twice the
     outputs (once in segments, once whole)."""
@@ -288,25 +272,6 @@ def test_the_tape_says_that_it_has_no_states():
     tape = replace(net, checkpoint="sqrt").forward(params, batch.x)[1]
     with refused("keeps no states", AttributeError):
         tape.cell.h
-
-
-def test_train_by_name(tmp_path, monkeypatch, capsys):
-    """Every one of a run's steps goes back over checkpoints, and --config repeats it."""
-    calls = []
-    backward = checkpointing.Layer.backward
-    monkeypatch.setattr(
-        checkpointing.Layer,
-        "backward",
-        lambda layer, *args: calls.append(layer.checkpoints) or backward(layer, *args),
-    )
-    a, b = tmp_path / "a", tmp_path / "b"
-    flags = "temporal-order:samples=40 --length 40 --hidden 6 --batch 4 --iterations 20 "
-    flags += "--evaluate-every 10 --optimizer rmsprop --backend reference --checkpoint sqrt"
-    assert main(["train", *flags.split(), "--quiet", "--out", str(a)]) == 0
-    assert calls == [True] * 21  # and the step that is tried before there is a folder
-    assert main(["train", "--config", f"{a}/config.toml", "--quiet", "--out", str(b)]) == 0
-    assert len(calls) == 42 and saved(a) == saved(b)
-    assert "checkpoint" in (a / "config.toml").read_text()
 
 
 @both_backends

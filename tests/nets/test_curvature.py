@@ -81,15 +81,15 @@ def differs(case, penalty=None, divisor=None):
     uHv = flat(u, names) @ H @ flat(v, names)
     if uHv != second_derivative(case, u, v, penalty, divisor) or (H != H.T).any():
         return True
-    moved = jvp(net, params, batch, v)[0]
+    tangent = jvp(net, params, batch, v)[0]
     turned = jvp(net, params, batch, u)[0]
     counted, natural = counted_predictions(
-        batch.mask, moved.shape[:-1], net.reduction, batch.weights
+        batch.mask, tangent.shape[:-1], net.reduction, batch.weights
     )
     weights = 1 if batch.weights is None else batch.weights
-    each = (moved * turned).sum(axis=-1) * weights
+    each = (tangent * turned).sum(axis=-1) * weights
     each = each if counted is None else np.where(counted, each, 0)
-    expected = each.sum() * Fraction(2, moved.shape[-1]) / (divisor or natural)
+    expected = each.sum() * Fraction(2, tangent.shape[-1]) / (divisor or natural)
     if penalty is not None:
         plain = curvature.curvature_matrix(net, params, batch, "hessian", None, None, divisor)
         expected += flat(u, names) @ (H - plain.matrix) @ flat(v, names)
@@ -110,7 +110,7 @@ def test_against_its_definition(name):
 BUGS = {
     "the divisor is left out": ("gnvp", "batch, divisor)[1]}", "batch)[1]}"),
     "the penalty is left out": ("_through_outputs", "penalty is not None", "False"),
-    "the factor C / 2": ("fvp", "y=-moved", "y=-2 * moved"),
+    "the factor C / 2": ("fvp", "y=-tangents", "y=-2 * tangents"),
     "rows for columns": ("curvature_matrix", "product[each]", "(1 + len(columns)) * product[each]"),
 }
 
@@ -161,7 +161,7 @@ def test_fisher_is_the_expected_outer_product(smoothing, monkeypatch):
         return abs(curvature.curvature_matrix(net, params, batch, "fisher").matrix - expected).max()
 
     assert off() <= room
-    monkeypatch.setitem(curvature.PRODUCTS, "fisher", planted(fvp, "(p * moved)", "moved"))
+    monkeypatch.setitem(curvature.PRODUCTS, "fisher", planted(fvp, "(p * tangents)", "tangents"))
     assert off() > 1e9 * room
 
 

@@ -14,6 +14,8 @@ from refnet.nets.gradients import loss_and_gradients, per_example_gradients
 from refnet.nets.noise import Noise, Zoned
 from refnet.nets.states import state_gradients
 from refnet.prove.checks import RATIONAL_GATE, generic
+from support.arguments import refused
+from support.marks import both_dtypes
 from support.oracles import loss_push_minus_pull, planted, push_minus_pull
 from support.rational import generic_case
 
@@ -196,7 +198,7 @@ def test_zoneout_of_a_net_is_the_mean_of_masks(cell):
     assert (outputs == masked).all() and (outputs != plain).all()
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize("cell", CELLS)
 def test_compiled_cells_go_step_by_step(cell, dtype):
     """Zoneout and noise on a compiled cell, beside the reference on the same numbers: a hundred
@@ -259,21 +261,21 @@ def test_what_does_not_fit_is_refused():
         (Noise(products={"_l0": np.ones((2, 3))}), "noise.products.'_l0'. is not among"),
         (Noise(outputs={1: np.ones((2, 3))}), "noise.outputs.1. is not among outputs.0."),
     ):
-        with pytest.raises(ValueError, match=says):
+        with refused(says):
             replace(net, noise=noise).forward(params, x)
     dropped = Noise(products={"": np.ones((2, 3))})
-    with pytest.raises(ValueError, match="dropout of the state has no compiled kernel"):
+    with refused("dropout of the state has no compiled kernel"):
         replace(net, noise=dropped, backend="compiled")
-    with pytest.raises(ValueError, match="checkpoint is 'sqrt'; need 'none' with zoneout"):
+    with refused("checkpoint is 'sqrt'; need 'none' with zoneout"):
         replace(net, noise=Noise(added={"": np.ones((4, 2, 3))}), checkpoint="sqrt")
-    with pytest.raises(ValueError, match="dropout in a feedforward net has no compiled kernel"):
+    with refused("dropout in a feedforward net has no compiled kernel"):
         FeedforwardNet((2, 3, 2), noise=Noise(), backend="compiled")
-    with pytest.raises(TypeError, match="noise is 5"):
+    with refused("noise is 5", TypeError):
         replace(net, noise=5)
-    with pytest.raises(ValueError, match="state_gradients: the net has noise"):
+    with refused("state_gradients: need a net without noise"):
         state_gradients(replace(net, noise=dropped), params, Batch(x, np.zeros(2, int)))
     outputs, tape = replace(net, noise=dropped).forward(params, x)
-    with pytest.raises(ValueError, match="the tape is of a net with noise"):
+    with refused("the tape is of a net with noise"):
         net.backward(params, tape, np.ones_like(outputs))
 
 
@@ -290,9 +292,10 @@ def flows_to_states(net, start=0):
         yield flow[t] - loss_and_gradients(net, params, Batch(x[t:], y)).gradients["h0"]
 
 
+@pytest.mark.parametrize("zoneout", [0, F(1, 3)], ids=str)
 @pytest.mark.parametrize("cell", SIZE)
-def test_gradients_at_the_states_of_a_net_with_zoneout(cell):
-    net = rational(cell, zoneout=F(1, 3))
+def test_gradients_at_the_states(cell, zoneout):
+    net = rational(cell, zoneout=zoneout)
     assert all((difference == 0).all() for difference in flows_to_states(net))
 
 

@@ -2,6 +2,7 @@
 every derivative with garbage there is, bit by bit, the one with zeros there."""
 
 from dataclasses import replace
+from functools import partial
 
 import hypothesis.strategies as st
 import numpy as np
@@ -15,12 +16,13 @@ from refnet.compiled.layout import cut_up, deal
 from refnet.compiled.tiles import ROWS
 from refnet.compiled.walk import KEEPS
 from refnet.maths.activations import ACTIVATIONS
-from refnet.maths.threads import get_threads, set_threads
 from refnet.nets import layer, padding, recurrent
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 from refnet.nets.states import state_gradients
+from support.arguments import refused
+from support.compiled import at_every_number_of_threads
 from support.drawn import padded
 from support.marks import both_backends
 from support.padding import GARBAGE, littered
@@ -144,7 +146,7 @@ LAYERED = [
 ]
 
 
-def both_backends(net, B=37):
+def by_backend_and_threads(net, B=37):
     """The results of the reference, and of the compiled core with 1, 2 and 3 threads."""
     T = 150 if net.checkpoint == "sqrt" else 40  # several segments, or one
     params, batch = make(net, T=T, dtype=np.float64)
@@ -156,19 +158,15 @@ def both_backends(net, B=37):
     if not net.learn_h0:
         params["h0"] = rng.standard_normal((*(2,) * (CELLS[net.cell].STATES - 1), B, net.hidden))
     batch = Batch(x, y, np.arange(T)[:, None] < lengths)
-    reference = replace(net, backend="reference")
-    before, results = get_threads(), [loss_and_gradients(reference, params, batch)]
-    try:
-        for threads in (1, 2, 3):
-            set_threads(threads)
-            results.append(loss_and_gradients(replace(net, backend="compiled"), params, batch))
-    finally:
-        set_threads(before)
-    return batch, results
+    reference, compiled = (
+        partial(loss_and_gradients, replace(net, backend=backend), params, batch)
+        for backend in ("reference", "compiled")
+    )
+    return batch, [reference(), *at_every_number_of_threads(compiled, 3)]
 
 
 def compare_backends(net):
-    batch, (want, *results) = both_backends(net)
+    batch, (want, *results) = by_backend_and_threads(net)
     counts = np.arange(len(batch.x))[:, None] < last_steps(batch.mask)
     if net.readout == "every":
         outputs = [np.where(counts[:, :, None], r.outputs, 0) for r in (want, results[0])]
@@ -248,7 +246,7 @@ def test_an_order_that_is_not_dealt_is_refused():
     params = RecurrentNet(1, 2, 2).init(np.random.default_rng(0))
     arrays = params, np.zeros((3, 4, 1), np.float32), np.zeros((4, 2), np.float32)
     for lengths in ([1, 2, 3, 3], [3, 2, 1]):
-        with pytest.raises(ValueError, match="not rising within"):
+        with refused("not rising within"):
             rnn.forward(*arrays, ACTIVATIONS["tanh"], lengths=np.array(lengths))
     assert rnn.forward(*arrays, ACTIVATIONS["tanh"], lengths=np.array([2, 1, 3, 3])).h.shape == (
         4,

@@ -7,6 +7,7 @@ import pytest
 
 import refnet
 from refnet.nets import backends
+from support.arguments import refused
 from support.oracles import planted
 
 T, B, D, C = 5, 3, 2, 4
@@ -44,10 +45,9 @@ def test_predictions_are_those_of_the_outputs(net):
 def test_lengths_that_do_not_fit_are_refused():
     params, x, lengths = case(NETS[0])
     for wrong in (lengths[:2], lengths + 1, lengths - 1, lengths / 2, list(lengths), lengths[None]):
-        with pytest.raises((TypeError, ValueError), match="lengths") as caught:
+        with refused("lengths", (TypeError, ValueError)):
             NETS[0].predict(params, x, lengths=wrong)
-        assert "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="one of them"):
+    with refused("one of them"):
         NETS[0].predict(params, x, np.ones((T, B), bool), lengths)
 
 
@@ -63,9 +63,8 @@ def test_batch_first_arrays_are_told_how_to_turn():
         lambda: net.forward(params, first, np.ones((T, B), bool)),
         lambda: net.forward(params, x.transpose(1, 2, 0)),
     ):
-        with pytest.raises(ValueError, match=r"time-major.* x\.swapaxes\(0, 1\)") as caught:
+        with refused(r"time-major.* x\.swapaxes\(0, 1\)") as caught:
             call()
-        assert "\n" not in str(caught.value)
     with pytest.raises(ValueError) as caught:
         refnet.loss_and_gradients(net, params, refnet.Batch(x, np.zeros(B + 1, int)))
     assert "time-major" not in str(caught.value)

@@ -16,6 +16,8 @@ from refnet.tasks import Arrays
 from refnet.training.config import Config
 from refnet.training.experiment import build
 from refnet.training.steps import Run, batch_of, evaluate
+from support.arguments import refused
+from support.marks import both_dtypes
 from support.oracles import loss_push_minus_pull, planted
 from support.rational import generic_case
 from support.strategies import Case
@@ -147,7 +149,7 @@ def float_case(readout, smoothing=0.0, dtype=np.float64, weights=True):
 
 
 @pytest.mark.parametrize("readout", ["last", "every"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_both_backends(readout, dtype):
     """A handful of roundings for each class, of numbers below twice the largest logit."""
     net, params, batch, *_ = float_case(readout, 0.25, dtype)
@@ -211,7 +213,7 @@ def test_against_torch():
 def test_weights_that_cannot_be_are_refused(weights, says):
     net = RecurrentNet(1, 2, 2)
     params = net.init(np.random.default_rng(0), np.float64)
-    with pytest.raises(ValueError, match=says):
+    with refused(says):
         loss_and_gradients(net, params, Batch(np.ones((3, 2, 1)), np.zeros(2, int), None, weights))
 
 
@@ -248,7 +250,7 @@ def test_settings_of_labels():
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings, says):
-    with pytest.raises(ValueError, match=says):
+    with refused(says):
         build(replace(TASK, **settings))
 
 

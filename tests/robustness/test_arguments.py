@@ -308,8 +308,6 @@ NET_FIELDS = {
         *(
             (call, *given)
             for call, given in (
-                (refnet.train, ((None, "run"), "task is None; need a Config")),
-                (refnet.train, ((3, "run"), "task is 3; need a Config")),
                 (refnet.train, ((refnet.Config("adding"), 3), "folder")),
                 (refnet.resume, ((None, "run"), "config")),
                 (refnet.resume, (("adding", "run"), "config")),

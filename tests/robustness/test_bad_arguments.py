@@ -17,6 +17,7 @@ import refnet
 from refnet.matrices.initializers import INITIALIZERS
 from refnet.nets.recurrent import RecurrentNet
 from support.arguments import NAMES, B, C, D, H, T, W, problem, rng, said_well
+from support.public import names_of
 
 ROOMS = (
     "analysis analysis.flow analysis.geometry analysis.memory analysis.orthogonalization "
@@ -32,7 +33,7 @@ def public_functions():
     """Every function with a public name, by that name; a name has one function."""
     functions = {}
     for module in (refnet, *(import_module(f"refnet.{room}") for room in ROOMS)):
-        for name in module.__all__:
+        for name in names_of(module):
             value = getattr(module, name)
             if inspect.isroutine(value):
                 assert functions.setdefault(name, value) is value, name
@@ -112,7 +113,7 @@ def arguments(name):
 ELSEWHERE = {
     "settle": "takes no arguments",
     "train": "a Config checks its settings: tests/training/test_config.py",
-    "save": "tests/nets/test_saved.py",
+    "save": "tests/training/test_saved_nets.py",
     "load": "a folder: tests/training/test_loaded_runs.py",
     "resume": "a Config checks its settings: tests/training/test_config.py",
     "tangent": "takes a function; its direction: test_directions_are_checked",

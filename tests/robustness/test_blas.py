@@ -137,7 +137,7 @@ def test_the_user_changes_the_number_between_calls(library):
         assert (number(), library.number) == (1, wanted)
 
 
-def test_a_settled_process_is_left_alone(library):
+def test_blas_of_one_thread_is_left_alone(library):
     library.number = 1
     assert serial_blas(lambda: library.number)() == 1 and library.log == []
 

@@ -95,20 +95,6 @@ def test_an_error_names_what_was_given(arguments, said, capsys):
     assert capsys.readouterr().err.startswith(f"refnet {arguments[0]}: {said}")
 
 
-@pytest.mark.parametrize(
-    "command", ["train temporal-order --out {}/run", "study table-i --quick --folder {}"]
-)
-def test_what_the_system_refuses_comes_with_a_repair(command, capsys, tmp_path):
-    """A file stands where a folder is needed; nothing becomes of it."""
-    file = tmp_path / "file"
-    file.write_text("kept")
-    assert cli.main(command.format(file).split()) == 2
-    errors = capsys.readouterr().err
-    assert errors.count("\n") == 1 and str(file) in errors
-    assert errors.endswith("name another place, or move the file away\n")
-    assert file.read_text() == "kept" and [*tmp_path.iterdir()] == [file]
-
-
 def test_there_is_a_name_for_every_further_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = "runs/copy-T5-plain-seed0"

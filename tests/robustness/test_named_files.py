@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import stat
 import sys
 from pathlib import Path
@@ -63,7 +64,14 @@ def test_a_file_where_folders_are_to_be_made_is_named(tmp_path, monkeypatch, cap
     ):
         assert main(words) == 2
         said = capsys.readouterr().err.splitlines()[-1]
-        assert "Not a directory: " in said and "a file has that name" in said, said
+        assert re.search(
+            "Not a directory: .*(runs|studies).*; need a folder there, and a file", said
+        )
+        assert said.endswith("has that name: name another place, or move the file away"), said
+    assert {path.name: path.stat().st_size for path in Path().iterdir()} == {
+        "runs": 0,
+        "studies": 0,
+    }
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes and permissions are those of POSIX")

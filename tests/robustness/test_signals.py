@@ -64,7 +64,7 @@ def test_under_nohup_the_end_of_the_terminal_ends_nothing(tmp_path):
     assert run.wait() == 0
 
 
-def test_an_end_that_cannot_be_said_is_one_all_the_same():
+def test_a_signal_ends_a_process_whose_stderr_is_full():
     code = (
         "import time; from refnet.common.process import interruptible; interruptible(); "
         "print('up', flush=True); time.sleep(60)"

@@ -35,9 +35,9 @@ def test_the_nearest_study_that_reaches_the_number_is_shown():
     rows = [number(85.0, study="near"), number(120.0, study="far"), number(study="none")]
     text = published(rows)
     assert "Of 1 published numbers: 1 beaten." in text
-    assert "`far`" in text
-    assert "`near`" not in text
-    assert "`near`" in published([rows[0], rows[2]])
+    assert "| far " in text
+    assert "| near " not in text
+    assert "| near " in published([rows[0], rows[2]])
     line = compared(rows).splitlines()[-1]
     assert [cell.strip() for cell in line.split("|")[1:-1]] == [
         "net",
@@ -45,7 +45,12 @@ def test_the_nearest_study_that_reaches_the_number_is_shown():
         "85.00 (one seed): not reached, by 5.00",
         "120.00 (one seed): beaten by 30.00",
         "not run",
+        "far",
     ]
+    assert compared([number(85.0, study="a"), number(study="b")]).endswith(
+        "| none: cause not found |\n"
+    )
+    assert "not run: `refnet study none`" in published(rows[2:])
 
 
 def test_every_printed_number_has_a_row():

@@ -16,6 +16,7 @@ from refnet.studies.runner import run
 from refnet.studies.store import Store
 from refnet.studies.study import Study, only
 from refnet.training import fit, loop
+from support.arguments import refused
 from support.studies import (
     CALLS,
     Distant,
@@ -247,7 +248,7 @@ def test_what_a_repetition_has_ended_is_not_made_once_more(
 
     for _ in range(2):
         del steps[:]
-        with monkeypatch.context() as change, pytest.raises(OSError, match="No space left"):
+        with monkeypatch.context() as change, refused("No space left", OSError):
             change.setattr(Store, "append", full)
             repeated()
         assert len(steps) == 3 * 40 and len(done.repetition()) == 3
@@ -304,6 +305,6 @@ def test_a_worker_that_knows_of_no_repetition_is_not_asked_for_ever(done, monkey
 def test_a_damaged_list_of_repetitions_is_named(done):
     for text in ("[1]", '{"a": true}', "{"):
         done.again.write_text(text)
-        with pytest.raises(FileError, match="repeat.json: .*; remove it, and no run is made again"):
+        with refused("repeat.json: .*; remove it, and no run is made again", FileError):
             make(tiny_study(), done, repeat=True)
     shutil.rmtree(done.folder)

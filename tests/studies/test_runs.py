@@ -20,6 +20,7 @@ from refnet.studies.runner import run
 from refnet.studies.store import Store
 from refnet.studies.study import Study, View
 from refnet.training import fit, loop
+from support.arguments import refused
 from support.studies import (
     CALLS,
     TINY,
@@ -172,10 +173,10 @@ def test_an_executor_that_has_ended_is_named(store, kind):
         executor.shutdown()
     with (
         executor,
-        pytest.raises(
-            OSError,
-            match=rf"^the executor \({kind.__name__}\) has ended before its runs did: "
+        refused(
+            rf"^the executor \({kind.__name__}\) has ended before its runs did: "
             ".* Start it and this study again",
+            OSError,
         ),
     ):
         run(study, store, executor=executor)
@@ -194,7 +195,7 @@ def _broken(text):
 )
 def test_rows_that_have_come_back_are_added_whatever_ends_the_study(tmp_path, calls, tell, error):
     store = Store(tmp_path / "here")
-    with pytest.raises(OSError, match=error):
+    with refused(error, OSError):
         run(slow_study(), store, executor=Distant(tmp_path / "there", calls), tell=tell)
     assert len(store.rows()) == calls - 1
 
@@ -222,7 +223,7 @@ def test_a_study_whose_folder_is_gone_stops(tmp_path, change):
                 time.sleep(0.001)
             change(store.folder)
 
-    with pytest.raises(OSError, match="study was moved, removed or replaced while its runs"):
+    with refused("study was moved, removed or replaced while its runs", OSError):
         make(slow_study(), store, tell=tell)
     assert sorted(CALLS) == [0, 1, 2, 3]
 
@@ -241,7 +242,7 @@ def made_anew(folder):
 
 def test_a_new_folder_with_the_number_of_the_old_one_is_not_taken_for_it(tmp_path):
     store = Store(tmp_path / "study")
-    with pytest.raises(OSError, match="study was moved, removed or replaced while its runs"):
+    with refused("study was moved, removed or replaced while its runs", OSError):
         run(
             slow_study(),
             store,
@@ -301,7 +302,7 @@ def test_processes_of_the_caller_go_on(store):
 
 
 def test_a_study_without_workers_is_refused(store):
-    with pytest.raises(ValueError, match="executor is 0; need at least 1"):
+    with refused("executor is 0; need at least 1"):
         run(tiny_study(), store, executor=0)
 
 

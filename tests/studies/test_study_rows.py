@@ -17,6 +17,7 @@ from refnet.studies import catalogue, runner, work
 from refnet.studies.progress import status
 from refnet.studies.store import Store, line_of
 from refnet.studies.study import View
+from support.arguments import refused
 from support.studies import make, orthogonal_start, study_of
 
 
@@ -67,10 +68,10 @@ def test_rows_that_an_editor_saved_without_the_last_end_or_with_those_of_windows
 def test_a_file_that_was_saved_otherwise_is_refused_and_left_alone(whole, change):
     whole.path.write_bytes(before := change(whole.path.read_bytes()))
     for call in (whole.rows, lambda: whole.append({"key": "more", "settings": {}})):
-        with pytest.raises(
-            FileError,
-            match="saved in another encoding, or without line feeds "
+        with refused(
+            "saved in another encoding, or without line feeds "
             "between its lines; put back a whole copy of it",
+            FileError,
         ):
             call()
     assert whole.path.read_bytes() == before
@@ -109,7 +110,7 @@ def test_a_damaged_row_is_named_and_nothing_added(store, data, message):
         file.write(data)
     before = store.path.read_bytes()
     for call in (store.rows, lambda: store.append({"key": "two", "settings": {}})):
-        with pytest.raises(FileError, match=f"rows.jsonl: {message}"):
+        with refused(f"rows.jsonl: {message}", FileError):
             call()
     assert store.path.read_bytes() == before
 
@@ -129,14 +130,14 @@ def test_a_changed_row_is_noticed(whole, change):
     change(row)
     lines[1] = json.dumps(row, sort_keys=True).encode()
     whole.path.write_bytes(b"\n".join(lines) + b"\n")
-    with pytest.raises(FileError, match="rows.jsonl: line 2: does not match its own sha256"):
+    with refused("rows.jsonl: line 2: does not match its own sha256", FileError):
         whole.rows()
 
 
 def test_rows_are_bounded_in_size(store, monkeypatch):
     store.append({"key": "one", "settings": {}})
     monkeypatch.setattr("refnet.studies.store.LIMIT", 10)
-    with pytest.raises(FileError, match="need at most 10; put back a whole copy of it"):
+    with refused("need at most 10; put back a whole copy of it", FileError):
         store.rows()
 
 
@@ -171,7 +172,7 @@ def test_a_worker_of_another_version_fails_and_is_not_asked_for_ever(store, monk
     assert store.rows() == {}
 
 
-def test_who_finds_a_run_held_writes_nothing_in_its_folder(store, tmp_path):
+def test_a_held_run_folder_is_not_written_to(store, tmp_path):
     folder = store.unfinished(JOB.key)
     folder.mkdir(parents=True)
     with hold(folder):
@@ -239,7 +240,7 @@ def test_what_was_made_is_never_taken_from_a_damaged_file(store, tmp_path, text)
     folder = store.unfinished(JOB.key)
     folder.mkdir(parents=True)
     (folder / "made.json").write_bytes(text)
-    with pytest.raises(FileError, match="made.json: .*; remove .*, and it is made again"):
+    with refused("made.json: .*; remove .*, and it is made again", FileError):
         work.execute(JOB, tmp_path)
     assert (folder / "made.json").read_bytes() == text and not store.rows()
 
@@ -248,7 +249,7 @@ def test_a_foreign_list_of_codes_is_refused(store, tmp_path):
     folder = store.unfinished(JOB.key)
     folder.mkdir(parents=True)
     (folder / "code").write_text("something else\n")
-    with pytest.raises(FileError, match="code: is no list of digests .*; remove the file"):
+    with refused("code: is no list of digests .*; remove the file", FileError):
         work.execute(JOB, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""A read-out and its mean cross-entropy by hand, in the states' own type."""
+"""An LSTM, a read-out and its mean cross-entropy by hand, in the inputs' own type."""
 
 import numpy as np
 
@@ -14,3 +14,47 @@ def read(p, h, y):
     q = softmax(v)
     loss = kind(-np.log(q[range(len(y)), y]).mean())
     return loss, v, (q - np.eye(v.shape[1], dtype=h.dtype)[y]) / kind(len(y))
+
+
+def usual_sigmoid(a):
+    return 1 / (1 + np.exp(-a))
+
+
+def lstm(p, batch, sigmoid=usual_sigmoid, tanh=np.tanh, leak=0, coupled=False):
+    """An LSTM without peepholes by hand, read out at the last step, in the inputs' own type;
+    ``coupled``: with f = 1 - i."""
+    x, y, *_ = batch
+    G = 3 if coupled else 4
+    (T, B, _), H = x.shape, len(p["bh"]) // G
+    h = [np.zeros((B, H), x.dtype)]
+    c, residuals = [h[0]], []
+    for t in range(T):
+        i, *f, g, o = np.split(x[t] @ p["Wxh"].T + h[t] @ p["Whh"].T + p["bh"], G, axis=1)
+        i, g, o = sigmoid(i), tanh(g), sigmoid(o)
+        f = 1 - i if coupled else sigmoid(*f)
+        c.append(f * c[t] + i * g)
+        residuals.append((i, f, g, o, tanh(c[-1])))
+        h.append(o * residuals[t][4])
+    loss, v, dv = read(p, h[T], y)
+    grads = {name: np.zeros_like(p[name]) for name in ("Whh", "Wxh", "bh")}
+    dh, dc, dx = dv @ p["Why"], np.zeros_like(c[0]), np.empty_like(x)
+    for t in reversed(range(T)):
+        i, f, g, o, k = residuals[t]
+        dc = dc + dh * o * (1 - k * k)
+        di = dc * (g - c[t] if coupled else g) * i * (1 - i) * x.dtype.type(1 + leak)
+        df = [] if coupled else [dc * c[t] * f * (1 - f)]
+        da = np.concatenate([di, *df, dc * i * (1 - g * g), dh * k * o * (1 - o)], axis=1)
+        grads["Whh"] += da.T @ h[t]
+        grads["Wxh"] += da.T @ x[t]
+        grads["bh"] += da.sum(axis=0)
+        dx[t], dh, dc = da @ p["Wxh"], da @ p["Whh"], dc * f
+    return {
+        **{f"d{name}": value for name, value in grads.items()},
+        "dWhy": dv.T @ h[T],
+        "dby": dv.sum(axis=0),
+        "dx": dx,
+        "loss": loss,
+        "outputs": v,
+        "h": np.stack(h),
+        "c": np.stack(c),
+    }

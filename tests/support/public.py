@@ -21,10 +21,21 @@ MODULES = [
     for room in ROOMS
     for module_info in walk_packages(import_module(f"refnet.{room}").__path__, f"refnet.{room}.")
 ]
+
+
+def names_of(module):
+    """What a face hands on, or what a module defines without an underscore."""
+    return getattr(module, "__all__", None) or [
+        name
+        for name, value in vars(module).items()
+        if name[0] != "_" and getattr(value, "__module__", None) == module.__name__
+    ]
+
+
 PUBLIC = {
     f"{value.__module__}.{name}": value
     for module in ("refnet.batch", "refnet.stiefel", *FACES, *MODULES)
-    for name in getattr(import_module(module), "__all__", ())
+    for name in names_of(import_module(module))
     for value in [getattr(import_module(module), name)]
     if inspect.isfunction(value) or name in MADE_BY_CLIENTS
 }

@@ -39,6 +39,14 @@ def train_for(steps, config, folder):
     return train(config, folder, stop=lambda: next(count, None) is None)
 
 
+def resumes(config, cut, folder, then=resume):
+    """Whether a run that is stopped after ``cut`` steps and goes on ends as one that never was."""
+    train(config, folder / "whole")
+    train_for(cut, config, folder / "parts")
+    then(config, folder / "parts")
+    return same(folder / "parts", folder / "whole")
+
+
 def arrays(folder):
     """Every array and the position of a run's checkpoint; wall times left out."""
     with np.load(folder / "checkpoint.npz") as file:

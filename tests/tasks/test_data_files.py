@@ -118,7 +118,7 @@ def files_in(folder):
 
 @pytest.mark.parametrize("where", ["data/digits", "data", "cache/refnet/digits"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_found_where_it_may_be(places, where, packed):
+def test_data_is_found_in_every_usual_place(places, where, packed):
     path = places / where / (SOURCE.name + (".gz" if packed else ""))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(GOOD) if packed else GOOD)
@@ -272,7 +272,7 @@ def test_a_connection_that_breaks_off(places, server):
     assert files_in(places) == []
 
 
-def test_an_answer_that_is_not_proper_http(places, server):
+def test_an_improper_http_answer_is_refused(places, server):
     mirror = server("a", b"400\r\n" + gzip.compress(GOOD), "chunked")
     with refused("not a proper answer .IncompleteRead", FileNotFoundError):
         get([mirror])

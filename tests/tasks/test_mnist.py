@@ -104,6 +104,8 @@ def test_validation_is_held_out(small):
     (held,) = task.evaluation(0, 0, "validation")
     assert (held.y == labels["train"][17:]).all()
     assert (held.x == images["train"][17:].astype("float32") / 255).all()
+    (raw,) = make_task("mnist", validation=6, scaling="bytes").evaluation(0, 0, "validation")
+    assert (raw.x == images["train"][17:]).all()
     trained = np.concatenate([b.x for b in islice(task.batches(17, 0), 3)])
     counts = Counter(row.tobytes() for row in trained)
     assert set(counts.values()) == {3} and len(counts) == 17

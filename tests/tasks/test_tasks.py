@@ -16,7 +16,7 @@ from support.arguments import refused
 
 GENERATED = ("temporal-order", "temporal-order-3bit", "adding", "random-permutation", "copy")
 TEXT, CODE = "manchev-spratling", "manchev-spratling-code"
-PROTOCOLS = (TEXT, CODE, "vorontsov", "vorontsov-code", "orhan-pitkow")
+PROTOCOLS = (TEXT, CODE, "manchev-spratling-hs97", "vorontsov", "vorontsov-code", "orhan-pitkow")
 STARTS = {
     "temporal-order": (Fraction(1, 10), Fraction(1, 2)),
     "temporal-order-3bit": (Fraction(1, 10), Fraction(3, 10), Fraction(6, 10)),
@@ -67,7 +67,7 @@ def read_adding(x, protocol):
         assert first[0] <= marked[0] < first[1] and second[0] <= marked[1] < second[1]
         assert all(0 <= x[t, b, value] < 1 for t in range(T))
         total = sum(Fraction(float(x[t, b, value])) for t in marked)
-        targets.append([float(total / 2 if protocol.endswith("code") else total)])
+        targets.append([float(total / 2 if protocol.endswith(("code", "hs97")) else total)])
     return targets
 
 

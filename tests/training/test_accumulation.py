@@ -13,9 +13,10 @@ from refnet.training import steps
 from refnet.training.experiment import build
 from refnet.training.fit import Fit
 from refnet.training.steps import Run
+from support.arguments import refused
 from support.oracles import planted
 from support.rational import generic_case
-from support.runs import TINY, resume, same, train, train_for
+from support.runs import TINY, resumes
 
 
 def differences(reduction, weights, accumulated=steps._accumulated):
@@ -78,9 +79,6 @@ def test_a_step_has_the_batches_that_as_many_steps_had():
 
 def test_resuming_gives_the_same_bits(tmp_path):
     config = replace(TINY, accumulate=2, clip="step", clip_at=0.01, noise_inputs=0.1)
-    train(config, tmp_path / "whole")
-    train_for(13, config, tmp_path / "parts")
-    resume(config, tmp_path / "parts")
-    assert same(tmp_path / "parts", tmp_path / "whole")
-    with pytest.raises(ValueError, match="accumulate is 0; need at least 1"):
+    assert resumes(config, 13, tmp_path)
+    with refused("accumulate is 0; need at least 1"):
         build(replace(TINY, accumulate=0))

@@ -8,10 +8,10 @@ import pytest
 
 from refnet.cli import main
 from refnet.common.specs import parse_spec
+from refnet.matrices.orthogonality import open_penalty
 from refnet.matrices.transitions import TRANSITIONS
 from refnet.matrices.transitions.manifold import Manifold
 from refnet.nets.gradients import loss_and_gradients
-from refnet.runs.checkpoint import load
 from refnet.training.config import (
     Config,
     applicable,
@@ -22,7 +22,6 @@ from refnet.training.config import (
     to_toml,
 )
 from refnet.training.experiment import build
-from refnet.training.loop import identity, train
 from refnet.training.protocols import configure, preset
 from refnet.training.specs import KINDS, options_of, read_spec
 from support.arguments import refused
@@ -117,6 +116,20 @@ def test_specs_that_do_not_read_are_refused(text, message):
             "has no task temporal-order.*choose manchev-spratling/text or",
         ),
         ("--protocol x", "protocol 'x' is unknown; choose one of manchev-spratling/text"),
+        ("--transition urnn --hidden 7", "transition urnn: the matrix has 7 rows; need an even"),
+        ("--transition unitary --hidden 7", "transition unitary: the matrix has 7 rows"),
+        ("--transition unitary:step=x", "choose one of cayley, qr, polar, geodesic"),
+        ("--transition urnn --manifold-rate 1", "manifold_rate 1.0 would have no effect"),
+        ("--transition urnn --method oinit", "plain and open as a penalty go with it"),
+        ("--activation modrelu_pairs --hidden 7", "even width, not 7; use 8 or 6"),
+        ("--norm-stabilizer 1 --layers 2", "layers is 2; need 1 with norm_stabilizer"),
+        ("--norm-stabilizer 1 --accumulate 2", "accumulate is 2; need 1 with norm_stabilizer"),
+        ("--vanishing 1 --cell lstm", "cell is 'lstm'; need 'rnn' with vanishing"),
+        ("--vanishing 1 --noise-state .1", "noise_state is 0.1; need 0.0 with vanishing"),
+        ("--vanishing=-1", "vanishing is -1.0; need at least 0"),
+        ("--method open --open-form triple", "invalid choice|choose one of squared"),
+        ("--oinit-form double --method oinit", "invalid choice|choose one of squared"),
+        ("--oinit-gradient .1", "would have no effect: it is for method oinit"),
     ],
 )
 def test_bad_flags_are_one_line_and_leave_nothing(tmp_path, monkeypatch, capsys, flags, message):
@@ -212,51 +225,15 @@ def test_oinit_makes_the_sizes_of_a_product_orthogonal():
         build(replace(config, transition="product:hard=true"))
 
 
-@pytest.mark.parametrize("method", ["plain", "oinit", "open", "oinit+open"])
-def test_a_run_moves_the_sizes_of_a_product_and_not_its_distances(tmp_path, method):
-    """SGD by hand: S <- S - rate (D o dL/dW + lambda 4 (S S' - I) S), and D keeps its bits."""
-    config = preset(
-        "temporal-order:samples=20",
-        length=10,
-        hidden=8,
-        transition="product",
-        method=method,
-        protocol="manchev-spratling/text",
-        dtype="float64",
-        iterations=30,
-        evaluate_every=30,
-        backend="reference",
-    )
-    train(config, tmp_path / "run")
-    computed = load(tmp_path / "run" / "checkpoint.npz", identity(config)).groups["params"]
-    experiment = build(config)
-    params, report = experiment.start()
-    D, dense = params["Whh.D"], replace(experiment.net, transition=None)
-    assert bool(report) == ("oinit" in method) and np.ptp(D) > 0.5
-    for number in range(30):
-        dense_params = {
-            **{name: value for name, value in params.items() if "." not in name},
-            "Whh": D * params["Whh.S"],
-        }
-        grads = loss_and_gradients(
-            dense, dense_params, experiment.task.batch(number, config.batch, config.seed)
-        ).gradients
-        S = params["Whh.S"]
-        dS = D * grads["Whh"]
-        if "open" in method:
-            dS = dS + config.strength * 4 * (S @ S.T - np.eye(8)) @ S
-        params = {
-            **{
-                name: dense_params[name] - config.rate * grads[name]
-                for name in dense_params
-                if name != "Whh"
-            },
-            "Whh.D": D,
-            "Whh.S": S - config.rate * dS,
-        }
-    assert np.array_equal(computed["Whh.D"], D)
-    assert abs(computed["Whh.S"] - params["Whh.S"]).max() < 1e-12
-    assert abs(computed["Whh.S"] - experiment.start()[0]["Whh.S"]).max() > 1e-6
+def test_open_acts_on_the_sizes_of_a_product():
+    """Not on D o S: the penalty is strength ||S S' - I||^2, of which D has no gradient."""
+    config = preset("temporal-order", length=10, hidden=8, transition="product", method="open")
+    e = build(config)
+    params, _ = e.start()
+    value, grads = e.penalty(params)
+    expected, gradient = open_penalty({"S": params["Whh.S"]}, config.strength, config.open_form)
+    assert value == expected and grads.keys() == {"Whh.S"}
+    assert (grads["Whh.S"] == gradient["S"]).all() and np.ptp(params["Whh.D"]) > 0.5
 
 
 def test_weight_decay_of_a_stack_acts_on_the_input_matrix_of_its_embedding():

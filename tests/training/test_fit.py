@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from refnet.training import steps
 from refnet.training.experiment import build
 from refnet.training.fit import Fit
 from refnet.training.steps import NotFiniteError
+from support.arguments import refused
 from support.runs import TINY, arrays, rows, train
 
 
@@ -54,6 +54,6 @@ def test_what_is_not_finite_leaves_the_run_as_it_was(monkeypatch):
     step = steps.step
     monkeypatch.setattr("refnet.training.fit.step", wild)
     fit = Fit.start(build(TINY))
-    with pytest.raises(NotFiniteError, match="step 13: the batch's x is not finite"):
+    with refused("step 13: the batch's x is not finite", NotFiniteError):
         fit.advance()
     assert fit.run.iteration == 12 and len(fit.rows) == 1

@@ -1,15 +1,14 @@
 """Optimisers against scalar recurrences (``==`` on rationals) and against PyTorch's."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction as F
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from refnet.cells import rnn
 from refnet.compiled.elementwise import KERNELS, sum_of_squares
-from refnet.maths.activations import activation
 from refnet.training.optimizers import (
     OPTIMIZERS,
     RMSPROP_FORMS,
@@ -93,15 +92,6 @@ def scalar_rmsprop(w, gradients, rate, decay, eps, place, first):
     return w
 
 
-def scalar_adam(w, gradients, rate, beta1=0.9, beta2=0.999, eps=1e-8):
-    m = r = 0
-    for n, g in enumerate(gradients, 1):
-        m = beta1 * m + (1 - beta1) * g
-        r = beta2 * r + (1 - beta2) * g * g
-        w -= rate * (m / (1 - beta1**n)) / (math.sqrt(r / (1 - beta2**n)) + eps)
-    return w
-
-
 GRADIENTS = [0.3, -1.7, 1e-4, 0.0, 2.5, 0.3, -0.1]
 
 
@@ -130,40 +120,6 @@ def test_rmsprop_forms(form):
             )
 
 
-def test_adam_recurrence():
-    params, _ = run(Adam(0.01), {"W": array(0.7)}, [{"W": array(g)} for g in GRADIENTS])
-    limit = bound(0.7, 0.01, 1 / (1 - 0.9))
-    assert abs(params["W"][0] - scalar_adam(0.7, GRADIENTS, 0.01)) <= limit
-    assert abs(params["W"][0] - scalar_adam(0.7, GRADIENTS, 0.01, eps=1e-6)) > limit
-
-
-def scalar_adadelta(w, gradients, rate, decay=0.9, eps=1e-6):
-    r = u = 0
-    for g in gradients:
-        r = decay * r + (1 - decay) * g * g
-        d = g * math.sqrt(u + eps) / math.sqrt(r + eps)
-        u = decay * u + (1 - decay) * d * d
-        w -= rate * d
-    return w
-
-
-def test_adadelta_and_adamw_recurrences():
-    """|d| <= sqrt(u + eps) / sqrt(1 - decay), whose u stays below 1 in seven steps from eps. AdamW
-    is Adam's step of a weight that has decayed, whatever the step before."""
-    params, _ = run(Adadelta(0.5), {"W": array(0.7)}, [{"W": array(g)} for g in GRADIENTS])
-    limit = bound(0.7, 0.5, 4)
-    assert abs(params["W"][0] - scalar_adadelta(0.7, GRADIENTS, 0.5)) <= limit
-    assert abs(params["W"][0] - scalar_adadelta(0.7, GRADIENTS, 0.5, decay=0.8)) > limit
-    adam, rule = Adam(0.01), AdamW(0.01, rates={"W": 2}, weight_decay=0.3)
-    value, state = {"W": array(0.7)}, rule.init({"W": array(0.7)})
-    for g in GRADIENTS:
-        grads = {"W": array(g)}
-        stepped, _ = Adam(0.02).step({"W": value["W"] - 0.02 * 0.3 * value["W"]}, grads, state)
-        value, state = rule.step(value, grads, state)
-        assert value["W"][0] == stepped["W"][0]
-    assert adam.accumulators == rule.accumulators
-
-
 @pytest.mark.parametrize(
     "name, rule, options",
     [
@@ -182,42 +138,40 @@ def test_against_torch(name, rule, options):
     rng = np.random.default_rng(0)
     start = rng.normal(size=(3, 4))
     gradients = [rng.normal(size=(3, 4)) for _ in range(7)]
-    params, _ = run(rule, {"W": start}, [{"W": g} for g in gradients])
+    params, wrong = (
+        run(each, {"W": start}, [{"W": g} for g in gradients])[0]["W"]
+        for each in (rule, replace(rule, rate=0.01001))
+    )
     theirs = torch.nn.Parameter(torch.tensor(start))
     peer = getattr(torch.optim, name)([theirs], **options)
     for g in gradients:
         theirs.grad = torch.tensor(g)
         peer.step()
-    difference = abs(params["W"] - theirs.detach().numpy()).max()
+    right = theirs.detach().numpy()
     # sgd's directions are gradients (below 5), or up to 1 / (1 - .8) times as long; the
     # others' at most 1 / (1 - .9) as in the tests above
-    assert difference <= bound(abs(start).max(), 0.01, 25)
+    limit = bound(abs(start).max(), 0.01, 25)
+    assert abs(params - right).max() <= limit < abs(wrong - right).max()
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_functional_and_dtype(name):
-    """Arguments are unchanged, float32 stays float32, skipped parameters pass through, and
-    going on from a stored state gives the same bits."""
+    """Arguments are unchanged, float32 stays float32, and skipped parameters pass through."""
     rng = np.random.default_rng(1)
     params = {"W": rng.normal(size=(2, 3)).astype(np.float32), "U": np.eye(2, dtype=np.float32)}
     gradients = [
-        {"W": rng.normal(size=(2, 3)).astype(np.float32), "x": np.zeros(4)} for _ in range(4)
+        {"W": rng.normal(size=(2, 3)).astype(np.float32), "x": np.zeros(4)} for _ in range(2)
     ]
     rule = optimizer(name, 0.1, rates={"W": 0.5}, skip=("U",))
     copies = {key: value.copy() for key, value in params.items()}
     state = rule.init(params)
-    once, middle = run(rule, params, gradients[:2])
+    once, middle = run(rule, params, gradients)
     assert all((params[key] == copies[key]).all() for key in params)
     assert int(state["steps"]) == 0 and int(middle["steps"]) == 2
     assert all(isinstance(value, np.ndarray) for value in middle.values())
     assert not any("U" in key for key in middle)
-    stored = {key: value.copy() for key, value in middle.items()}
-    resumed, twice = run(rule, once, gradients[2:], stored)
-    straight, last = run(rule, params, gradients)
-    assert straight["W"].dtype == np.float32 and straight["U"] is params["U"]
-    assert resumed["W"].tobytes() == straight["W"].tobytes()
-    assert {k: v.tobytes() for k, v in twice.items()} == {k: v.tobytes() for k, v in last.items()}
-    assert all(v.dtype == np.float32 for k, v in last.items() if k != "steps")
+    assert once["W"].dtype == np.float32 and once["U"] is params["U"]
+    assert all(v.dtype == np.float32 for k, v in middle.items() if k != "steps")
 
 
 @pytest.mark.parametrize(
@@ -322,7 +276,7 @@ def test_wrong_kernels_are_noticed_from_the_threshold_on(
             assert (compiled == stepped()) == (size < threshold)
 
 
-def test_a_rule_that_overrides_a_move_is_obeyed_at_every_size():
+def test_an_overridden_move_is_used_at_every_size():
     class Signed(RMSprop):
         def move(self, g, state, steps):
             return np.sign(g), state
@@ -432,44 +386,6 @@ def test_clip_by_value():
     assert (clipped.factor, clipped.entries, clipped.norm) == (1, 2, None)
     exact = clip_by_value({"A": array(F(7, 3), F(1, 3))}, F(2))
     assert list(exact.grads["A"]) == [2, F(1, 3)] and exact.entries == 1
-
-
-def clipping_case():
-    rng = np.random.default_rng(3)
-    p = {"Whh": 1.5 * rng.normal(size=(4, 4)), "Wxh": rng.normal(size=(4, 2)), "bh": np.zeros(4)}
-    act = activation("tanh")
-    tape = rnn.forward(p, rng.normal(size=(9, 3, 2)), np.zeros((3, 4)), act)
-    return p, tape, rng.normal(size=(1, 3, 4)), act
-
-
-def test_clip_inside_the_recursion():
-    """The clipping of Vorontsov et al.'s code acts on each step's da before it is used and
-    carried; the result is not what clipping the final gradient gives, and the count is reported."""
-    p, tape, dh, act = clipping_case()
-    limit = 0.3
-    clipped = rnn.backward(p, tape, dh, act, clip=limit)
-
-    carry, entries = np.zeros((3, 4)), 0
-    expected = {"Whh": np.zeros((4, 4)), "bh": np.zeros(4)}
-    for t in reversed(range(9)):
-        g = carry + (dh[0] if t == 8 else 0)
-        da = (1 - tape.h[t + 1] ** 2) * g
-        entries += (abs(da) > limit).sum()
-        da = np.clip(da, -limit, limit)
-        expected["Whh"] += da.T @ tape.h[t]
-        expected["bh"] += da.sum(axis=0)
-        carry = da @ p["Whh"]
-    assert int(clipped["clipped"]) == entries > 0
-    # 9 steps of sums of 12 terms below limit, and as many inside the carried values
-    for name, value in expected.items():
-        assert abs(clipped[name] - value).max() <= 9 * 9 * 24 * EPS * limit * max(
-            1, abs(p["Whh"]).sum(axis=0).max()
-        )
-
-    plain = rnn.backward(p, tape, dh, act)
-    assert "clipped" not in plain
-    at_end = np.clip(plain["Whh"], -limit, limit)
-    assert abs(clipped["Whh"] - at_end).max() > 0.1
 
 
 def test_a_state_that_lacks_something_or_is_another_parameters_is_refused():

@@ -6,7 +6,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from refnet.cli import main
 from refnet.nets.gradients import loss_and_gradients
 from refnet.training.experiment import build
 from refnet.training.optimizers import l1_penalty
@@ -86,35 +85,6 @@ def test_oinit_by_its_other_forms_and_the_norm_of_its_gradient():
     ):
         _, report = build(replace(TINY, **{**base, **settings})).start()
         assert {entry["stopped"] for entry in report} == {stopped}, settings
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        ("--transition urnn --hidden 7", "transition urnn: the matrix has 7 rows; need an even"),
-        ("--transition unitary --hidden 7", "transition unitary: the matrix has 7 rows"),
-        ("--transition unitary:step=x", "choose one of cayley, qr, polar, geodesic"),
-        ("--transition urnn --manifold-rate 1", "manifold_rate 1.0 would have no effect"),
-        ("--transition urnn --method oinit", "plain and open as a penalty go with it"),
-        ("--activation modrelu_pairs --hidden 7", "even width, not 7; use 8 or 6"),
-        ("--norm-stabilizer 1 --layers 2", "layers is 2; need 1 with norm_stabilizer"),
-        ("--norm-stabilizer 1 --accumulate 2", "accumulate is 2; need 1 with norm_stabilizer"),
-        ("--vanishing 1 --cell lstm", "cell is 'lstm'; need 'rnn' with vanishing"),
-        ("--vanishing 1 --noise-state .1", "noise_state is 0.1; need 0.0 with vanishing"),
-        ("--vanishing=-1", "vanishing is -1.0; need at least 0"),
-        ("--method open --open-form triple", "invalid choice|choose one of squared"),
-        ("--oinit-form double --method oinit", "invalid choice|choose one of squared"),
-        ("--oinit-gradient .1", "would have no effect: it is for method oinit"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(tmp_path, monkeypatch, capsys, flags, message):
-    import re
-
-    monkeypatch.chdir(tmp_path)
-    assert main([*"train temporal-order --length 10 --quiet".split(), *flags.split()]) == 2
-    text = capsys.readouterr().err
-    assert re.search(message, text) and text.count("\n") == 1
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_feedforward_net_has_no_states():

@@ -13,6 +13,8 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.backends import changed
 from refnet.runs.checkpoint import CheckpointError
 from refnet.training import saved
+from support.arguments import refused
+from support.marks import both_dtypes
 from support.oracles import planted
 
 NETS = [
@@ -35,7 +37,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize("net", NETS, ids=repr)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_a_net_comes_back_with_its_parameters(net, dtype, path):
     params = net.init(np.random.default_rng(0), dtype, recurrent="orthogonal")
     refnet.save(path, net, params)
@@ -62,9 +64,8 @@ def test_a_net_comes_back_with_its_parameters(net, dtype, path):
 )
 def test_what_could_not_be_read_back_is_not_written(net, change, path):
     params = NETS[0].init(np.random.default_rng(0))
-    with pytest.raises((TypeError, ValueError)) as caught:
+    with refused("", (TypeError, ValueError)):
         refnet.save(path, net, params | change)
-    assert "\n" not in str(caught.value)
     assert not path.exists()
 
 
@@ -83,21 +84,21 @@ def test_damaged_and_foreign_files_are_refused_in_one_line(path, tmp_path):
     np.savez(foreign, Whh=np.eye(3))
     for data in (b"", b"no archive", whole[: len(whole) // 2], foreign.getvalue()):
         path.write_bytes(data)
-        with pytest.raises(CheckpointError, match=r"refnet\.save"):
+        with refused(r"refnet\.save", CheckpointError):
             refnet.load(path)
     path.write_bytes(whole)
     with zipfile.ZipFile(path, "a") as file, pytest.warns(UserWarning):
         file.writestr("meta.npy", b"")
     with pytest.raises(CheckpointError):
         refnet.load(path)
-    with pytest.raises(ValueError, match="not a run folder"):
+    with refused("not a run folder"):
         refnet.load(tmp_path)
 
 
 def test_a_checkpoint_of_a_run_is_no_saved_net(tmp_path):
     config = refnet.Config("copy:samples=5", length=3, hidden=2, iterations=1, backend="reference")
     refnet.train(config, tmp_path / "run", draw=False)
-    with pytest.raises(CheckpointError, match="folder"):
+    with refused("folder", CheckpointError):
         refnet.load(tmp_path / "run" / "checkpoint.npz")
 
 
@@ -107,5 +108,5 @@ def test_a_planted_bug_is_rejected(path, monkeypatch):
     monkeypatch.setattr(saved, "_described", wrong)
     net = NETS[3]
     assert changed(net.transition)
-    with pytest.raises(ValueError, match="without a name"):
+    with refused("without a name"):
         refnet.save(path, net, net.init(np.random.default_rng(0), recurrent="orthogonal"))

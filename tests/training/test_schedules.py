@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from math import cos, pi
 
 import numpy as np
@@ -14,8 +15,9 @@ from refnet.training.experiment import build
 from refnet.training.fit import Fit
 from refnet.training.listing import describe
 from refnet.training.schedules import Cosine, Plateau, Step, factor
+from support.arguments import refused
 from support.oracles import planted
-from support.runs import TINY, resume, rows, same, train, train_for
+from support.runs import TINY, resume, resumes, rows, same, train
 
 
 def test_step_and_cosine():
@@ -45,7 +47,7 @@ def test_plateau():
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(spec, says):
-    with pytest.raises(ValueError, match=says):
+    with refused(says):
         build(replace(TINY, schedule=spec))
 
 
@@ -83,21 +85,15 @@ SLOW = "plateau:patience=1,by=0.25"
 def test_resuming_gives_the_same_bits(tmp_path, schedule, warmup, cut):
     """The optimizer's rate is so large that evaluations get worse, and the rate falls."""
     config = replace(TINY, schedule=schedule, warmup=warmup, rate=0.3, iterations=40)
-    train(config, tmp_path / "whole")
-    train_for(cut, config, tmp_path / "parts")
-    resume(config, tmp_path / "parts")
-    assert same(tmp_path / "parts", tmp_path / "whole")
+    assert resumes(config, cut, tmp_path)
     rates = [row["rate"] for row in rows(tmp_path / "whole")]
     assert rates == sorted(rates, reverse=True) and rates[-1] < rates[0]
 
 
 def test_a_forgotten_plateau_changes_bits(tmp_path):
     config = replace(TINY, schedule=SLOW, rate=0.3, iterations=40)
-    train(config, tmp_path / "whole")
-    train_for(35, config, tmp_path / "parts")
     forgetful = planted(loop.resume, "run.plateau = plateau(experiment, rows.rows)", "pass")
-    forgetful(config, tmp_path / "parts", draw=False)
-    assert not same(tmp_path / "parts", tmp_path / "whole")
+    assert not resumes(config, 35, tmp_path, partial(forgetful, draw=False))
 
 
 def test_a_run_that_gets_no_better_ends(tmp_path, capsys):

@@ -108,6 +108,8 @@ def test_the_three_definitions_of_an_error_in_adding():
     close = {"mse": 0.01, "errors_text": 3, "errors_code": 0, "errors_hs97": 0}
     assert code.solved(close) and not paper.solved(close)
     assert not code.solved({**close, "errors_code": 1})
+    strict = make_task("adding", protocol="manchev-spratling-hs97")
+    assert strict.solved(close) and not strict.solved({**close, "errors_hs97": 1})
     assert paper.solved({**close, "errors_text": 0})
 
 
@@ -119,6 +121,7 @@ def test_the_three_definitions_of_an_error_in_adding():
         ("orhan-pitkow", 1 / 6),
         ("manchev-spratling", 1 / 6),
         ("manchev-spratling-code", 1 / 24),
+        ("manchev-spratling-hs97", 1 / 24),
     ],
 )
 def test_the_baseline_of_adding(protocol, baseline):
@@ -129,7 +132,7 @@ def test_the_baseline_of_adding(protocol, baseline):
     assert task.baseline == baseline
 
     def constant(outputs):
-        outputs[...] = 0.5 if protocol.endswith("code") else 1
+        outputs[...] = 0.5 if task.halved else 1
 
     assert abs(judged(task, constant)["mse"] - baseline) < 5 * 0.2 / 100 * (6 * baseline)
     if not protocol.startswith("manchev"):

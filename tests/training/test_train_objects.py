@@ -9,6 +9,7 @@ import pytest
 import refnet
 from refnet.tasks import Task, make_task
 from refnet.tasks.base import classified, rates
+from support.arguments import refused
 
 SMALL = {"hidden": 8, "iterations": 20, "evaluate_every": 10, "backend": "reference"}
 
@@ -80,13 +81,12 @@ def test_a_task_of_ones_own_trains_and_predicts():
     ],
 )
 def test_what_is_no_task_is_refused(task, settings, said):
-    with pytest.raises((TypeError, ValueError), match=said) as caught:
+    with refused(said, (TypeError, ValueError)):
         refnet.train(task, **settings)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_folder_cannot_keep_an_object(tmp_path):
-    with pytest.raises(ValueError, match="is an object"):
+    with refused("is an object"):
         refnet.train(Majority(), tmp_path / "run", **SMALL)
     assert not (tmp_path / "run").exists()
 

@@ -7,9 +7,9 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from benchmarks.judge import implementations
+from benchmarks.records import Row
 from refnet.batch import Batch, Params
 from refnet.check.adapters import asked, jax_nets, torch_nets
 from refnet.check.userfunction import arrays_by_name, example
@@ -29,7 +29,7 @@ class Layer:
     """A layer: what it computes, as options of ``Described``; ``changes`` of the adapter's text:
     each first string becomes the second; ``longest``: T beyond which it takes too long."""
 
-    net: dict[str, Any]
+    net: Row
     changes: tuple[Change, ...] = ()
     dtypes: tuple[str, ...] = ("float32", "float64")
     longest: int = 500
@@ -83,7 +83,7 @@ class Framework:
 @cache
 def gradients_of(text: str) -> Callable[..., Params]:
     """The function ``gradients`` of an adapter's text."""
-    names: dict[str, Any] = {"__name__": "adapter"}
+    names: Row = {"__name__": "adapter"}
     exec(compile(text, "adapter.py", "exec"), names)
     function: Callable[..., Params] = names["gradients"]
     return function
@@ -120,7 +120,7 @@ def on_jax(framework: str) -> Results:
 
 
 RNN, LSTM, GRU, BEFORE = (Layer({"cell": cell}) for cell in ("rnn", "lstm", "gru", "gru_before"))
-RELU: dict[str, Any] = {"cell": "rnn", "activation": "relu"}
+RELU: Row = {"cell": "rnn", "activation": "relu"}
 PEEPHOLES = Layer({"cell": "lstm", "peepholes": True}, dtypes=("float32",))
 CELLS = {"rnn": RNN, "lstm": LSTM, "gru": GRU}
 KERAS = {
@@ -176,7 +176,7 @@ FRAMEWORKS: dict[str, Framework] = {
         ("equinox", "jax"), on_jax("Equinox"), {"nn.LSTMCell": LSTM, "nn.GRUCell": GRU}
     ),
     "Haiku": Framework(
-        ("dm-haiku", "jax"), "haiku", {"VanillaRNN": RNN, "LSTM": LSTM, "GRU": BEFORE}
+        ("dm-haiku", "jax"), "haiku", {"VanillaRNN": Layer(RELU), "LSTM": LSTM, "GRU": BEFORE}
     ),
     "Keras on JAX": keras("jax", "jax"),
     "Keras on PyTorch": keras("torch", "torch"),

@@ -1,13 +1,11 @@
 """ACID.md's tables, made from the acid test's records; ``benchmarks.readme`` puts them there."""
 
-from collections.abc import Callable, Iterator
-from operator import itemgetter
+from collections.abc import Iterator
 from textwrap import fill
-from typing import Any
 
 from benchmarks.judge.acid.faults import faults
 from benchmarks.judge.acid.frameworks import FRAMEWORKS
-from benchmarks.records import RESULTS, Row, processor, record, rows_in
+from benchmarks.records import RESULTS, Row, grouped, named_tables, processor, record, rows_in
 from refnet.runs.rows import table
 
 FINE = ("explained by rounding", "cannot be judged")
@@ -28,12 +26,9 @@ def label(row: Row) -> str:
     return f"{row['framework']} ({', '.join([first, *more])})"
 
 
-def grouped(*keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    """The rows by what they have in common."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows():
-        groups.setdefault((label(row), *itemgetter(*keys, "dtype")(row)), []).append(row)
-    return groups
+def layer(row: Row) -> tuple[str, str, str]:
+    """What rows of a layer have in common."""
+    return label(row), row["layer"], row["dtype"]
 
 
 def informative(row: Row) -> tuple[bool, bool, float]:
@@ -44,7 +39,7 @@ def informative(row: Row) -> tuple[bool, bool, float]:
 def acid() -> str:
     """How many of a layer's results have which verdict."""
     shown = []
-    for key, group in grouped("layer").items():
+    for key, group in grouped(rows(), layer).items():
         verdicts = [row["verdict"] for row in group]
         fine = [float(row["z"]) for row in group if row["verdict"] == FINE[0]]
         shown.append([*key, *map(verdicts.count, VERDICTS), max(fine, default=None)])
@@ -57,7 +52,7 @@ def acid() -> str:
 def acid_others() -> str:
     """Those that are neither explained nor refused: the worst of each layer and type."""
     shown = []
-    for key, group in grouped("layer").items():
+    for key, group in grouped(rows(), layer).items():
         bad = [row for row in group if row["verdict"] in VERDICTS[2:4]]
         if bad:
             worst = max(bad, key=informative)
@@ -113,7 +108,4 @@ def acid_faults() -> str:
     return "\n".join(parts)
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    make.__name__.replace("_", "-"): make
-    for make in (acid, acid_others, acid_refused, acid_machines, acid_faults)
-}
+TABLES = named_tables(acid, acid_others, acid_refused, acid_machines, acid_faults)

@@ -258,7 +258,9 @@ def gradients(
     """
     p = {name: tensor(value).requires_grad_() for name, value in params.items()}
     x = tensor(batch.x).requires_grad_()
-    value = loss(p, x, *(tensor(part) for part in batch[1:] if part is not None))
+    final = {name: tensor(value) for name, value in (batch.final or {}).items()}
+    given = [*(tensor(part) for part in batch[1:4] if part is not None), *[final] * bool(final)]
+    value = loss(p, x, *given)
     value.backward()
     arrays = {
         f"d{name}": np.zeros_like(params[name]) if tensor.grad is None else array(tensor.grad)

@@ -12,8 +12,9 @@ at once are two changes.
 
 Places, with the values that they see: ``made_of`` (the parameters, before matrices are made of
 them), ``p`` (the parameters that the cell uses; of a stack those that are given), ``x``, ``y``,
-``mask``, ``weights`` (of the predictions), ``h0``; ``sigmoid``, ``act``, and in the LSTM ``g`` and
-``k`` (functions of a or c, for the gates, the candidate and the output), with ``sigmoid_pull``,
+``mask``, ``weights`` (of the predictions), ``final`` (the final states' cotangents), ``h0``;
+``sigmoid``, ``act``, and in the LSTM ``g`` and ``k`` (functions of a or c, for the gates, the
+candidate and the output), with ``sigmoid_pull``,
 ``act_pull``, ``g_pull`` and ``k_pull`` (functions of a, of the value and of the cotangent); ``old``
 (the state that rnn and lstm read), ``a``, ``new`` and ``o`` (an LSTM's new cell and output gate),
 ``peep`` (the cell that the output gate sees), ``h``, ``steps`` (of a read-out at the last step),
@@ -71,13 +72,11 @@ def run(
 
 
 def covers(net: Net, params: Params) -> bool:
-    """Whether ``run`` knows this net: a stack, or one layer of four cells with sigmoid gates and
-    a loss."""
+    """Whether ``run`` knows this net: a stack, or one layer of four cells with sigmoid gates."""
     if isinstance(net, (StackedNet, FeedforwardNet)):
-        return isinstance(net, StackedNet) or net.loss != "none"
+        return True
     return (
         type(net) is RecurrentNet
-        and net.loss != "none"
         and net.cell in ("rnn", "lstm", "gru", "gru_before")
         and net.gate.name == "sigmoid"
         and net.clip_forward is None

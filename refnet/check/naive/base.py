@@ -17,8 +17,8 @@ Value = Callable[[Array], Array]
 Pullback = Callable[[Array, Array, Array], Array]
 """Of a, of the value and of its cotangent."""
 FORWARD = frozenset(
-    "product made_of p x y mask weights h0 old sigmoid act g k a peep o new h steps rows each "
-    "divisor into out order padding".split()
+    "product made_of p x y mask weights final h0 old sigmoid act g k a peep o new h steps rows "
+    "each divisor into out order padding".split()
 )
 """The places whose change may show in the outputs or the loss."""
 
@@ -79,6 +79,7 @@ class Pass:
         self.y: Array = self.at("y", batch.y)
         self.mask: Array | None = self.at("mask", batch.mask)
         self.weights: Array | None = self.at("weights", batch.weights)
+        self.final: Params = self.at("final", batch.final or {})
 
     def at(self, place: str, value: Any) -> Any:
         """``value`` as the changes of this place make it."""
@@ -99,6 +100,10 @@ class Pass:
 
     def states_and_gradients(self) -> tuple[Params, Params]:
         """The states and the gradients of a kind of nets, by name."""
+        raise NotImplementedError
+
+    def ends(self) -> Params:
+        """The states after the last step, as initial ones by their names."""
         raise NotImplementedError
 
     @property
@@ -151,7 +156,9 @@ class Pass:
         self.raw = each, dv, weights.astype(v.dtype)
         each, dv = self.at("each", (each * self.raw[2], dv * self.raw[2][:, None]))
         divisor = self.at("divisor", divisor)
-        self.loss = np.asarray(each.sum() / divisor, v.dtype)
+        ends = self.ends() if self.final else {}
+        added = sum((ends[name] * value).sum() for name, value in self.final.items())
+        self.loss = np.asarray(each.sum() / divisor + added, v.dtype)
         if not self.backward:
             raise _Enough
         return np.asarray((dv / divisor).reshape(v.shape), v.dtype)

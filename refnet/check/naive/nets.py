@@ -116,6 +116,10 @@ class Recurrent(_Net):
             grads |= dict(zip(net.slots, blocks))
         return states, pull_to_parts(net, self.params, tapes, grads, None)
 
+    def ends(self) -> Params:
+        """Of one cell."""
+        return {"h0": np.stack([self.h[-1], self.c[-1]]) if self.c else self.h[-1]}
+
     def _forward(self, net: RecurrentNet) -> tuple[Array, Array]:
         """The gradients of the outputs (N, C) and, by the read-out, of the states (T + 1, B, H)."""
         T, B, _ = self.x.shape
@@ -143,7 +147,8 @@ class Recurrent(_Net):
         weights = [name for name in ("Whh", "Wxh", "bh", "bhn", *PEEPHOLES) if name in p]
         grads: Params = {name: np.zeros_like(p[name]) for name in weights}
         self.slopes = {name: np.zeros_like(v) for name, v in self._of_the_activation().items()}
-        dx, self.e, self.q = np.zeros_like(self.x), direct[T], np.zeros_like(direct[T])
+        ended = np.zeros_like(direct, shape=(2, *direct[T].shape)) + self.final.get("h0", 0)
+        dx, self.e, self.q = np.zeros_like(self.x), direct[T] + ended[0], ended[1]
         for self.t in reversed(range(T)):
             self.e = self.at("e", self.e)
             parts, self.da, rec, carry = backward(self)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.cells.common import last_state
 from refnet.check.naive.base import Pass
 from refnet.nets.stacked import StackedNet, masked, named, turned
 
@@ -43,6 +44,10 @@ class Stack(Pass):
         pulled = self._backward(d, last)
         grads = net.gathered(params, self.p, tapes, {**grads, **pulled})
         return {}, self.at("grads", grads)
+
+    def ends(self) -> Params:
+        """Of every cell."""
+        return {f"h0{suffix}": last_state(tape) for suffix, tape in self.tapes.items()}
 
     def _forward(self) -> tuple[Array, Array]:
         """The last layer's output (T, B, N) and what is read of it at last (B, N)."""
@@ -78,7 +83,10 @@ class Stack(Pass):
                 else:
                     dh[1:] = pull_out(self.pad(part), lengths, suffix)
                 pulled = cell.layer.backward(
-                    net.of(self.p, suffix), self.tapes[suffix], lambda first, tape: dh[1:].copy()
+                    net.of(self.p, suffix),
+                    self.tapes[suffix],
+                    lambda first, tape: dh[1:].copy(),
+                    carry=self.final.get(f"h0{suffix}"),
                 )
                 pulled.pop("clipped", None)
                 if last:

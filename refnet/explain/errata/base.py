@@ -6,24 +6,13 @@ printed form fails in every comparison in which it says something else, and the 
 holds in all.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from refnet.batch import Scalar
-
-__all__ = [
-    "CHECKS",
-    "AtLeast",
-    "AtMost",
-    "Comparison",
-    "Comparisons",
-    "Erratum",
-    "as_text",
-    "check",
-]
 
 
 class AtMost(NamedTuple):
@@ -73,7 +62,7 @@ class Comparison(NamedTuple):
         return self.printed is None or not _holds(self.measured, self.printed, self.tolerance)
 
 
-Comparisons = list[Comparison]
+Comparisons = Iterable[Comparison]
 Check = Callable[[np.random.Generator], Comparisons]
 
 
@@ -94,27 +83,13 @@ class Erratum:
     why: str
     check: Check | None = None
 
-    def comparisons(self, seed: int = 0) -> Comparisons:
+    def comparisons(self, seed: int = 0) -> list[Comparison]:
         """The check's comparisons, random ones from ``seed``; none for wording."""
-        return self.check(np.random.default_rng([seed, self.number])) if self.check else []
+        return [*self.check(np.random.default_rng([seed, self.number]))] if self.check else []
 
     def settled(self, seed: int = 0) -> bool:
         """Whether the printed form fails and the corrected one holds."""
         return all(c.correct_holds and c.printed_fails for c in self.comparisons(seed))
-
-
-CHECKS: dict[int, Check] = {}
-"""The checks by the numbers of their errata."""
-
-
-def check(number: int) -> Callable[[Check], Check]:
-    """A decorator: the function that it decorates is the erratum's check."""
-
-    def register(function: Check) -> Check:
-        CHECKS[number] = function
-        return function
-
-    return register
 
 
 def as_text(value: Scalar) -> str:

@@ -13,23 +13,6 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_jacobians
 
-__all__ = [
-    "A1",
-    "NILPOTENT",
-    "ROTATION",
-    "SHEAR",
-    "W1",
-    "W2",
-    "every_sign",
-    "identity",
-    "jacobian",
-    "product_norms",
-    "rational",
-    "slopes",
-    "softsign",
-    "two_layers",
-]
-
 SOFTSIGN = ACTIVATIONS["softsign"]
 
 

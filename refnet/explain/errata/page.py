@@ -6,8 +6,6 @@ from refnet.explain.errata import ERRATA
 from refnet.explain.errata.base import Erratum, as_text
 from refnet.runs.rows import table
 
-__all__ = ["details", "listing", "page"]
-
 HEAD = """# Errata
 
 This page lists what the papers that refnet follows print wrong, with the correct form and the

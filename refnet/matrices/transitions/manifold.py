@@ -17,8 +17,6 @@ from refnet.maths.threads import LARGE, in_threads
 from refnet.matrices import stiefel
 from refnet.matrices.slots import Moved
 
-__all__ = ["Manifold", "Orthogonal", "Plain", "Product", "polar"]
-
 
 def polar(start: Array) -> Array:
     """The nearest matrix with orthonormal columns (rows, if wide): ``U V'`` of the SVD.
@@ -161,15 +159,8 @@ class Orthogonal(Manifold):
     [[1.0, 0.0], [0.0, 1.0]]
     """
 
-    @property
-    def manifold(self) -> tuple[str, ...]:
-        """M moves by a retraction."""
-        return ("M",)
-
-    @property
-    def rectangular(self) -> bool:
-        """Any shape."""
-        return True
+    manifold = ("M",)
+    rectangular = True
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """M, shaped as W."""
@@ -214,6 +205,8 @@ class Product(Manifold):
     high: float = 1.5
     seed: int = 0
     hard: bool = False
+    bases = ("S",)
+    rectangular = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -233,19 +226,9 @@ class Product(Manifold):
         return ("S",) if self.hard else ()
 
     @property
-    def bases(self) -> tuple[str, ...]:
-        """The factor S, whether a constraint or a penalty holds it."""
-        return ("S",)
-
-    @property
     def orthogonalised(self) -> str | None:
         """S, unless it stays orthogonal anyway."""
         return None if self.hard else "S"
-
-    @property
-    def rectangular(self) -> bool:
-        """Any shape."""
-        return True
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """D and S, shaped as W."""

@@ -16,8 +16,6 @@ from refnet.maths.linalg import Exponential, OnePlus, expm, expm_pull, eye, solv
 from refnet.maths.numeric import matmul, times
 from refnet.matrices.transitions.manifold import Plain, polar
 
-__all__ = ["CayleyMap", "Householder", "MatrixExponential", "ScaledCayley"]
-
 
 def _skew(A: Array) -> Array:
     """``L - L'`` of the part of A strictly below the diagonal; the rest does not matter."""
@@ -47,11 +45,7 @@ class Turned(Plain):
     """
 
     constant = ("base",)
-
-    @property
-    def rectangular(self) -> bool:
-        """Any shape."""
-        return True
+    rectangular = True
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """A (N, N) and the base, shaped as W."""
@@ -78,10 +72,7 @@ class MatrixExponential(Turned):
     True
     """
 
-    @property
-    def rational(self) -> bool:
-        """No: it has exponentials."""
-        return False
+    rational = False  # it has exponentials
 
     def matrix(self, parts: Params) -> tuple[Array, Exponential]:
         """W, and the tape of the exponential."""
@@ -219,11 +210,7 @@ class Householder(Plain):
     """
 
     constant = ("D",)
-
-    @property
-    def rectangular(self) -> bool:
-        """Any shape."""
-        return True
+    rectangular = True
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """V (K, N) and D (P,), or (P, 1) for a wide W."""

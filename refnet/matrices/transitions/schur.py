@@ -13,8 +13,6 @@ from refnet.common.arguments import number
 from refnet.maths.numeric import Number, cos, matmul, sin, times
 from refnet.matrices.transitions.manifold import Manifold
 
-__all__ = ["Schur"]
-
 
 class _Tape(NamedTuple):
     """The block matrix in the middle, P times it, and the rotations' entries."""
@@ -46,19 +44,12 @@ class Schur(Manifold):
 
     modulus_penalty: Number = 0
 
+    manifold = ("P",)
+    rational = False  # it has cosines
+
     def __post_init__(self) -> None:
         super().__post_init__()
         number("transition schur: modulus_penalty", self.modulus_penalty)
-
-    @property
-    def manifold(self) -> tuple[str, ...]:
-        """The basis."""
-        return ("P",)
-
-    @property
-    def rational(self) -> bool:
-        """No: it has cosines."""
-        return False
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """P and T (N, N), g and a (N/2,). Raises ValueError for an odd N."""

@@ -15,8 +15,6 @@ from refnet.maths.numeric import Number, matmul, nonpositive, sigmoid, times
 from refnet.matrices.orthogonality import open_penalty
 from refnet.matrices.transitions.manifold import Manifold
 
-__all__ = ["NEGATIVE", "RATES", "SVD"]
-
 RATES = ("plain", "printed", "margin_free")
 NEGATIVE = ("keep", "relu")
 
@@ -63,6 +61,9 @@ class SVD(Manifold):
     prior: Number = 0
     soft: Number = 0
 
+    bases = ("U", "V")
+    rectangular = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.margin, str):
@@ -83,22 +84,12 @@ class SVD(Manifold):
         return () if self.soft else self.bases
 
     @property
-    def bases(self) -> tuple[str, ...]:
-        """U and V."""
-        return ("U", "V")
-
-    @property
     def rates(self) -> Mapping[str, Number]:
         """The factor on the rate of p or s."""
         part = "s" if self._width is None else "p" if self._width else None
         width = self._width or Fraction(1)
         factor = Fraction(self.spectrum_factor) / width ** RATES.index(self.spectrum_rate)
         return {} if part is None or factor == 1 else {part: factor}
-
-    @property
-    def rectangular(self) -> bool:
-        """Any shape."""
-        return True
 
     @property
     def rational(self) -> bool:

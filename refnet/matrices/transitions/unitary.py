@@ -21,8 +21,6 @@ from refnet.matrices import stiefel
 from refnet.matrices.slots import Moved
 from refnet.matrices.transitions.manifold import Manifold, Plain, polar
 
-__all__ = ["Unitary", "UnitaryEvolution"]
-
 
 def _pairs(even: Array, odd: Array) -> Array:
     """(2 n, m) of two (n, m): the rows by turns."""
@@ -67,10 +65,7 @@ class Unitary(Manifold):
     [[0.6, -0.8], [0.8, 0.6]]
     """
 
-    @property
-    def manifold(self) -> tuple[str, ...]:
-        """M moves by a retraction."""
-        return ("M",)
+    manifold = ("M",)
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """M (H, H/2). Raises ValueError for an odd H."""
@@ -94,9 +89,9 @@ class Unitary(Manifold):
     def retract(self, params: Params, grads: Params, names: tuple[str, ...], rate: Number) -> Moved:
         """As Manifold's, on the whole matrices."""
         W, dW = ({name: _whole(each[name]) for name in names} for each in (params, grads))
-        moved = super().retract(W, dW, names, rate)
-        return moved._replace(
-            params={name: np.ascontiguousarray(M[:, ::2]) for name, M in moved.params.items()}
+        retracted = super().retract(W, dW, names, rate)
+        return retracted._replace(
+            params={name: np.ascontiguousarray(M[:, ::2]) for name, M in retracted.params.items()}
         )
 
     def report(self, parts: Params) -> dict[str, float]:
@@ -173,13 +168,10 @@ class UnitaryEvolution(Plain):
 
     seed: int = 0
 
+    rational = False  # it has cosines
+
     def __post_init__(self) -> None:
         whole("transition urnn: seed", self.seed, 0, SEED)
-
-    @property
-    def rational(self) -> bool:
-        """No: it has cosines."""
-        return False
 
     def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
         """theta (3, H/2) and v (2, H). Raises ValueError for an odd H."""

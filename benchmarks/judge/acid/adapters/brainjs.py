@@ -79,13 +79,14 @@ def gradients(p, x, y):
         for name, value in zip(names, (p["Wxh"][at], p["Whh"][at], p["bh"][at, None])):
             model[name] = value.tolist()
     given = {"kind": kind, "model": model, "x": x.swapaxes(0, 1).tolist()}
-    h = np.array([one["h"] for one in run(**given)], np.float32).swapaxes(0, 1)
+    h = np.array([result["h"] for result in run(**given)], np.float32).swapaxes(0, 1)
     results, dh = with_head(p, h, y)
     each = run(**given, dh=dh.swapaxes(0, 1).tolist())
     for part, name in enumerate(("dWxh", "dWhh", "dbh")):
         value = sum(
-            np.concatenate([one["model"][names[part]] for names in GATES[kind]]) for one in each
+            np.concatenate([result["model"][names[part]] for names in GATES[kind]])
+            for result in each
         )
         results[name] = (value[:, 0] if name == "dbh" else value).astype(np.float32)
-    dx = np.array([one["dx"] for one in each], np.float32).swapaxes(0, 1)
+    dx = np.array([result["dx"] for result in each], np.float32).swapaxes(0, 1)
     return {**results, "dx": dx, "h": np.concatenate([np.zeros_like(h[:1]), h])}

@@ -1,5 +1,5 @@
-"""Haiku's VanillaRNN, LSTM and GRU, which resets before the product. Its LSTM adds 1 to the forget
-gate, and z of its GRU is refnet's 1 - z: the weights given to it undo both."""
+"""Haiku's VanillaRNN, which has relu, LSTM and GRU, which resets before the product. Its LSTM adds
+1 to the forget gate, and z of its GRU is refnet's 1 - z: the weights given to it undo both."""
 
 import haiku as hk
 import jax
@@ -14,10 +14,7 @@ def weights_of(p):
     bh, Wxh, Whh = (jnp.split(p[name], gates) for name in ("bh", "Wxh", "Whh"))
     if gates == 1:
         zero = {"w": p["Whh"].T, "b": jnp.zeros(H, p["bh"].dtype)}
-        return {
-            "vanilla_rnn/input_to_hidden": {"w": p["Wxh"].T, "b": p["bh"]},
-            "vanilla_rnn/hidden_to_hidden": zero,
-        }
+        return {"vanilla_rnn/linear": {"w": p["Wxh"].T, "b": p["bh"]}, "vanilla_rnn/linear_1": zero}
     if gates == 4:
         order = (0, 2, 1, 3)  # i, g, f, o
         both = jnp.concatenate([jnp.hstack([Wxh[n], Whh[n]]) for n in order]).T

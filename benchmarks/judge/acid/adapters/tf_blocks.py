@@ -65,15 +65,15 @@ def gru(p, x, y):
     results, dh = with_head(p, np.stack(h[1:]), y)
     dx, dW, db, carry = np.zeros_like(x), np.zeros_like(both.T), np.zeros_like(p["bh"]), 0
     for t in reversed(range(len(x))):
-        kept = {name: getattr(steps[t], name) for name in ("r", "u", "c")}
+        gates = {name: getattr(steps[t], name) for name in ("r", "u", "c")}
         back = tf.raw_ops.GRUBlockCellGrad(
-            x=x[t], h_prev=h[t], d_h=dh[t] + carry, **weights, **kept
+            x=x[t], h_prev=h[t], d_h=dh[t] + carry, **weights, **gates
         )
         dx[t], carry = back.d_x.numpy(), back.d_h_prev.numpy()
         da = np.concatenate([back.d_r_bar_u_bar, back.d_c_bar], axis=1)
         db += da.sum(axis=0)
         dW[: 2 * H] += da[:, : 2 * H].T @ np.hstack([x[t], h[t]])
-        dW[2 * H :] += da[:, 2 * H :].T @ np.hstack([x[t], kept["r"] * h[t]])
+        dW[2 * H :] += da[:, 2 * H :].T @ np.hstack([x[t], gates["r"] * h[t]])
     d = {"dx": dx, "dWxh": dW[:, :D], "dWhh": dW[:, D:], "dbh": db}
     return {**results, "h": np.stack(h), **d}
 

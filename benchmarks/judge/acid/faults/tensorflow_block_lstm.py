@@ -29,10 +29,10 @@ with tf.GradientTape() as tape:
     tape.watch(w)
     out = tf.raw_ops.BlockLSTMV2(**given, cell_clip=0.0, use_peephole=False)
 theirs = tape.gradient(out.h, w)[0]
-kept = {name: getattr(out, name) for name in ("i", "cs", "f", "o", "ci", "co", "h")}
+states = {name: getattr(out, name) for name in ("i", "cs", "f", "o", "ci", "co", "h")}
 ones = tf.ones_like(out.h)
 by_hand = tf.raw_ops.BlockLSTMGradV2(
-    **given, **kept, cs_grad=0 * ones, h_grad=ones, use_peephole=False
+    **given, **states, cs_grad=0 * ones, h_grad=ones, use_peephole=False
 ).w_grad[0]
 with tf.GradientTape() as tape:
     tape.watch(w)
