@@ -328,8 +328,8 @@ _BEST = [
     Rule({"method": "plain"}, {"recurrent": "orthogonal"}),
     Rule({"method": ("open", "oinit+open")}, {"strength": 0.1}),
 ]
-"""What solves the problems of Manchev & Spratling's Table I at the longest length printed there,
-whichever of the three nets it is (the study best, found by the study best-search)."""
+"""For the problems of Manchev & Spratling's Table I at the longest length printed there and each of
+the three nets: what the studies best and best-search have tried is in refnet/training/README.md."""
 
 PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
     "manchev-spratling/text": (
