@@ -153,8 +153,8 @@ def fared(runs: list[Row]) -> str:
         for run in runs
         if run["state"] != "solved"
     ]
-    parts = [taken] * (taken != "-") + ["not solved: " + "; ".join(nearest)] * bool(nearest)
-    return f"{count}: " * (len(runs) > 1) + "; ".join(parts)
+    parts = [taken] * (taken != "-") + ["at best " + " and ".join(nearest)] * bool(nearest)
+    return f"{count}: " + "; ".join(parts)
 
 
 def crossed(name: str) -> str:

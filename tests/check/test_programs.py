@@ -9,7 +9,8 @@ from refnet.check.naive import run
 from refnet.check.naive.nets import Recurrent
 from refnet.check.noise import spread
 from refnet.check.programs.grammar import Grammar
-from refnet.check.programs.runs import Candidate, Edit, Program, Runs
+from refnet.check.programs.program import Program
+from refnet.check.programs.runs import Candidate, Edit, Runs
 from refnet.exact import certify
 from refnet.matrices.transitions import transition
 from refnet.nets.recurrent import RecurrentNet

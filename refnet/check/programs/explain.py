@@ -12,7 +12,8 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.naive.nets import Recurrent
 from refnet.check.programs.grammar import Grammar
-from refnet.check.programs.runs import Candidate, Fits, Program, Runs
+from refnet.check.programs.program import Program
+from refnet.check.programs.runs import Candidate, Fits, Runs
 
 __all__ = ["Programs"]
 

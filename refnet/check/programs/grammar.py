@@ -142,7 +142,7 @@ class Grammar(Words):
 
     def backward(self, parameters: bool) -> Iterator[Candidate]:
         """Edits of the backward pass; ``parameters``: of the sums over the steps, or the rest."""
-        for n, group in enumerate(self.program.pulls):
+        for n, group in reversed([*enumerate(self.program.pulls)]):
             line = self.program.lines[n]
             for m, pull in enumerate(group):
                 if (pull.target.name in self.program.parameters) != parameters:

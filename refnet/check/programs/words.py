@@ -6,7 +6,7 @@ Checked by: tests/check/test_programs.py.
 from dataclasses import dataclass
 
 from refnet.check.programs.cells import FORMS, Factor, Line, Term
-from refnet.check.programs.runs import Program
+from refnet.check.programs.program import Program
 
 __all__ = ["Words", "stem"]
 
@@ -89,7 +89,7 @@ class Words:
         if what.startswith("a."):
             return f"the slope of {'gate ' * many}{what[2:]}"
         if line.function:
-            return "the gradient that h passes to c"
+            return f"the slope of {self.word(line.target)}"
         if what == "x":
             return f"the part of gate {gate} in dx" if many else "dx"
         if what == "c" and pull.target.step:
