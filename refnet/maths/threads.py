@@ -64,7 +64,13 @@ def get_threads() -> int:
 
 
 def get_team() -> Team | None:
-    """Whose threads the compiled core takes when this thread calls it; None for its own."""
+    """Whose threads the compiled core takes when this thread calls it; None for its own.
+
+    >>> get_team() is None
+    True
+
+    Checked by: tests/interop/test_torch_modules.py::test_parts_run_in_pytorchs_threads.
+    """
     return _SET.team
 
 
