@@ -177,7 +177,7 @@ class Refnet:
             params, state = rule.step(params, result.gradients, state)
         right = 0
         for rows in fit.tests():
-            x, y, mask, _ = fit.batch(fit.test, rows)
+            x, y, mask = fit.batch(fit.test, rows)[:3]
             outputs, _ = replace(fit.net, checkpoint="forward").forward(params, x, mask)
             right += int((outputs.argmax(axis=1) == y).sum())
         return right / len(fit.test.y)

@@ -181,6 +181,7 @@ def _one_line(error: Exception) -> str:
 def _add_train(commands: Subparsers) -> None:
     parser = add_command(
         commands,
+        "train",
         _train,
         "train a net on a task, and report",
         "Train a net on a task, and write a run folder: config.toml, "
@@ -356,6 +357,7 @@ def _train(args: argparse.Namespace) -> int:
 def _add_orthogonalize(commands: Subparsers) -> None:
     parser = add_command(
         commands,
+        "orthogonalize",
         _orthogonalize,
         "repeat the orthogonalization experiment with 10,000 matrices",
         "Run gradient descent on the cost ||W W' - I||_F^2 from random matrices, and "
@@ -433,6 +435,7 @@ def _orthogonalize(args: argparse.Namespace) -> int:
 def _add_runs(commands: Subparsers) -> None:
     parser = add_command(
         commands,
+        "runs",
         _runs,
         "list the training runs below a folder: state, progress and how to continue",
         "List the run folders in and below a folder, each with its state (running, "
@@ -477,6 +480,7 @@ def _runs(args: argparse.Namespace) -> int:
 def _add_info(commands: Subparsers) -> None:
     add_command(
         commands,
+        "info",
         _info,
         "show the machine, threads, BLAS and cache of compiled kernels",
         "Show the machine, threads, BLAS and cache that the compiled core uses.",

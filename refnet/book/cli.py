@@ -21,6 +21,7 @@ def add_book(commands: Subparsers) -> None:
     """Add ``book`` to the program's commands."""
     parser = add_command(
         commands,
+        "book",
         _book,
         "write the book: derivations beside the code, computed and checked",
         "Run the chapters of the book, from the chain rule to the papers' errata, and "

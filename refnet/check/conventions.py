@@ -115,14 +115,17 @@ class Readings:
             return (
                 search.best(search.edited(), first=True)
                 or search.best(search.computed())
+                or search.best(search.programs())
                 or search.best(search.of_parts())
                 or search.best(search.estimated())
                 or search.structure()
                 or search.differences()
+                or search.best(search.fitted_programs())
                 or search.best(search.fitted())
                 or search.stored()
                 or search.coarse(rerolled)
                 or search.best(search.two())
+                or search.waves()
             )
 
     def unseen(

@@ -12,7 +12,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
 from refnet.check import function_edits
-from refnet.check.mistakes.formulas import blocks, put, taken
+from refnet.check.mistakes.formulas import put, taken
 from refnet.check.mistakes.gates import orders
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
@@ -28,51 +28,28 @@ STACKED = ("dWhh", "dWxh", "dWxh.W", "dbh")
 
 
 def edits(name: str, right: Array, certified: Certificate) -> Edits:
-    """Edits of one gradient, or of a function's value, without a free constant."""
+    """Edits of one gradient, of the loss or of a function's value, without a free constant."""
+    if not name.startswith("d") and name not in ("loss", "value"):
+        return
+    sizes = {text: size for text, size in _sizes(certified).items() if size != 1}
+    if isinstance(certified, Certified) and name.startswith("d"):
+        yield from _of_the_states(name, right, certified)
+    yield from function_edits.of_one(name, right, certified, sizes)
     if isinstance(certified, CertifiedFunction):
-        yield from function_edits.of_one(name, right, certified)
+        yield from function_edits.of_a_function(name, right, certified)
     elif name.startswith("d"):
-        yield from _of_the_array(name, right, certified)
         yield from _of_the_gates(name, right, certified)
         for label, value in _of_the_manifold(name, right, certified):
             yield f"{name} {label}", value
 
 
-def _of_the_array(name: str, right: Array, certified: Certified) -> Edits:
-    timed = name == "dx" and right.ndim == 3
-    yield f"{name} has the wrong sign", -right
-    yield f"the gradient {name} is missing (zero)", np.zeros_like(right)
-    if right.ndim == 2:
-        yield f"{name} is transposed", right.T
-        label = f"{name} is stored in the other memory order (column by column)"
-        yield label, right.T.reshape(right.shape)
-    if timed:
-        yield f"{name} has batch and time swapped", right.swapaxes(0, 1)
-        yield f"{name} is reversed in time", right[::-1]
-        yield f"{name} is summed up from the first step on", right.cumsum(axis=0)
-        yield f"{name} is summed up from the last step on", right[::-1].cumsum(axis=0)[::-1]
-        for label, rest, zeros in (
-            ("later), zero first", right[:-1], (1, 0)),
-            ("earlier), zero last", right[1:], (0, 1)),
-        ):
-            label = f"{name} is shifted by one step ({label}"
-            yield label, np.pad(rest, (zeros, (0, 0), (0, 0)))
-    if (
-        plain(name) == "dh0"
-        and isinstance(certified.net, RecurrentNet)
-        and CELLS[certified.net.cell].STATES == 2
-    ):
+def _of_the_states(name: str, right: Array, certified: Certified) -> Edits:
+    net = certified.net
+    if plain(name) == "dh0" and isinstance(net, RecurrentNet) and CELLS[net.cell].STATES == 2:
         h, c = right
         yield f"{name} has those of h and c swapped", right[::-1]
         yield f"{name} has zero for h", np.stack([np.zeros_like(h), c])
         yield f"{name} has zero for c", np.stack([h, np.zeros_like(c)])
-    elif right.ndim and len(right) > 1:
-        for label, by in (("later", 1), ("earlier", -1)):
-            shifted = np.roll(right, by, axis=0)
-            yield f"{name} is shifted by one {'step' if timed else 'row'} ({label})", shifted
-    bias = plain(name) == "dbh"
-    yield f"{name} is doubled{': the gradients of two biases are added' * bias}", 2 * right
-    yield f"{name} is halved{': the gradient is shared by two biases' * bias}", right / 2
 
 
 def _of_the_gates(name: str, right: Array, certified: Certified) -> Edits:
@@ -80,8 +57,12 @@ def _of_the_gates(name: str, right: Array, certified: Certified) -> Edits:
     if not isinstance(net, RecurrentNet) or len(net.gates) < 2 or plain(name) not in STACKED:
         return
     if name.startswith("dWhh") and not net.projection:
-        turned = blocks(right, len(net.gates), np.transpose)
-        yield f"each gate's block of {name} is transposed", turned
+        parts_of = [
+            [*function_edits.of_the_matrix(block)] for block in np.split(right, len(net.gates))
+        ]
+        for edited in zip(*parts_of):
+            value = np.concatenate([value for _, value in edited])
+            yield f"each gate's block of {name} {edited[0][0]}", value
     for order, names in orders(net.gates):
         yield f"{name} has its gates stacked in the order {names}", taken(right, order)
     for n, gate in enumerate(net.gates):
@@ -100,20 +81,18 @@ def _of_the_manifold(name: str, right: Array, certified: Certified) -> Edits:
         yield "is projected onto the tangent space: G - M sym(M'G)", tangent
         if M.shape == right.shape:
             yield "is the tangent of the canonical metric: G - M G'M", right - M @ right.T @ M
-    if right.shape[0] == right.shape[1]:
-        yield "has its lower triangle alone", np.tril(right, -1)
-        yield "has its upper triangle alone", np.triu(right, 1)
-        yield "is made skew-symmetric: (G - G') / 2", (right - right.T) / 2
-        yield "is made skew-symmetric: G - G'", right - right.T
 
 
 def fitted_edits(name: str, right: Array, theirs: Array, certified: Certificate) -> Edits:
     """Edits whose one constant is taken from ``theirs``; of arrays with two entries or more."""
-    if not name.startswith("d") or theirs.shape != right.shape or right.size < 2:
+    if theirs.shape != right.shape or right.size < 2 and name != "loss":
         return
     factor = _factor(right, theirs)
     if factor is not None:
-        yield f"{name} is {_times(factor, certified)} the right one", factor * right
+        what = name if name.startswith("d") else f"the {name}"
+        yield f"{what} is {_times(factor, certified)} the right one", factor * right
+    if not name.startswith("d"):
+        return
     bound = abs(theirs).max()
     if (abs(right) > bound).any():
         yield f"{name} is clipped at {bound:.6g}", np.clip(right, -bound, bound)

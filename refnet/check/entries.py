@@ -16,7 +16,7 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import plain
 
-__all__ = ["Axis", "Wrong", "plural", "relation", "value", "wrong_of"]
+__all__ = ["Axis", "Wrong", "axes_of", "plural", "relation", "value", "wrong_of"]
 
 
 class Axis(NamedTuple):

@@ -9,18 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.entries import plural
-from refnet.check.judgement import LIMITS
-from refnet.check.mistakes.base import Mistake, change, mistake
+from refnet.check.mistakes.base import change
 from refnet.check.mistakes.constants import of_the_constants
 from refnet.check.naive import Change, run
 from refnet.nets.gradients import Net
-from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
 
 __all__ = ["Fit"]
@@ -81,12 +78,7 @@ class Fit:
         if isinstance(self.net, StackedNet):
             return
         yield from self.constants()
-        if isinstance(self.net, RecurrentNet):
-            yield from self.weights_of_steps()
-            yield from self.weights_of_gates()
         yield from self.weights_of_predictions()
-        if isinstance(self.net, RecurrentNet):
-            yield from self.steps_of_mistakes()
 
     def constants(self) -> Named:
         """Mistakes with one constant, by Gauss and Newton."""
@@ -152,7 +144,7 @@ class Fit:
     def _groups(self) -> Iterator[tuple[str, Array]]:
         """Labels of the predictions, by what they may be weighted; -1 for what does not count."""
         y, mask = np.asarray(self.batch.y), self.batch.mask
-        every = y.ndim == 2 and y.dtype.kind in "iu"
+        every = getattr(self.net, "readout", "") == "every"
         shape = (
             self.batch.x.shape[:-1] if every or self.batch.x.ndim == 2 else self.batch.x.shape[1:2]
         )
@@ -167,7 +159,12 @@ class Fit:
     def _weights(self, parts: Sequence[Params], names: Sequence[str]) -> Array | None:
         """The weights of a sum's parts that give theirs, or None."""
         columns = np.stack([self.white(part, names) for part in parts], axis=1)
-        theirs = self.white(self.given, names)
+        theirs, gap = self.white(self.given, names), self.gap(self.true, names)
+        for n, column in enumerate(columns.T):
+            size = float(column @ column)
+            more = float(column @ gap) / size if size else 0.0
+            if size and _norm(gap - more * column) <= 1e-4 * _norm(gap):
+                return np.asarray(1 + more * (np.arange(len(parts)) == n))
         if (columns != 0).any(axis=1).sum() < 2 * len(parts):
             return None
         scale = np.linalg.norm(columns, axis=0)
@@ -213,176 +210,6 @@ class Fit:
     def _lengths(self) -> Array | None:
         mask = self.batch.mask
         return None if mask is None or self.batch.y.ndim != 2 else mask.sum(axis=0)
-
-    def weights_of_steps(self) -> Named:
-        """One gradient's sum over the steps, in which some count otherwise."""
-        shares: list[Params] = []
-        self.run(change(parts=lambda v, s: _recorded(shares, v)))
-        names = [name for name in self.gradients if name[1:] in shares[0]]
-        if names != self.shaped or not 1 < len(shares) <= 4 * MOST:
-            return
-        shares.reverse()
-        rows = np.stack([
-            self.white({name: share[name[1:]] for name in names}, names) for share in shares
-        ])  # fmt: skip
-        gap, every = self.gap(self.true, names), True
-        for text, steps in _sets(len(shares)):
-            part = rows[steps].sum(axis=0)
-            size = float(part @ part)
-            more = float(part @ gap) / size if size else 0.0
-            if size and _norm(gap - more * part) <= 1e-3 * _norm(gap):
-                counts = (
-                    "is left out of" if abs(more + 1) < 1e-5 else f"counts {1 + more:.6g} times in"
-                )
-                sums = {
-                    name: self.true[name] + more * sum(shares[t][name[1:]] for t in steps)
-                    for name in names
-                }
-                yield f"{text} {counts} {', '.join(names)}", {**self.true, **sums}
-                every = False
-        parts = [{name: share[name[1:]] for name in names} for share in shares]
-        weights = self._weights(parts, names) if every else None
-        if weights is not None:
-            shown = ", ".join(f"{w:.4g}" for w in weights[:8]) + ", ..." * (len(weights) > 8)
-            sums = {name: sum(w * part[name] for w, part in zip(weights, parts)) for name in names}
-            yield f"the steps count {shown} times in {', '.join(names)}", {**self.true, **sums}
-
-    def weights_of_gates(self) -> Named:
-        """dx, to which some gates add otherwise."""
-        net = self.net
-        assert isinstance(net, RecurrentNet)
-        if self.shaped != ["dx"] or len(net.gates) < 2:
-            return
-        tape: list[Array] = []
-
-        def recorded(v: Params, s: object) -> Params:
-            tape.append(s.da.copy())  # type: ignore[attr-defined]
-            return v
-
-        self.run(change(parts=recorded))
-        da = np.stack(tape[::-1])
-        W = net.matrices(self.params)[0]["Wxh"].reshape(len(net.gates), net.hidden, -1)
-        parts = [{"dx": da[:, :, n] @ W[n]} for n in range(len(net.gates))]
-        weights = self._weights(parts, ["dx"])
-        if weights is not None:
-            odd = [n for n, w in enumerate(weights) if abs(w - 1) > 1e-4]
-            text = "; ".join(
-                f"gate {net.gates[n]} is left out of dx"
-                if abs(weights[n]) < 1e-4
-                else f"gate {net.gates[n]} counts {weights[n]:.4g} times in dx"
-                for n in odd
-            )
-            fitted = sum(w * part["dx"] for w, part in zip(weights, parts))
-            yield text, {**self.true, "dx": fitted}
-
-    def steps_of_mistakes(self) -> Named:
-        """Mistakes that are made at some steps alone."""
-        forward = bool(self.wrong & {"loss", "outputs", "h", "c"})
-        T = len(self.batch.x)
-        if not 1 < T <= MOST:
-            return
-        lstm = isinstance(self.net, RecurrentNet) and self.net.cell == "lstm"
-        for name, places in AT_STEPS[forward]:
-            if "cell" in name and not lstm:
-                continue
-            if "dx" in self.given and not forward:
-                steps = self._discovered(places)
-                sets = [("", steps)] if steps else []
-            else:
-                sets = [(text, steps) for text, steps in _sets(T) if len(steps) == 1]
-            for _, steps in sets:
-                at = ", ".join(map(str, steps[:8])) + ", ..." * (len(steps) > 8)
-                gaps = set(np.diff(steps).tolist())
-                every = f": every {gaps.pop()} steps" if len(steps) > 2 and len(gaps) == 1 else ""
-                label = f"{name} at step{'s' * (len(steps) > 1)} {at}{every}"
-                yield label, _during(places, steps).run(self.net, self.params, self.batch)
-
-    def _discovered(self, places: dict[str, str]) -> list[int]:
-        """The steps, from the last one down, at which the mistake makes dx that of theirs."""
-        steps: list[int] = []
-        reading = self.true
-        while len(steps) <= MOST:
-            off = self._off(reading)
-            if not off.any():
-                break
-            last = int(np.flatnonzero(off)[-1])
-            for step in (last + 1, last):
-                if step in steps or step >= len(off):
-                    continue
-                tried = _during(places, [*steps, step]).run(self.net, self.params, self.batch)
-                if not self._off(tried)[last]:
-                    steps, reading = [*steps, step], tried
-                    break
-            else:
-                return []
-        return sorted(steps)
-
-    def _off(self, reading: Params) -> Array:
-        """Of every step, whether dx is more than rounding off."""
-        room = LIMITS[1] * self.sigma["dx"] + 1e-6 * abs(reading["dx"]).max(
-            axis=(1, 2), keepdims=True
-        )
-        room = np.minimum(
-            room, 0.1 * abs(self.given["dx"] - self.true["dx"]) + LIMITS[1] * self.sigma["dx"]
-        )
-        return np.asarray((abs(self.given["dx"] - reading["dx"]) > room).any(axis=(1, 2)))
-
-
-CUT = "(0 * v[0], 0 * v[1])"
-ZERO = "state_where(v > np.inf, v, s, 0, 0)"
-NEW, NONE = "v - s.gates[:, 1] * s.c[s.t]", "0 * v if s.gate == 1 else v"
-AT_STEPS: dict[bool, list[tuple[str, dict[str, str]]]] = {
-    False: [
-        ("no gradient is carried to the step before", {"carry": CUT}),
-        ("no gradient is carried by the cell c", {"carry": "(v[0], 0 * v[1])"}),
-        ("no gradient is carried through Whh", {"W": "0 * v"}),
-        (
-            "the forget gate is left out where the cell's gradient is carried",
-            {"carry": "(v[0], v[1] + (1 - s.v[s.t][:, 1]) * s.full)"},
-        ),
-        ("the gradient that is carried is doubled", {"carry": "(2 * v[0], 2 * v[1])"}),
-    ],
-    True: [
-        ("the state is set to zero after", {"h": "0 * v", "e": "0 * v"}),
-        ("the state is set to zero, though its gradient is carried, after", {"h": "0 * v"}),
-        ("the old state stays after", {"h": "s.h[-1]"}),
-        ("the state and the cell are set to zero after", {"h": ZERO, "e": "0 * v", "q": "0 * v"}),
-        (
-            "the state and the cell are set to zero, though their gradients are carried, after",
-            {"h": ZERO},
-        ),
-        ("the old cell is left out", {"new": NEW, "operand": NONE, "carry": "(v[0], 0 * v[1])"}),
-        ("the old cell is left out, though its gradient is carried,", {"new": NEW}),
-    ],
-}
-"""Mistakes of one step: of the backward pass, and of the forward pass."""
-
-
-def _recorded(shares: list[Params], v: Params) -> Params:
-    shares.append(v)
-    return v
-
-
-def _during(places: dict[str, str], steps: Sequence[int]) -> Mistake:
-    """The mistake at these steps."""
-    at: dict[str, Any] = {
-        place: f"({text}) if s.t in {tuple(steps)} else v" for place, text in places.items()
-    }
-    return mistake("", **at)
-
-
-def _sets(T: int) -> Iterator[tuple[str, list[int]]]:
-    """Sets of steps that programs treat otherwise, in words."""
-    for t in range(T):
-        yield "the first step" if t == 0 else "the last step" if t == T - 1 else f"step {t}", [t]
-    for t in range(2, T):
-        yield f"each step before {t}", list(range(t))
-        yield f"each step from {t} on", list(range(t, T))
-    for k in range(2, T // 2 + 1):
-        for r in range(k):
-            steps = list(range(r, T, k))
-            if len(steps) > 1:
-                yield f"every {k}th step, from step {r} on,", steps
 
 
 def _kept(scores: tuple[Array, Array], where: Array) -> tuple[Array, Array]:

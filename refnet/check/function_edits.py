@@ -1,5 +1,5 @@
-"""A function's right result reported in another way: axes permuted, another argument's gradient in
-its place, a factor, a part left out.
+"""A right result reported in another way: axes permuted, another argument's gradient in its place,
+a factor, a part left out.
 
 Checked by: tests/check/test_function_mistakes.py.
 """
@@ -10,10 +10,14 @@ from itertools import combinations, permutations
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.check.entries import axes_of, plural
+from refnet.check.noise import Certificate
+from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.exact.running import parts, run_on
+from refnet.nets.stacked import plain
 
-__all__ = ["of_one", "of_several", "other_cotangents", "sizes"]
+__all__ = ["of_a_function", "of_one", "of_the_matrix", "of_several", "other_cotangents", "sizes"]
 
 Edits = Iterator[tuple[str, Array]]
 AXES = 4
@@ -29,38 +33,48 @@ def sizes(certified: CertifiedFunction) -> dict[str, int]:
     return {name: size for name, size in named.items() if size > 1}
 
 
-def of_one(name: str, right: Array, certified: CertifiedFunction) -> Edits:
-    """Edits of the value, or of one gradient, without a free constant."""
-    what = "the value" if name == "value" else name
+def of_one(name: str, right: Array, certified: Certificate, sizes: dict[str, float]) -> Edits:
+    """Edits of the value or the loss, or of one gradient, without a free constant; ``sizes``: the
+    numbers that it may be divided by."""
+    gradient = name.startswith("d")
+    what = name if gradient else f"the {name}"
+    bias = plain(name) == "dbh"
     yield f"{what} has the wrong sign", -right
-    yield f"{what} is doubled", 2 * right
-    yield f"{what} is halved", right / 2
-    if name == "value":
-        for text, size in sizes(certified).items():
-            yield f"the value is {size} = {text} times the right one", size * right
-            yield f"the value is 1 / {size} = 1 / {text} times the right one", right / size
-        return
-    yield f"the gradient {name} is missing (zero)", np.zeros_like(right)
-    given = certified.params[name[1:]]
-    if given.dtype.kind == "c":
-        yield f"{name} is conjugated, which is JAX's convention", right * np.array([1.0, -1.0])
-    yield from _of_the_axes(name, right)
-    yield from _of_the_matrix(name, right)
-    yield from _of_the_others(name, right, certified)
+    if gradient:
+        yield f"the gradient {name} is missing (zero)", np.zeros_like(right)
+    yield from _of_the_axes(name, right, certified)
+    if right.ndim == 2 and len({*right.shape}) == 1:
+        yield from ((f"{name} {how}", value) for how, value in of_the_matrix(right))
+    yield f"{what} is doubled{': the gradients of two biases are added' * bias}", 2 * right
+    yield f"{what} is halved{': the gradient is shared by two biases' * bias}", right / 2
+    for text, size in sizes.items() if not gradient else ():
+        below = f"({text})" if " " in text else text
+        yield f"{what} is {size:g} = {text} times the right one", size * right
+        yield f"{what} is 1 / {size:g} = 1 / {below} times the right one", right / size
 
 
-def _of_the_axes(name: str, right: Array) -> Edits:
+def of_a_function(name: str, right: Array, certified: CertifiedFunction) -> Edits:
+    """More edits of a function's gradient."""
+    if name.startswith("d"):
+        if certified.params[name[1:]].dtype.kind == "c":
+            label = f"{name} is conjugated, which is JAX's convention"
+            yield label, right * np.array([1.0, -1.0])
+        yield from _of_the_others(name, right, certified)
+
+
+def _of_the_axes(name: str, right: Array, certified: Certificate) -> Edits:
     if 1 < right.ndim <= AXES:
         for order in permutations(range(right.ndim)):
             if order != tuple(range(right.ndim)):
                 how = "is transposed" if right.ndim == 2 else f"has its axes in the order {order}"
                 yield f"{name} {how}", right.transpose(order)
-        label = f"{name} is stored in the other memory order (column by column)"
-        yield label, right.ravel(order="F").reshape(right.shape)
+        if right.ndim == 2:
+            label = f"{name} is stored in the other memory order (column by column)"
+            yield label, right.ravel(order="F").reshape(right.shape)
     for axis, size in enumerate(right.shape):
         if size < 2:
             continue
-        along = f"along axis {axis}"
+        along = _along(axis, name, right, certified)
         yield f"{name} is reversed {along}", np.flip(right, axis)
         for label, by in (("later", 1), ("earlier", -1)):
             yield f"{name} is shifted by one {along} ({label})", np.roll(right, by, axis)
@@ -71,21 +85,37 @@ def _of_the_axes(name: str, right: Array) -> Edits:
             end = "first" if by > 0 else "last"
             yield f"{name} has the {end} entry {along} alone", np.where(edge, right, 0)
             yield f"{name} lacks the {end} entry {along}", np.where(edge, 0, right)
+            rest = (
+                np.flip(np.cumsum(np.flip(right, axis), axis), axis)
+                if by < 0
+                else right.cumsum(axis)
+            )
+            yield f"{name} is summed up {along} from the {end} on", rest
         mean = np.broadcast_to(right.mean(axis=axis, keepdims=True), right.shape)
         yield f"{name} has its mean {along} in every entry", mean
         yield f"{name} has its sum {along} in every entry", mean * size
-        yield f"{name} is summed up {along}", np.cumsum(right, axis)
 
 
-def _of_the_matrix(name: str, right: Array) -> Edits:
-    if right.ndim != 2 or right.shape[0] != right.shape[1]:
-        return
-    yield f"{name} has its lower triangle alone", np.tril(right)
-    yield f"{name} has its upper triangle alone", np.triu(right)
-    yield f"{name} has its diagonal alone", np.diag(np.diag(right))
-    yield f"{name} is made symmetric: (G + G') / 2", (right + right.T) / 2
-    yield f"{name} is made skew-symmetric: (G - G') / 2", (right - right.T) / 2
-    yield f"{name} is made skew-symmetric: G - G'", right - right.T
+def _along(axis: int, name: str, right: Array, certified: Certificate) -> str:
+    """An axis in words."""
+    axes = axes_of(name, certified, right.shape) if isinstance(certified, Certified) else ()
+    known = len(axes) == right.ndim and axes[axis].noun
+    return f"along the {plural(axes[axis].noun)}" if known else f"along axis {axis}"
+
+
+def of_the_matrix(G: Array) -> Edits:
+    """Edits of a square matrix."""
+    H = G.T
+    yield "is transposed", H
+    yield "has its lower triangle alone", np.tril(G)
+    yield "has its upper triangle alone", np.triu(G)
+    yield "has its lower triangle alone, without the diagonal", np.tril(G, -1)
+    yield "has its upper triangle alone, without the diagonal", np.triu(G, 1)
+    yield "has its diagonal alone", np.diag(np.diag(G))
+    yield "has zeros on its diagonal", G - np.diag(np.diag(G))
+    yield "is made symmetric: (G + G') / 2", (G + H) / 2
+    yield "is made skew-symmetric: (G - G') / 2", (G - H) / 2
+    yield "is made skew-symmetric: G - G'", G - H
 
 
 def _of_the_others(name: str, right: Array, certified: CertifiedFunction) -> Edits:

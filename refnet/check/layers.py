@@ -21,7 +21,7 @@ from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
 from refnet.check.arithmetic import Kind, arithmetic, stored
 from refnet.check.cases import held, random_form
 from refnet.check.certificates import case_of
-from refnet.check.judgement import NOT_ROUNDING
+from refnet.check.judgement import NOT_ROUNDING, SUSPICIOUS
 from refnet.check.shrink import with_smallest
 from refnet.check.survey import DTYPES, Dtypes, Rows, judged
 from refnet.check.verdict import Verdict, compare
@@ -211,7 +211,7 @@ def rows(
             H=case.net.hidden,
             B=B,
         )
-        seconds *= row["verdict"] != NOT_ROUNDING
+        seconds *= row["verdict"] not in (NOT_ROUNDING, SUSPICIOUS)
         yield row
 
 

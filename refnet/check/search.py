@@ -4,6 +4,7 @@ Checked by: tests/check/test_mistake_names.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import combinations, islice
 from typing import Any
 
@@ -13,12 +14,16 @@ from refnet.batch import Array, Params
 from refnet.check.arithmetic import arithmetic
 from refnet.check.differences import of_differences
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
-from refnet.check.entries import wrong_of
 from refnet.check.fitting import Fit
 from refnet.check.mistakes import Mistake
 from refnet.check.naive import covers
 from refnet.check.noise import spread
+from refnet.check.programs.constants import Constants, Waves
+from refnet.check.programs.explain import Programs
+from refnet.check.programs.steps import Steps
+from refnet.check.programs.weights import Weights
 from refnet.check.where import phrases
+from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["Search"]
 
@@ -132,32 +137,45 @@ class Search:
         for label, reading in self.all.computed:
             yield label.format("the weight gradients"), reading
 
+    @cached_property
+    def of_programs(self) -> Programs | None:
+        """The edits of the net's own program, if it has one."""
+        case = self.all
+        known = case.mistakes and type(case.net) is RecurrentNet and covers(case.net, case.params)
+        return Programs(self) if known else None
+
+    def programs(self) -> Iterator[tuple[str, Params]]:
+        """Edits of the net's own program."""
+        if self.of_programs:
+            yield from self.of_programs.readings()
+
+    def fitted_programs(self) -> Iterator[tuple[str, Params]]:
+        """Edits of it with something fitted, each kind if the ones before explain nothing."""
+        if self.of_programs and self.all.passes() > 3 * FITTED:
+            forward = self.of_programs.forward  # where constants take the longest
+            usual = (Weights, Steps)
+            for kind in (*usual, Constants) if forward else (Constants, *usual):
+                readings = list(self.of_programs.distinct(kind(self.of_programs).readings()))
+                yield from readings
+                if readings:
+                    return
+
+    def waves(self) -> str:
+        """Another function in the place of tanh or the sigmoid."""
+        if self.of_programs is None or self.all.passes() <= 3 * FITTED:
+            return ""
+        return next(Waves(self.of_programs).readings(), "")
+
     def of_parts(self) -> Iterator[tuple[str, Params]]:
-        """Mistakes in one gradient's sum alone, or in the rows of some gates of it."""
+        """Mistakes in the loss alone, or in one gradient's sum."""
+        if self.wrong == {"loss"}:
+            for label, reading in self.all.computed:
+                yield f"{label}, in the loss alone", {**self.true, "loss": reading["loss"]}
         if len(self.wrong) == 1:
             (name,) = self.wrong
             for mistake, (_, reading) in zip(self.all.mistakes, self.all.computed):
                 if mistake.of_a_sum and name in reading:
                     yield mistake.label_of(name), {**self.true, name: reading[name]}
-                    yield from self._of_some_gates(mistake, name, reading[name])
-
-    def _of_some_gates(
-        self, mistake: Mistake, name: str, reading: Array
-    ) -> Iterator[tuple[str, Params]]:
-        """A mistake in the rows of the gates that are wrong."""
-        parts = (self.given[name], self.true[name], self.sigma[name])
-        if not reading.shape == self.given[name].shape == self.true[name].shape:
-            return
-        wrong = wrong_of(name, *parts, self.all.certified)
-        if wrong.axes and wrong.axes[0].names:
-            off = wrong.off.any(axis=tuple(range(1, wrong.off.ndim)))
-            where = off.reshape(-1, *(1,) * (wrong.off.ndim - 1))
-            value = np.where(where, reading.reshape(wrong.true.shape), wrong.true)
-            gates = ", ".join(wrong.axes[0].names[n] for n in np.flatnonzero(off))
-            if not off.all():
-                value = value.reshape(self.true[name].shape)
-                label = mistake.label_of(f"gate {gates} of {name}")
-                yield label, {**self.true, name: value}
 
     def structure(self) -> str:
         """What makes all wrong entries of the certified ones, as ``refnet.check.where`` says it."""

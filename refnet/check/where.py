@@ -20,7 +20,7 @@ from refnet.check.judgement import LIMITS, RANK, Judgement
 from refnet.check.noise import Certificate
 from refnet.exact.enclose import Certified
 
-__all__ = ["located", "phrases"]
+__all__ = ["indices", "located", "phrases"]
 
 
 def located(
@@ -87,6 +87,8 @@ def _stage(right: Sequence[str], wrong: set[str], certified: Certificate) -> str
         return f"{said}{passed}: the fault starts at the loss's gradient in the outputs"
     if wrong == {"dx"}:
         return f"{said}{passed}; the gradient that is carried is right: the fault is in dx alone"
+    if wrong == {"dh0"}:
+        return f"{said}{passed}: the fault is in the gradient of the initial state, after step 0"
     if "dx" in right:
         part = (
             f"{', '.join(sorted(wrong))} alone" if any("." in name for name in wrong) else "a sum"
@@ -130,7 +132,7 @@ def _phrase(part: Wrong, certified: Certificate) -> str:
         blank = ~off & (abs(part.true) <= LIMITS[0] * part.sigma)
         pairs, text = _pair(part, off, blank, certified)
         texts = [
-            _indices(axis, chosen, size, certified, part.name)
+            indices(axis, chosen, size, certified, part.name)
             for n, (axis, chosen, size) in enumerate(zip(part.axes, box, off.shape))
             if n not in pairs and not np.delete(blank, chosen, axis=n).all()
         ] + [text] * bool(text)
@@ -148,7 +150,7 @@ def _entry(part: Wrong, box: Sequence[Array]) -> str:
     return str(index)
 
 
-def _indices(axis: Axis, chosen: Array, size: int, certified: Certificate, name: str) -> str:
+def indices(axis: Axis, chosen: Array, size: int, certified: Certificate, name: str) -> str:
     """The chosen indices of an axis in words."""
     noun, first, last = axis.noun, int(chosen[0]), int(chosen[-1])
     if axis.names:

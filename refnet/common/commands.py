@@ -16,16 +16,17 @@ Subparsers: TypeAlias = "_SubParsersAction[Any]"
 
 def add_command(
     commands: Subparsers,
+    name: str,
     run: Callable[[Namespace], int],
     summary: str,
     description: str,
     examples: str,
 ) -> ArgumentParser:
-    """The parser of the command ``_NAME`` that ``run`` is named after: a function of the parsed
-    arguments that returns the exit status. Lines of examples stay as they are written."""
+    """The parser of a command, which ``run`` does: a function of the parsed arguments that returns
+    the exit status. Lines of examples stay as they are written."""
     raw = "\n" in examples
     parser: ArgumentParser = commands.add_parser(
-        run.__name__[1:],
+        name,
         help=summary,
         epilog=examples,
         description=description,

@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 
 from refnet.common.process import Forked, may_fork
 from refnet.compiled._cache import cache_folder
-from refnet.maths.threads import set_threads
+from refnet.maths.threads import get_team, set_threads
 
 __all__ = [
     "JIT",
@@ -249,8 +249,11 @@ def in_blocks(kernel: Any, blocks: int, spaces: Any, *arguments: Any) -> None:
     if threads == 1:
         kernel(0, blocks, spaces[0], *arguments)
         return
-    crew = _crew(os.getpid())
     edges = [blocks * n // threads for n in range(threads + 1)]
+    if (team := get_team()) is not None:
+        team(lambda n: kernel(*edges[n : n + 2], spaces[n], *arguments), threads)
+        return
+    crew = _crew(os.getpid())
     done: SimpleQueue[Any] = SimpleQueue()
     sign = crew.call(
         [(kernel, (*edges[n : n + 2], spaces[n], *arguments), done) for n in range(1, threads)]

@@ -16,6 +16,11 @@ from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_co
 __all__ = ["Gradients", "Rules", "Tape", "Weights", "backward_kernel", "forward_kernel"]
 
 
+NEAR = 2**15
+"""Bytes of a step on the tape up to which a backward pass brings it ahead: more would drive what
+the step needs out of the nearest cache. (Of a cell alone it is one array, read already.)"""
+
+
 class Rules(NamedTuple):
     """The activation, that of the gates, and the cell's vectors, padded."""
 
@@ -131,7 +136,8 @@ def _packing(cell: Cell) -> Arg:
     def pack_forward(w: Arg, weights: Arg, s: Arg) -> None:
         """``[Whh' / Wxh' / bh]`` of every product."""
         D, H, lane, width, row = s.D, s.H, s.lane, s.width, s.row
-        clear(w, 0, len(w))
+        if width > H:
+            clear(w, 0, len(w))
         for p in range(PRODUCTS):
             to, depth = cut(w, p * row * width, row * width), H * STATE[p] + (D + 1) * INPUTS[p]
             if STATE[p]:
@@ -146,7 +152,8 @@ def _packing(cell: Cell) -> Arg:
     def pack_back(w: Arg, wx: Arg, weights: Arg, s: Arg, wants_dx: bool) -> None:
         """Whh, and Wxh if the gradient at the inputs is wanted, of every product."""
         D, H, lane, width, padded = s.D, s.H, s.lane, s.width, s.padded
-        clear(w, 0, len(w))
+        if width > H:
+            clear(w, 0, len(w))
         clear(wx, 0, len(wx))
         for p in range(PRODUCTS):
             if STATE[p]:
@@ -160,11 +167,7 @@ def _packing(cell: Cell) -> Arg:
 
 
 def _multiplying(cell: Cell) -> Arg:
-    PRODUCTS, S, (_, STATE, INPUTS, SECOND, BIAS) = (
-        len(cell.products),
-        cell.panels - 2,
-        cell.columns,
-    )
+    S, (_, STATE, INPUTS, _, BIAS) = cell.panels - 2, cell.columns
 
     @inlined
     def join_inputs(seen: Arg, panels: Arg, x: Arg, at: int, s: Arg, rows: int, stage: int) -> None:
@@ -177,50 +180,57 @@ def _multiplying(cell: Cell) -> Arg:
 
     @inlined
     def multiply(
-        panels: Arg, stride: int, seen: Arg, w: Arg, vectors: Arg, s: Arg, rows: int, stage: int
+        panel: Arg, stride: int, seen: Arg, w: Arg, vectors: Arg, s: Arg, rows: int, p: int
     ) -> None:
-        """The products of a stage, of rows [h | x | 1] or [s | x | 1], and their biases."""
+        """Product p, of rows [h | x | 1] or [s | x | 1], and its bias."""
         D, H, width, row = s.D, s.H, s.width, s.row
-        for p in range(PRODUCTS):
-            if SECOND[p] == stage:
-                depth, skip = H * STATE[p] + (D + 1) * INPUTS[p], H - H * STATE[p]
-                product(
-                    Rows(panels[p], stride),
-                    Strided(cut(seen, skip, rows * s.step - skip), s.step, 1),
-                    Rows(cut(w, p * row * width, row * width), 0),
-                    depth,
-                    rows,
-                    s.units,
-                    s.lane,
-                    False,
-                )
-                if BIAS[p] >= 0:
-                    for r in range(rows):
-                        to = cut(panels[p], r * width, width)
-                        bias = cut(vectors, BIAS[p] * width, width)
-                        for j in range(width):
-                            to[j] += bias[j]
+        depth, skip = H * STATE[p] + (D + 1) * INPUTS[p], H - H * STATE[p]
+        product(
+            Rows(panel, stride),
+            Strided(cut(seen, skip, rows * s.step - skip), s.step, 1),
+            Rows(cut(w, p * row * width, row * width), 0),
+            depth,
+            rows,
+            s.units,
+            s.lane,
+            False,
+        )
+        if BIAS[p] >= 0:
+            for r in range(rows):
+                to = cut(panel, r * width, width)
+                bias = cut(vectors, BIAS[p] * width, width)
+                for j in range(width):
+                    to[j] += bias[j]
 
     return join_inputs, multiply
+
+
+def _fetching(cell: Cell) -> Arg:
+    PRODUCTS, GATES, STATES = len(cell.products), cell.gates, cell.states
+    ALONE, KEPT = cell.alone, cell.residual >= 0
+
+    @inlined
+    def fetch_part(tape: Arg, at: int, later: int, s: Arg, rows: int, p: int) -> None:
+        """Bring part p of what another step has on the tape, its states ``later`` rows after its
+        gates: in a burst, the processor would wait for all of it."""
+        H, few = s.H, rows * s.H // PRODUCTS
+        many = few * GATES
+        fetch(tape.v, at * GATES * H + p * many, many)
+        if not ALONE:
+            fetch(tape.h, (at + later) * H + p * few, few)
+        if STATES > 1:
+            fetch(tape.c, (at + later) * H + p * few, few)
+        if KEPT:
+            fetch(tape.k, at * H + p * few, few)
+        if len(tape.a):
+            fetch(tape.a, at * GATES * H + p * many, many)
+
+    return fetch_part
 
 
 def _storing(cell: Cell) -> Arg:
     GATES, FIRST, K, STATES, ALONE = cell.gates, cell.first, cell.residual, cell.states, cell.alone
     LAST = STATES - 1
-
-    @inlined
-    def fetch_next(tape: Arg, tape_at: int, state_at: int, s: Arg, rows: int) -> None:
-        """Bring what the next step writes."""
-        B, H = s.B, s.H
-        fetch(tape.v, (tape_at + B) * GATES * H, rows * GATES * H)
-        if not ALONE:
-            fetch(tape.h, (state_at + 2 * B) * H, rows * H)
-        if STATES > 1:
-            fetch(tape.c, (tape_at + 2 * B) * H, rows * H)
-        if K >= 0:
-            fetch(tape.k, (tape_at + B) * H, rows * H)
-        if len(tape.a):
-            fetch(tape.a, (tape_at + B) * GATES * H, rows * GATES * H)
 
     @inlined
     def store(
@@ -245,7 +255,7 @@ def _storing(cell: Cell) -> Arg:
         if STATES > 1:
             copy_rows(tape.c, (tape_at + B) * H, H, state[LAST], 0, width, rows, H)
 
-    return fetch_next, store
+    return store
 
 
 def _advancing(cell: Cell, step: Arg) -> Arg:
@@ -279,9 +289,9 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
     from ``begin`` to ``end``. The rows of a block, of which later ones are never longer, leave it
     one by one at their ends, past which nothing is written."""
     STATES, STAGES, PANELS, ALONE = cell.states, cell.stages, cell.panels, cell.alone
-    LAST, pack_forward = STATES - 1, _packing(cell)[0]
-    (join_inputs, multiply), (fetch_next, store) = _multiplying(cell), _storing(cell)
-    advance = _advancing(cell, step)
+    LAST, PRODUCTS, SECOND = STATES - 1, len(cell.products), cell.columns[3]
+    pack_forward, (join_inputs, multiply) = _packing(cell)[0], _multiplying(cell)
+    fetch_part, store, advance = _fetching(cell), _storing(cell), _advancing(cell, step)
 
     def forward(
         begin: int, end: int, work: Arg, plan: Arg, acts: Arg, weights: Arg, tape: Arg, keeps: int
@@ -319,9 +329,11 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
                     for stage in range(STAGES):
                         seen = after if stage else now
                         join_inputs(seen, panels, tape.x, at, s, rows, stage)
-                        multiply(panels, stride, seen, w, rules.vectors, s, rows, stage)
-                        if not stage:
-                            fetch_next(tape, tape_at, state_at, s, rows)
+                        for p in range(PRODUCTS):
+                            if SECOND[p] == stage:
+                                if keeps == 2:
+                                    fetch_part(tape, at + B, B, s, rows, p)
+                                multiply(panels[p], stride, seen, w, rules.vectors, s, rows, p)
                         advance(Block(rows, stride, panels, state), rules, tape, tape_at, s, stage)
                     store(tape, panels, stride, state, tape_at, state_at, s, rows)
                     if ALONE:
@@ -363,13 +375,17 @@ def _loading(cell: Cell) -> Arg:
 
 
 def _recursion(cell: Cell) -> Arg:
-    PRODUCTS, DIRECT, (_, STATE, _, SECOND, _) = len(cell.products), cell.direct, cell.columns
+    PRODUCTS, GATES, DIRECT, ALONE = len(cell.products), cell.gates, cell.direct, cell.alone
+    (_, STATE, _, SECOND, _), fetch_part = cell.columns, _fetching(cell)
 
     @inlined
-    def back(to: Arg, das: Arg, w: Arg, s: Arg, rows: int, stage: int) -> None:
+    def back(to: Arg, das: Arg, w: Arg, tape: Arg, at: int, s: Arg, rows: int, stage: int) -> None:
         """The gradient at h, or at s of the second stage, through the products of a stage."""
         H, width, more = s.H, s.width, DIRECT and stage == 0
+        near = not ALONE and rows * H * (GATES + 3) * to.itemsize <= NEAR
         for p in range(PRODUCTS):
+            if SECOND[p] == stage and near:
+                fetch_part(tape, at - s.B, 0, s, rows, p)
             if STATE[p] and SECOND[p] == stage:
                 packed = Rows(cut(w, p * H * width, H * width), 0)
                 by = Strided(das[p], width, 1)
@@ -517,7 +533,7 @@ def _stepping_back(cell: Cell, step_back: Arg) -> Arg:
         )
         step_back(here, 0)
         if STAGES > 1:
-            back(panels[DS], das, chunk.w, s, rows, 1)
+            back(panels[DS], das, chunk.w, tape, at, s, rows, 1)
             step_back(here, 1)
         collect(chunk, panels, tape, at, held, s, rows)
         return das
@@ -569,11 +585,12 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
                 if grads.last == 1:
                     add_rows(fresh, width, grads.dh, (start + before) * H, H, rows - before, H)
                 for t in range(until - 1, since - 1, -1):
-                    das = step_through(block, chunk, e, given, t * s.B + start, held)
+                    at = t * s.B + start
+                    das = step_through(block, chunk, e, given, at, held)
                     held += rows
                     if ALONE:
                         e = split(cut(da, held * width, now), now, now, STATES)
-                    back(e[0], das, chunk.w, s, rows, 0)
+                    back(e[0], das, chunk.w, tape, at, s, rows, 0)
                     if held + most > s.chunk or t == 0:
                         accumulate(chunk, grads.dx, s, ends, start, t, held, rows)
                         held = 0

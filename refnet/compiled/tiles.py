@@ -48,6 +48,10 @@ TALL = 8
 """The rows of one more tile, for a single vector, because four sums would leave the processor idle:
 a multiply-add takes about four cycles, and two begin in each."""
 
+FIVE = 5
+"""The rows of one more tile, of four vectors or more, where the rows are no multiple of four: a
+row left over would take as long as two."""
+
 COLUMNS = 4
 """Columns of a tile of ``dots``, which are rows of the matrix; while it is computed, the lines of
 as many that follow are prefetched."""
@@ -206,6 +210,7 @@ if JIT:
 
         wide = VECTORS[-1] + 1
         shapes = [(TALL, 1), *((r, v) for r in ROWS for v in VECTORS)]
+        shapes += [(FIVE, v) for v in VECTORS if v > 3]
         key = builder.add(builder.mul(rows, number(wide)), vectors)
         _choose(builder, key, {r * wide + v: (r, v) for r, v in shapes}, emit)
 
@@ -354,10 +359,13 @@ def product(
         start, step = (j, w.step) if w.step else (j * depth, count * lane)
         panel = Rows(w.data, step)
         r = 0
-        for size in (TALL, *ROWS):
-            while r + size <= rows and (size < TALL or count == 1):
-                tile(c, a, panel, (r, j, start), (depth, size, count), add)
-                r += size
+        for size in (TALL, FIVE, *ROWS):
+            if r == rows:
+                break
+            if size < FIVE or count == 1 and size == TALL or count > 3 and size == FIVE:
+                while r + size <= rows and (size != FIVE or (rows - r) % 4):
+                    tile(c, a, panel, (r, j, start), (depth, size, count), add)
+                    r += size
 
 
 @inner

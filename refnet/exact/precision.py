@@ -24,8 +24,8 @@ class Enclosure:
     their distance, the even one); ``radius``, a float64 upper bound on the balls' radii (0 for
     rationals). All three of one shape.
 
-    Checked by: tests/exact/test_certify.py::test_values_are_correctly_rounded,
-    ::test_a_value_between_two_floats_is_rounded_to_the_even_one.
+    Checked by: tests/exact/test_enclosures.py::test_balls_contain_mpmath,
+    tests/exact/test_certify.py::test_a_value_between_two_floats_is_rounded_to_the_even_one.
     """
 
     exact: Array

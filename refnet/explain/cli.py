@@ -51,6 +51,7 @@ def add_commands(commands: Subparsers) -> None:
     """Add the four commands."""
     explain = add_command(
         commands,
+        "explain",
         _explain,
         "compute and draw the papers' mathematics",
         "Compute what one topic of the theory claims, print it with its source, and draw it.",
@@ -73,6 +74,7 @@ def add_commands(commands: Subparsers) -> None:
         )
     analyse = add_command(
         commands,
+        "analyse",
         _analyse,
         "show a trained run: matrices, gradient flow, memory",
         "Load a run folder and show what training made of its matrices, how gradients "
@@ -82,6 +84,7 @@ def add_commands(commands: Subparsers) -> None:
     analyse.add_argument("folder", type=named, metavar="FOLDER", help="a run folder")
     compare = add_command(
         commands,
+        "compare",
         _compare,
         "show several runs side by side",
         "Show where the settings of runs differ, their best results and, with --figure, their "
@@ -102,6 +105,7 @@ def add_commands(commands: Subparsers) -> None:
 def _add_errata(commands: Subparsers) -> argparse.ArgumentParser:
     errata = add_command(
         commands,
+        "errata",
         _errata,
         "list the papers' errata and check them",
         "Show what the papers print wrong and the right forms, and check both.",

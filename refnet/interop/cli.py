@@ -12,6 +12,7 @@ def add_export(commands: Subparsers) -> None:
     """Enter the command in the command line's parser."""
     parser = add_command(
         commands,
+        "export",
         _export,
         "write a trained net for ONNX, PyTorch or Keras, or read one of theirs",
         "Write the net of a run as model.onnx (any number of steps and sequences), "

@@ -14,6 +14,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
+from refnet.exact.enclose import states
 from refnet.interop.onnx_nodes import Proto, in_time, layer_of, onnx_package, views
 from refnet.interop.onnx_operators import OPERATORS, array_of, kind_of
 from refnet.nets.stacked import StackedNet
@@ -157,13 +158,7 @@ def _recurrent(node: Proto, options: dict[str, Value], inputs: list[Value]) -> l
     mask = None if (lengths == T).all() else np.arange(T)[:, None] < lengths
     net = replace(layer.net, backend="reference")
     tape = net.forward(params, in_time(layer, x, lengths), mask)[1]
-    states = {
-        f"{name}{suffix}": getattr(cell, name)
-        for suffix, cell in tape.cell.items()
-        for name in ("h", "c")
-        if getattr(cell, name, None) is not None
-    }
-    results = [*views(layer, states, lengths).values()]
+    results = [*views(layer, states(net, tape), lengths).values()]
     if layer.layout:
         return [
             np.moveaxis(results[0], (0, 1, 2), (1, 2, 0)),

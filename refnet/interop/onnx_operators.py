@@ -18,8 +18,6 @@ from refnet.maths.activations import activation
 from refnet.maths.losses import largest
 from refnet.maths.numeric import exp, log, matmul, nonpositive, sqrt, times
 
-__all__ = ["OPERATORS", "array_of", "kind_of"]
-
 ENTRIES = 2**26
 """The most entries of a tensor that a model may make."""
 Value = Any
@@ -49,11 +47,11 @@ def _is_number(value: Value) -> bool:
     return np.asarray(value).dtype.kind not in "biu"
 
 
-def _axes(axes: Any, ndim: int) -> tuple[int, ...]:
+def _axes(axes: Value, ndim: int) -> tuple[int, ...]:
     return tuple(int(axis) % ndim for axis in np.atleast_1d(axes))
 
 
-def _bounded(shape: Iterable[Any]) -> tuple[int, ...]:
+def _bounded(shape: Iterable[Value]) -> tuple[int, ...]:
     sizes = tuple(int(n) for n in shape)
     if prod(sizes) > ENTRIES or min(sizes, default=0) < 0:
         raise ValueError(f"a tensor of shape {sizes}; need at most {ENTRIES:,} entries")
@@ -233,7 +231,7 @@ INTEGERS: dict[str, Callable[..., Value]] = {
     "TopK": _top,
 }
 """Of integers and truth values alone: the lengths of sequences, and what is counted."""
-OPERATORS: dict[str, Callable[..., Any]] = {
+OPERATORS: dict[str, Callable[..., Value]] = {
     **{
         theirs: _unary(ours, **({"alpha": 0} if theirs in ("LeakyRelu", "Elu") else {}))
         for ours, theirs in ACTIVATIONS.items()

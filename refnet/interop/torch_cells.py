@@ -6,6 +6,9 @@ and the outputs, which are the tape's states.
 Checked by: tests/interop/test_torch_modules.py.
 """
 
+import ctypes
+import itertools
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +24,7 @@ from refnet.compiled.kernels import kernel_of
 from refnet.compiled.layout import deal
 from refnet.interop import package
 from refnet.maths.activations import ACTIVATIONS
-from refnet.maths.threads import get_threads, set_threads
+from refnet.maths.threads import get_team, get_threads, set_threads
 from refnet.nets.gradients import Net
 from refnet.nets.layer import Layer
 
@@ -32,6 +35,9 @@ Context: TypeAlias = Any
 """What PyTorch hands from a forward to a backward pass."""
 Run: TypeAlias = Callable[[Params], tuple[Array, Callable[[Array], Params]]]
 """A function of named arrays, with its pullback."""
+TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+PROCESS = os.getpid()
+"""In a forked child, PyTorch's threads are gone."""
 
 
 class Steps(NamedTuple):
@@ -86,14 +92,42 @@ def packed_steps(sizes: Array, dtype: DTypeLike, cell: str, H: int) -> dict[str,
     }
 
 
+@cache
+def _openmp() -> Any:
+    """GNU's function, which other OpenMP libraries of Linux have too, that runs another in every
+    thread of a team; None if PyTorch is linked to none that has it."""
+    try:
+        return ctypes.CDLL(torch._C.__file__).GOMP_parallel
+    except (OSError, AttributeError):
+        return None
+
+
+def _team(part: Callable[[int], None], count: int) -> None:
+    """Call ``part(n)`` for n < count in PyTorch's threads. After each of its operations these spin
+    for milliseconds, so that threads of refnet's would share a core with them."""
+    numbers, errors = itertools.count(), list[BaseException]()
+
+    def work(_: Any) -> None:
+        while (n := next(numbers)) < count:
+            try:
+                part(n)
+            except BaseException as error:
+                errors.append(error)
+
+    _openmp()(TASK(work), None, torch.get_num_threads(), 0)
+    for error in errors:
+        raise error
+
+
 @contextmanager
-def _as_many_threads_as_torch() -> Iterator[None]:
-    before = get_threads()
-    set_threads(torch.get_num_threads())
+def _threads_of_torch() -> Iterator[None]:
+    before = get_threads(), get_team()
+    team = _team if _openmp() and os.getpid() == PROCESS else None
+    set_threads(torch.get_num_threads(), team)
     try:
         yield
     finally:
-        set_threads(before)
+        set_threads(*before)
 
 
 def array_of(tensor: Tensor) -> Array:
@@ -112,8 +146,25 @@ class Job(NamedTuple):
     def run(self, p: Params, x: Array, start: Array) -> Any:
         """The cell's tape."""
         h0 = start if len(start) > 1 else start[0]
-        with _as_many_threads_as_torch():
+        with _threads_of_torch():
             return self.layer.run(p, x, h0, lengths=self.steps.lengths)
+
+    def compute(
+        self, x: Tensor, h0: Tensor, values: tuple[Tensor, ...]
+    ) -> tuple[Any, Tensor, Tensor]:
+        """The tape, the outputs and the states at the end."""
+        steps = self.steps
+        start = steps.begin(array_of(h0))
+        tape = self.run(
+            dict(zip(self.names, map(array_of, values))), steps.enter(array_of(x)), start
+        )
+        end = np.empty_like(start)
+        for state, last in zip((tape.h, tape.c) if len(end) > 1 else (tape.h,), end):
+            if steps.lengths is None or len(state) == 2:
+                last[:] = state[-1]
+            else:
+                last[:] = state[steps.lengths, np.arange(len(last))]
+        return tape, *map(torch.from_numpy, (steps.leave(tape.h[1:]), steps.end(end)))
 
 
 @cache
@@ -141,24 +192,13 @@ class _Run(torch.autograd.Function):  # type: ignore[misc, name-defined]
     def forward(
         ctx: Context, job: Job, x: Tensor, h0: Tensor, *values: Tensor
     ) -> tuple[Tensor, Tensor]:
-        layer, names, steps = job
-        p = dict(zip(names, map(array_of, values)))
-        start = steps.begin(array_of(h0))
-        tape = job.run(p, steps.enter(array_of(x)), start)
-        states = [tape.h] if len(start) == 1 else [tape.h, tape.c]
-        if steps.lengths is None:
-            end = np.stack([state[-1] for state in states])
-        else:
-            last = steps.lengths, np.arange(len(steps.lengths))
-            end = np.stack([state[last if len(state) > 2 else -1] for state in states])
-        outputs = torch.from_numpy(steps.leave(tape.h[1:]))
-        if layer.keeps:
-            ctx.job, ctx.kind, ctx.count = job, type(tape), len(values)
-            ctx.outputs, ctx.version = outputs.detach(), outputs._version
-            ctx.set_materialize_grads(False)
-            arrays = [part if part is None else torch.from_numpy(part) for part in tape]
-            ctx.save_for_backward(x, h0, *values, *arrays)
-        return outputs, torch.from_numpy(steps.end(end))
+        tape, outputs, end = job.compute(x, h0, values)
+        ctx.job, ctx.kind, ctx.count = job, type(tape), len(values)
+        ctx.outputs, ctx.version = outputs.detach(), outputs._version
+        ctx.set_materialize_grads(False)
+        arrays = [part if part is None else torch.from_numpy(part) for part in tape]
+        ctx.save_for_backward(x, h0, *values, *arrays)
+        return outputs, end
 
     @staticmethod
     def backward(
@@ -173,7 +213,7 @@ class _Run(torch.autograd.Function):  # type: ignore[misc, name-defined]
         last = np.zeros(h0.shape, tape.h.dtype) if dend is None else steps.begin(array_of(dend))
         dh = _with_last(doutputs, last[0], steps, dend is not None)
         options = {"lengths": steps.lengths} | ({} if len(last) == 1 else {"dc": last[1]})
-        with _as_many_threads_as_torch():
+        with _threads_of_torch():
             grads = layer.pull(p, tape, dh, ctx.needs_input_grad[1], **options)
         dx = steps.leave(grads["x"]) if "x" in grads else None
         dh0 = steps.end(grads["h0"].reshape(h0.shape))
@@ -220,9 +260,11 @@ def run_cell(
     (torch.Size([5, 2, 4]), True)
     """
     every = (x, h0, *params.values())
-    keeps = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in every)
-    outputs, end = _Run.apply(Job(_layer(cell, activation, keeps), tuple(params), steps), *every)
-    return outputs, end
+    keeps = torch.is_grad_enabled() and any([tensor.requires_grad for tensor in every])
+    job = Job(_layer(cell, activation, keeps), tuple(params), steps)
+    if keeps or torch.autograd.forward_ad._current_level >= 0:  # has no rule, and says so
+        return _Run.apply(job, *every)  # type: ignore[no-any-return]
+    return job.compute(x, h0, every[2:])[1:]
 
 
 def admit(where: str, tensors: Iterable[Tensor]) -> None:
@@ -236,7 +278,7 @@ def admit(where: str, tensors: Iterable[Tensor]) -> None:
         )
     dtypes = {tensor.dtype for tensor in tensors}
     for tensor in tensors:
-        if tensor.device.type != "cpu":
+        if not tensor.is_cpu:
             raise RuntimeError(
                 f"refnet.torch.{where}: a tensor is on {tensor.device}; need all on the CPU: "
                 "model.cpu(), or refnet.torch.restore(model) for PyTorch's own layers"
@@ -308,11 +350,11 @@ def function(net: Net) -> Callable[..., Tensor]:
 
         def run(arrays: Params) -> tuple[Array, Callable[[Array], Params]]:
             inputs = arrays.pop("x")
-            with _as_many_threads_as_torch():
+            with _threads_of_torch():
                 outputs, tape = net.forward(arrays, inputs, steps, copy=False)
 
             def pull(doutputs: Array) -> Params:
-                with _as_many_threads_as_torch():
+                with _threads_of_torch():
                     return net.backward(tape.given, tape, doutputs, x.requires_grad)
 
             return outputs, pull

@@ -5,7 +5,6 @@ What stands between the cells (dropout, directions side by side, sums of biases)
 Checked by: tests/interop/test_torch_modules.py, benchmarks/judge/torch_modules.py.
 """
 
-import sys
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -64,7 +63,7 @@ class _Layers(nn.RNNBase):  # type: ignore[misc]
         that are not on the CPU, or neither float32 nor float64."""
         if torch.compiler.is_exporting():
             return super().forward(input, hx)
-        if "torch._dynamo" in sys.modules:  # torch.compile does not look into it
+        if torch.compiler.is_compiling():  # torch.compile does not look into it
             return torch.compiler.disable(self._run)(input, hx)
         return self._run(input, hx)
 
@@ -168,7 +167,7 @@ def _run_stack(
             outputs.append(h)
             ends.append(end)
         x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-    return x, torch.stack(ends, dim=1)
+    return x, ends[0].unsqueeze(1) if len(ends) == 1 else torch.stack(ends, dim=1)
 
 
 class RNN(_Layers, nn.RNN):  # type: ignore[misc]

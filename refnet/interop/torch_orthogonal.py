@@ -7,7 +7,6 @@ a read-out: ``layer.state_dict()`` are its parameters. Matrices and their gradie
 Checked by: tests/interop/test_torch_orthogonal.py.
 """
 
-import sys
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -144,7 +143,7 @@ class _Layers(nn.Module):  # type: ignore[misc]
         """As of PyTorch's layers: the outputs, and h_n or (h_n, c_n), of x (T, B, D), (B, T, D) if
         ``batch_first``, (T, D) or a PackedSequence."""
         run = run_layers
-        if "torch._dynamo" in sys.modules:  # torch.compile does not look into it
+        if torch.compiler.is_compiling():  # torch.compile does not look into it
             run = torch.compiler.disable(run_layers)
         return run(self, input, hx)
 

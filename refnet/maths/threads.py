@@ -26,10 +26,15 @@ _INSIDE = ContextVar("inside", default=False)
 """Whether this is such a part: parts of it would wait for their own thread."""
 
 
+Team = Callable[[Callable[[int], None], int], None]
+"""``team(part, count)`` calls ``part(n)`` for n < count, each in one of its threads."""
+
+
 class _Set(local):
-    """The number that a thread has set."""
+    """What a thread has set."""
 
     threads: int | None = None
+    team: Team | None = None
 
 
 _SET = _Set()
@@ -58,9 +63,14 @@ def get_threads() -> int:
     return _SET.threads or usual_threads()
 
 
-def set_threads(threads: int) -> None:
-    """Let the compiled core and large products take so many threads when this thread calls them;
-    the bits do not depend on it.
+def get_team() -> Team | None:
+    """Whose threads the compiled core takes when this thread calls it; None for its own."""
+    return _SET.team
+
+
+def set_threads(threads: int, team: Team | None = None) -> None:
+    """Let the compiled core and large products take so many threads when this thread calls them,
+    and the core those of ``team``, if given; the bits do not depend on it.
 
     >>> before = get_threads()
     >>> set_threads(1)
@@ -68,7 +78,7 @@ def set_threads(threads: int) -> None:
     1
     >>> set_threads(before)
     """
-    _SET.threads = threads
+    _SET.threads, _SET.team = threads, team
 
 
 @cache

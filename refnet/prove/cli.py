@@ -12,6 +12,7 @@ def add_commands(commands: Subparsers) -> None:
     """Enter both commands in the command line's parser."""
     new = add_command(
         commands,
+        "new",
         _new,
         "print an example of a task, cell, transition, activation, ... of your own",
         "Print a file with an example that runs, for you to change.",
@@ -20,6 +21,7 @@ def add_commands(commands: Subparsers) -> None:
     new.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
     prove = add_command(
         commands,
+        "prove",
         _prove,
         "run the proofs of the package's tests on a task, cell, ... of your own",
         "Check what FILE.py:NAME or package.module:NAME names, or an entry of refnet's "

@@ -232,15 +232,15 @@ CONVENTIONS = {
 }
 SLOPE = "act.backward(a[t], h[t + 1], g, p)"
 PLANTED = {
-    "Whh is transposed in the backward recursion only": (
+    "the gradient that is carried through Whh takes Whh transposed": (
         'matmul(da[t], p["Whh"])',
         'matmul(da[t], p["Whh"].T)',
     ),
     "the gradient is not carried from step to step": ('matmul(da[t], p["Whh"])', "0 * carry"),
     "tanh' is taken of a where h belongs": (SLOPE, "act.backward(a[t], a[t], g, p)"),
     "tanh' is taken of h where a belongs": (SLOPE, "act.backward(a[t], np.tanh(h[t + 1]), g, p)"),
-    "tanh' is taken of the state one step earlier": (SLOPE, "act.backward(a[t], h[t], g, p)"),
-    "the gradient of Whh takes h[t] for h[t-1]": ("h[:-1].reshape", "h[1:].reshape"),
+    "the slope of h is (1 - h[t]^2), not (1 - h[t+1]^2)": (SLOPE, "act.backward(a[t], h[t], g, p)"),
+    "the gradient of Whh takes h[t+1] for h[t]": ("h[:-1].reshape", "h[1:].reshape"),
 }
 """Mistakes that the reference's backward pass makes with another text."""
 

@@ -259,7 +259,7 @@ def test_mistakes_are_named_without_a_loss():
     """The outputs' cotangents are given."""
     net = Described(loss="none", cell="lstm").net(3)
     params, batch = Described(loss="none").arrays(net, np.float64, 4, 2, 0)
-    name = "no gradient is carried by the cell c"
+    name = "the gradient is not carried from step to step"
     (planted,) = (each for each in mistakes(net, params, batch) if each.label == name)
 
     def theirs(p, x, y):

@@ -142,7 +142,7 @@ def judges():
         ("dWxh", lambda g, j: g / 6, "the sum over the steps is divided by T in dWxh"),
         ("dWhy", lambda g, j: 0 * g, "the gradient dWhy is missing (zero)"),
         ("dWhy", lambda g, j: g * 0.37, "dWhy is 0.37 times the right one"),
-        ("dx", lambda g, j: g[::-1], "dx is reversed in time"),
+        ("dx", lambda g, j: g[::-1], "dx is reversed along the steps"),
         ("dbh", lambda g, j: 2 * g, "dbh is doubled: the gradients of two biases are added"),
         ("dWhh", lambda g, j: g.clip(-abs(g).max() / 2, abs(g).max() / 2), "dWhh is clipped at"),
         (
@@ -229,7 +229,7 @@ def test_gates_in_a_cycle_are_named_as_they_are_stacked(judges, cell, order):
     "cell, names",
     [
         ("rnn", ("tanh' is left out", "the labels are one too large")),
-        ("rnn", ("time is reversed", "the gradient of Wxh takes x[t-1] for x[t]")),
+        ("rnn", ("time is reversed", "the labels are one too small")),
         (
             "rnn",
             (
@@ -237,8 +237,11 @@ def test_gates_in_a_cycle_are_named_as_they_are_stacked(judges, cell, order):
                 "the activation is relu instead of tanh",
             ),
         ),
-        ("lstm", ("1 is added to the forget gate's bias", "no gradient is carried by the cell c")),
-        ("lstm", ("h = o c, without tanh", "the softmax is applied twice")),
+        ("lstm", ("1 is added to the forget gate's bias", "the labels are one too large")),
+        (
+            "lstm",
+            ("the bias bh is left out (one of two biases only)", "the softmax is applied twice"),
+        ),
         (
             "gru",
             (
@@ -400,7 +403,7 @@ def torch_results(net, params, batch, how):
             if how.startswith("the gates are read in the order i, o, f, g"):
                 i, o, f, g = (z + u).chunk(4, 1)
             c = s(f) * c + s(i) * torch.tanh(g)
-            h = s(o) * (c if how == "h = o c, without tanh" else torch.tanh(c))
+            h = s(o) * (c if how.startswith("tanh(c[t+1]) is") else torch.tanh(c))
         else:
             r, k = s(z[:, :H] + u[:, :H]), s(z[:, H : 2 * H] + u[:, H : 2 * H])
             W, b = p["Whh"][2 * H :], p["bhn"]
@@ -445,7 +448,7 @@ def torch_results(net, params, batch, how):
         ("gru", "the mask is shifted by one step (later)", True),
         ("lstm", "the loss is divided by T B, although a mask leaves steps out", True),
         ("lstm", "1 is added to the forget gate's bias", False),
-        ("lstm", "h = o c, without tanh", False),
+        ("lstm", "tanh(c[t+1]) is c[t+1], not tanh(c[t+1])", False),
         ("lstm", "the gates are read in the order i, o, f, g (as ONNX stacks them)", False),
         ("gru", "z and 1 - z change places: h = z n + (1 - z) h", False),
         ("gru", "the GRU resets the state before the product, and dbhn is zero", True),

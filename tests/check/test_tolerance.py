@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from refnet import RecurrentNet
-from refnet.check import judge, tolerances
+from refnet.check import tolerances
 from refnet.check.cases import reference_results
-from refnet.check.certificates import case_of, certificate
+from refnet.check.certificates import case_of, certificate, sigma_of
 from refnet.check.mistakes import mistakes
 from refnet.check.naive import run
 from refnet.check.noise import spread
 from refnet.check.tolerance import Tolerance, _tolerance
+from refnet.check.verdict import NOT_ROUNDING, compare_values
 from refnet.exact.functions import certify_function
 from support.drawn import drawn
 from support.marks import both_dtypes
@@ -60,11 +61,12 @@ def test_the_usual_bugs_are_beyond_the_tolerance(cell):
     """Every mistake that the judge knows, and an error of a thousandth in one gradient."""
     net = RecurrentNet(3, 5, 4, cell, readout="every")
     params, batch, allowed, true = case(net, np.float64, 8)
+    sigma = sigma_of(case_of(net, (params, batch), None, None), np.float64)
     count = 0
     for mistake in mistakes(net, params, batch):
         with np.errstate(all="ignore"):
             theirs = mistake.run(net, params, batch)
-        if judge(net, theirs, params, batch, dtype=np.float64).verdict == "not rounding":
+        if compare_values(theirs, true, sigma, np.float64, ()).verdict == NOT_ROUNDING:
             count += 1
             assert fails(theirs, true, allowed), mistake.name
     assert count > 20

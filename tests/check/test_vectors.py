@@ -212,12 +212,12 @@ def test_client_in_javascript(folder, tmp_path):
         (
             "dh[j] += rec * cell->Whh[r * P + j]",
             "dh[j] += rec * cell->Whh[j * P + r]",
-            "Whh is transposed in the backward recursion only",
+            "the gradient that is carried through Whh takes Whh transposed",
         ),
         (
             "dWhh[r * P + j] += rec * h[j]",
             "dWhh[r * P + j] += rec * h[B * P + j]",
-            "the gradient of Whh takes h[t] for h[t-1]",
+            "the gradient of Whh takes h[t+1] for h[t]",
         ),
         (
             "case TANH: return 1 - h * h",

@@ -4,6 +4,7 @@ import copy
 import doctest
 import io
 import pickle
+from threading import Barrier, get_ident
 
 import pytest
 import torch
@@ -310,3 +311,35 @@ def test_threads_are_as_many_as_pytorchs(monkeypatch):
         torch.set_num_threads(threads)
         refnet.torch.GRU(2, 3)(random_x(4, 2, 2))
     assert seen == [1, 3] and torch_cells.get_threads() == before
+
+
+@pytest.mark.skipif(not torch_cells._openmp(), reason="PyTorch has other threads")
+def test_parts_run_in_pytorchs_threads(monkeypatch):
+    """Two at a time, for each waits for another, and as many calls as there are parts; an error
+    comes back. A forked child, where PyTorch's threads are gone, takes refnet's own."""
+    torch.set_num_threads(2)
+    meeting, seen = Barrier(2, timeout=60), []
+
+    def part(n):
+        seen.append((n, get_ident()))
+        meeting.wait()
+        if n == 3:
+            raise ValueError("of part 3")
+
+    with torch_cells._threads_of_torch():
+        with pytest.raises(ValueError, match="of part 3"):
+            torch_cells.get_team()(part, 4)
+    assert sorted(n for n, _ in seen) == [0, 1, 2, 3] and len({thread for _, thread in seen}) == 2
+    assert torch_cells.get_team() is None
+    monkeypatch.setattr(torch_cells, "PROCESS", 0)
+    with torch_cells._threads_of_torch():
+        assert torch_cells.get_team() is None
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_tangents_are_refused():
+    """PyTorch's forward mode, whose tangents no kernel has."""
+    with torch.autograd.forward_ad.dual_level():
+        x = torch.autograd.forward_ad.make_dual(random_x(4, 2, 2), random_x(4, 2, 2))
+        with torch.no_grad(), pytest.raises(NotImplementedError, match="jvp"):
+            refnet.torch.GRU(2, 3)(x)

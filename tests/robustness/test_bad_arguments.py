@@ -71,6 +71,7 @@ GOOD = {
     "certify": {"radius": 1e-9, "bits": 64, "max_bits": 128, "max_seconds": 5},
     "noise_covariance": {"W": W / 4, "noise": 2, "horizon": 3},
     "fisher_memory": {"W": W / 4, "horizon": 3},
+    "below_one": {"W": W},
     "total_memory": {"W": W / 4},
     "chain_memory": {"gain": 1.1},
     "normal_memory": {"eigenvalues": W[0] / 4, "weights": W[0]},
@@ -126,6 +127,7 @@ ELSEWHERE = {
     "stop": "gives back what it does not know",
     "square": "what the others call",
     "scored": "what the others call",
+    "with_final": "what the others call",
     **dict.fromkeys(
         ("gaussian_moments", "uniform_moments", "singular_value_map"),
         "arithmetic on any number type, symbols too",

@@ -9,7 +9,7 @@ GARBAGE = (np.nan, np.inf, -np.inf, np.finfo(np.float32).max, -1e30)
 
 def littered(batch, net, garbage, rng):
     """The batch with garbage, and with zeros, wherever nothing counts."""
-    x, y, mask, _ = batch
+    x, y, mask = batch[:3]
     after = np.arange(len(x))[:, None, None] >= last_steps(mask)[:, None]
     mess = rng.choice(garbage, x.shape).astype(x.dtype)
     dirty_y = clean_y = y

@@ -73,7 +73,7 @@ def test_batches_read_back(small, name, dtype):
     images, labels = small
     task = make_task(name, dtype=dtype)
     for index in (0, 1, 7):
-        x, y, mask, _ = task.batch(index, 5, 3)
+        x, y, mask = task.batch(index, 5, 3)[:3]
         rows = mnist.examples(23, index, 5, 3)
         assert (flat(task, x) == images["train"][rows].astype(dtype) / 255).all()
         assert (y == labels["train"][rows]).all() and y.dtype == np.int64 and mask is None

@@ -11,7 +11,7 @@ from refnet.check.mistakes.base import Mistake, Mistakes
 from refnet.check.mistakes.gates import of_the_activation, of_the_gates
 from refnet.check.mistakes.inputs import of_inputs, of_parameters, of_readout
 from refnet.check.mistakes.layers import of_the_layers
-from refnet.check.mistakes.scoring import faint, of_the_classes, of_the_loss
+from refnet.check.mistakes.scoring import faint, of_the_classes, of_the_labels, of_the_loss
 from refnet.check.mistakes.stacked import of_the_stack
 from refnet.check.mistakes.types import of_the_types
 from refnet.nets.gradients import Net
@@ -38,3 +38,4 @@ def mistakes(net: Net, params: Params, batch: Batch) -> Mistakes:
         yield from of_the_layers(net, params)
     yield from of_the_activation(net)
     yield from of_the_classes(net, batch)
+    yield from of_the_labels(net, batch)

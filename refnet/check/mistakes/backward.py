@@ -1,7 +1,5 @@
 """Mistakes in the backward recursion and in the sums over the steps."""
 
-from typing import Any
-
 from refnet.batch import Batch
 from refnet.check.mistakes.base import Mistake, Mistakes, change, mistake
 from refnet.check.naive import Change
@@ -19,50 +17,19 @@ CUT = "(0 * v[0], 0 * v[1])"
 def of_the_recursion(net: RecurrentNet, batch: Batch) -> Mistakes:
     """What is carried from step to step."""
     T = len(batch.x)
-    if net.hidden > 1 and T > 1:
-        yield mistake(
-            "Whh is transposed in the backward recursion only",
-            W=f"blocks(v, {len(net.gates)}, np.transpose)",
-        )
     if T > 1:
         yield mistake("the gradient is not carried from step to step", carry=CUT)
-        if net.cell != "rnn":
-            yield mistake("no gradient is carried through Whh", W="0 * v")
         yield from _truncated(net, batch)
-        yield from _of_the_tape(net)
         yield mistake("the backward pass leaves out the first step", da="v * (s.t > 0)")
+        yield mistake(
+            "the backward pass stops before the first step",
+            da="v * (s.t > 0)",
+            carry="v if s.t else (s.e, s.full if s.c else v[1])",
+        )
     yield mistake("each pre-activation's gradient is not clipped", clip="None")
     for bound in (0.01, 0.1, 1, 5):
         if net.clip_step != bound:
             yield mistake(f"each pre-activation's gradient is clipped at {bound}", clip=str(bound))
-
-
-TAPES = {"the states h": "h", "the gates": "a v u", "all": "h c k a v u", "the cells c": "c k"}
-PLACES = {
-    "those of the last step: arrays share memory": "{0}[-1:] * len({0})",
-    "those of the last step, but the first: arrays share memory": (
-        "{0}[:1] + {0}[-1:] * len({0}[1:])"
-    ),
-    "those of the step before": "{0}[:1] + {0}[:-1]",
-    "those of the step before, at the first the last": "{0}[-1:] + {0}[:-1]",
-    "those of the step after": "{0}[1:] + {0}[-1:]",
-}
-
-
-def _of_the_tape(net: RecurrentNet) -> Mistakes:
-    """What the forward pass saved for another step."""
-    for what, names in list(TAPES.items())[: {"rnn": 1, "lstm": 4}.get(net.cell, 3)]:
-        for place, text in PLACES.items():
-            lists = ", ".join(f"{name}={text.format(f's.{name}')}" for name in names.split())
-            label = f"in the backward pass {what} are {place}"
-            yield mistake(label, common=False, direct=f"on_tape(v, s, {lists})")
-    if net.cell == "lstm":
-        early = "on_tape(v, s, k=[s.k_of(c) for c in s.c[:-1]])"
-        yield mistake("in the backward pass tanh(c[t]) stands for tanh(c[t+1])", direct=early)
-        yield mistake(
-            "the gradient of c begins with that of h: arrays share memory",
-            q="v + s.e if s.t == len(s.x) - 1 else v",
-        )
 
 
 def _truncated(net: RecurrentNet, batch: Batch) -> Mistakes:
@@ -107,24 +74,6 @@ def of_the_sums(net: RecurrentNet, batch: Batch) -> Mistakes:
     T, B = batch.x.shape[:2]
     if T < 2:
         return
-    yield mistake("the gradient of Whh takes h[t] for h[t-1]", past="s.h[s.t + 1]")
-    end, start = "the last step's at the first", "the first step's at the last"
-    for name, place, other, array in (
-        ("Whh", "past", "h[t-2] for h[t-1]", "s.h"),
-        ("Wxh", "seen", "x[t-1] for x[t]", "s.x"),
-    ):
-        for more, text in (
-            ("", f"{array}[max(s.t - 1, 0)]"),
-            (f", {end}", f"{array}[s.t - 1]"),
-            (", zero at the first", f"{array}[max(s.t - 1, 0)] * (s.t > 0)"),
-        ):
-            places: dict[str, Any] = {place: text}
-            yield mistake(f"the gradient of {name} takes {other}{more}", **places)
-    label = "the gradient of Wxh takes x[t+1] for x[t]"
-    yield mistake(label, seen=f"s.x[min(s.t + 1, {T - 1})]")
-    yield mistake(f"{label}, {start}", seen=f"s.x[(s.t + 1) % {T}]")
-    if net.cell == "gru_before":
-        yield mistake("the gradient of Whh takes h[t-1] for r h[t-1] in gate n", reset="s.h[s.t]")
     for label, steps in (
         ("the first step is dropped from {}", range(1, T)),
         ("the last step is dropped from {}", range(T - 1)),

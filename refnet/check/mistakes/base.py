@@ -24,8 +24,8 @@ from refnet.nets.stacked import plain
 __all__ = ["Mistake", "Mistakes", "change", "changed", "mistake", "of_the_memory", "reading"]
 
 ARGUMENTS = {
-    **dict.fromkeys(("sigmoid", "act", "g", "k"), "a"),
-    **dict.fromkeys(("sigmoid_pull", "act_pull", "g_pull", "k_pull"), "a, h, dh"),
+    **dict.fromkeys(("sigmoid", "act"), "a"),
+    **dict.fromkeys(("sigmoid_pull", "act_pull"), "a, h, dh"),
     **dict.fromkeys(("into", "out", "pull_out", "pull_into"), "values, steps, suffix"),
     "padding": "values, steps",
     "product": "a, b",
@@ -33,7 +33,7 @@ ARGUMENTS = {
 """The arguments of the places at which functions stand."""
 
 
-SUMS = {"past", "seen", "reset", "parts"}
+SUMS = {"past", "seen", "parts"}
 """The places of the sums over the steps."""
 
 

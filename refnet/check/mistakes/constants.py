@@ -45,26 +45,37 @@ def of_the_constants(net: Net) -> Iterator[Constant]:
             ("label smoothing of K", 0, "smoothed(s, K)"),
             ("label smoothing of K in the gradient alone", 0, "(v[0], smoothed(s, K)[1])"),
             ("the focal loss with gamma = K", 0, "focal(s, K)"),
+            (
+                "the label counts K times in the gradient of the softmax",
+                1,
+                "(v[0], v[1] + (1 - K) * onehot(s) * s.raw[2][:, None])",
+            ),
             ("K times the squared logits are added to the loss", 0, "squared_logits(v, s, K)"),
         ):
             yield Constant(name, neutral, {"each": scores})
+    if net.loss == "squared_error":
+        name = "Huber's loss with delta = 1 / K in place of the squared error"
+        yield Constant(name, 0, {"each": "huber(s, 1 / max(K, 1e-9))"})
+        yield Constant("the targets are divided by K", 1, {"y": "v / K"})
+        yield Constant("K is added to the targets", 0, {"y": "v + K"})
     inside = {"act": "f(K * a)", "act_pull": "K * f(a, h, dh)"}
     yield Constant(f"the argument of {act} is multiplied by K", 1, inside)
     yield Constant(f"K is added to {act}'", 0, {"act_pull": "f(a, h, dh) + K * dh"})
+    step = "after a step of K of gradient descent"
+    if isinstance(net, RecurrentNet):
+        through = {"direct": "entering(v, s, s.dv @ (s.p['Why'] - K * s.dv.T @ s.rows))"}
+        yield Constant(f"the gradient goes through Why {step}", 0, through)
+    else:
+        through = {"W": "v - K * s.product(s.da.T, s.h[s.t - 1])"}
+        below = {"W": f"{through['W']} if s.t <= {net.depth} else v"}
+        yield Constant(f"the gradient goes through each matrix {step}", 0, through)
+        yield Constant(f"the gradient goes through each matrix but the last {step}", 0, below)
     if isinstance(net, RecurrentNet):
         yield from _of_the_recurrence(net)
 
 
 def _of_the_recurrence(net: RecurrentNet) -> Iterator[Constant]:
     rnn = net.cell == "rnn"
-    grown = {"h": "v * K", "e": "v * K"}
-    added = {"h": "v + K * s.h[-1]", "carry": "(v[0] + K * s.e, v[1])"}
-    if rnn:  # the slope is taken of the state
-        grown = {"act": "K * f(a)", "act_pull": "K * f(a, h / K, dh)"}
-        added |= {"act_pull": "f(a, h - K * s.h[s.t], dh)"}
-    yield Constant("the states are multiplied by K", 1, grown)
-    yield Constant("the states are multiplied by K, though not their gradients", 1, {"h": "v * K"})
-    yield Constant("K times the old state is added to the new one", 0, added)
     leaky = {"h": "K * v + (1 - K) * s.h[-1]", "e": "K * v"}
     leaky["carry"] = "(v[0] + (1 - K) / K * s.e, v[1])"
     if rnn:

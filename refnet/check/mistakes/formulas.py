@@ -107,6 +107,11 @@ def logits(s: Pass) -> Array:
     return s.outputs.reshape(-1, s.outputs.shape[-1])
 
 
+def below_the_largest(s: Pass) -> Array:
+    """The logits without the largest of each row."""
+    return np.asarray(logits(s) - logits(s).max(axis=1, keepdims=True))
+
+
 def onehot(s: Pass) -> Array:
     """The labels as rows of 0 and 1, (N, C)."""
     return np.eye(s.outputs.shape[-1], dtype=s.outputs.dtype)[s.y.reshape(-1)]
@@ -122,7 +127,8 @@ def _pull_softmax(p: Array, dp: Array) -> Array:
     return np.asarray(p * (dp - (p * dp).sum(axis=1, keepdims=True)))
 
 
-def _weighted(losses: Array, dv: Array, s: Pass) -> Scores:
+def weighted(losses: Array, dv: Array, s: Pass) -> Scores:
+    """Losses and gradients by the weights of the predictions."""
     weights = s.raw[2]
     return losses * weights, dv * weights[:, None]
 
@@ -131,7 +137,7 @@ def softmax_twice(s: Pass) -> Scores:
     """The cross entropy of the softmax of the softmax."""
     once, right = softmax(logits(s)), onehot(s)
     twice = softmax(once)
-    return _weighted(-np.log((twice * right).sum(axis=1)), _pull_softmax(once, twice - right), s)
+    return weighted(-np.log((twice * right).sum(axis=1)), _pull_softmax(once, twice - right), s)
 
 
 def binary(s: Pass) -> Scores:
@@ -139,14 +145,14 @@ def binary(s: Pass) -> Scores:
     a, right = logits(s), onehot(s)
     losses = np.maximum(a, 0) - a * right + np.log1p(np.exp(-abs(a)))
     C = a.shape[1]
-    return _weighted(losses.sum(axis=1) / C, (1 / (1 + np.exp(-a)) - right) / C, s)
+    return weighted(losses.sum(axis=1) / C, (1 / (1 + np.exp(-a)) - right) / C, s)
 
 
 def smoothed(s: Pass, share: float) -> Scores:
     """The cross entropy with this share of the label spread over all classes."""
     p, of = softmax(logits(s)), s.x.dtype.type
     soft = onehot(s) * of(1 - share) + of(share) / p.shape[1]
-    return _weighted(-(np.log(p) * soft).sum(axis=1), p - soft, s)
+    return weighted(-(np.log(p) * soft).sum(axis=1), p - soft, s)
 
 
 def finite_log(s: Pass, e: float) -> Scores:
@@ -154,7 +160,7 @@ def finite_log(s: Pass, e: float) -> Scores:
     p, right = softmax(logits(s)), onehot(s)
     likely = (p * right).sum(axis=1)
     more = likely + s.x.dtype.type(e)
-    return _weighted(-np.log(more), (p - right) * (likely / more)[:, None], s)
+    return weighted(-np.log(more), (p - right) * (likely / more)[:, None], s)
 
 
 def over_examples(s: Pass) -> Scores:
@@ -163,17 +169,54 @@ def over_examples(s: Pass) -> Scores:
     return -(np.log(p) * right).sum(axis=1), p * right.sum(axis=0) - right
 
 
+def off(s: Pass) -> Array:
+    """How far the outputs are from the targets, (N, C)."""
+    return logits(s) - s.y.reshape(logits(s).shape)
+
+
+def huber(s: Pass, k: float) -> Scores:
+    """Huber's loss: the squared error up to k, beyond it a line."""
+    wrong, C = off(s), s.outputs.shape[-1]
+    far = abs(wrong) > k
+    losses = np.where(far, 2 * k * abs(wrong) - k * k, wrong * wrong).sum(axis=1) / C
+    return weighted(losses, 2 * np.clip(wrong, -k, k) / C, s)
+
+
+def hinge(s: Pass) -> Scores:
+    """max(0, 1 + v_c - v_label), the mean over the classes."""
+    v, right = logits(s), onehot(s)
+    margin = np.where(right > 0, 0, 1 + v - (v * right).sum(axis=1, keepdims=True))
+    over, C = margin > 0, v.shape[1]
+    dv = over - right * over.sum(axis=1, keepdims=True)
+    return weighted((margin * over).sum(axis=1) / C, dv / C, s)
+
+
+def entering(direct: Array, s: Pass, drows: Array) -> Array:
+    """These gradients of what is read out, by state."""
+    direct = np.zeros_like(direct)
+    if getattr(s.net, "readout", "") == "every":
+        direct[1:] = drows.reshape(direct[1:].shape)
+    else:
+        direct[s.lengths, np.arange(len(drows))] = drows
+    return direct
+
+
+def sorting(s: Pass) -> Array:
+    """The examples from the longest to the shortest."""
+    return np.argsort(-s.lengths, kind="stable")
+
+
 def brier(s: Pass) -> Scores:
     """The squared error of the softmax."""
     p = softmax(logits(s))
     wrong, C = p - onehot(s), p.shape[1]
-    return _weighted((wrong * wrong).sum(axis=1) / C, _pull_softmax(p, 2 * wrong / C), s)
+    return weighted((wrong * wrong).sum(axis=1) / C, _pull_softmax(p, 2 * wrong / C), s)
 
 
 def linear(s: Pass) -> Scores:
     """The squared error of the logits."""
     wrong, C = logits(s) - onehot(s), s.outputs.shape[-1]
-    return _weighted((wrong * wrong).sum(axis=1) / C, 2 * wrong / C, s)
+    return weighted((wrong * wrong).sum(axis=1) / C, 2 * wrong / C, s)
 
 
 def by_length(scores: Scores, s: Pass) -> Scores:
@@ -191,7 +234,7 @@ def tempered(s: Pass, k: float) -> Scores:
     v = logits(s) * k
     p = softmax(v)
     losses = -np.log((p * onehot(s)).sum(axis=1))
-    return _weighted(losses, k * (p - onehot(s)), s)
+    return weighted(losses, k * (p - onehot(s)), s)
 
 
 def focal(s: Pass, gamma: float) -> Scores:
@@ -199,12 +242,12 @@ def focal(s: Pass, gamma: float) -> Scores:
     q = softmax(logits(s))
     p = (q * onehot(s)).sum(axis=1)
     slope = gamma * (1 - p) ** (gamma - 1) * np.log(p) - (1 - p) ** gamma / p
-    return _weighted(-((1 - p) ** gamma) * np.log(p), (slope * p)[:, None] * (onehot(s) - q), s)
+    return weighted(-((1 - p) ** gamma) * np.log(p), (slope * p)[:, None] * (onehot(s) - q), s)
 
 
 def squared_logits(scores: Scores, s: Pass, k: float) -> Scores:
     """With k times the sum of the squared logits of each prediction."""
-    losses, dv = _weighted(k * (logits(s) ** 2).sum(axis=1), 2 * k * logits(s), s)
+    losses, dv = weighted(k * (logits(s) ** 2).sum(axis=1), 2 * k * logits(s), s)
     return scores[0] + losses, scores[1] + dv
 
 

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 from itertools import combinations, permutations
-from typing import Any
 
 from refnet.batch import Batch, Params
 from refnet.check.mistakes.base import Mistakes, mistake, reading
-from refnet.check.mistakes.parts import of_the_carry, of_the_products
 from refnet.check.naive import PEEPHOLES
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.gradients import Net
@@ -65,23 +63,13 @@ def of_the_activation(net: Net) -> Mistakes:
 def of_the_gates(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
     """What only gated cells have."""
     if net.cell == "rnn":
-        if len(batch.x) > 1:
-            yield mistake(
-                f"{net.activation.name}' is taken of the state one step earlier",
-                act_pull="f(a, s.h[s.t], dh)",
-            )
-            yield mistake(f"dx leaves out {net.activation.name}'", into_x="s.e")
         return
     yield from of_the_order(net.gates, STACKED)
     yield from _gate_by_gate(net)
-    yield from of_the_products(net)
-    yield from of_the_carry(net)
     for name in STACKED.split():
         yield from of_the_order(net.gates, name)
-    yield from _of_the_sigmoid()
     if net.cell == "lstm":
         yield from _of_the_lstm(net, params)
-        yield from _of_the_cell()
         yield from _of_the_peepholes(params)
     else:
         yield from _of_the_gru(net.hidden)
@@ -118,7 +106,7 @@ def _at(gate: int, value: float) -> str:
 
 
 def _gate_by_gate(net: RecurrentNet) -> Mistakes:
-    G, H, gates = len(net.gates), net.hidden, net.gates
+    G, H = len(net.gates), net.hidden
     if H > 1:
         turned = "w.reshape({}, {}, *w.shape[1:]).swapaxes(0, 1).reshape(w.shape)"
         yield reading(
@@ -127,29 +115,6 @@ def _gate_by_gate(net: RecurrentNet) -> Mistakes:
             turned.format(H, G),
             turned.format(G, H),
         )
-    for n, gate in enumerate(gates if net.cell == "lstm" else gates[:2]):
-        yield mistake(f"no gradient flows through the gate {gate}", da=_at(n, 0))
-
-
-def _of_the_sigmoid() -> Mistakes:
-    for name, n in (("max(0, min(1, 0.2 a + 0.5))", 5), ("max(0, min(1, a / 6 + 0.5))", 6)):
-        yield mistake(
-            f"the gates' sigmoid is the hard one, {name}",
-            sigmoid=f"np.clip(a / {n} + a.dtype.type(0.5), 0, 1)",
-            sigmoid_pull=f"np.where((h > 0) & (h < 1), dh / {n}, 0)",
-        )
-    yield mistake(
-        "the gates use tanh instead of the sigmoid",
-        sigmoid="np.tanh(a)",
-        sigmoid_pull="dh * (1 - h * h)",
-    )
-    for label, slope in (
-        ("taken of a: a (1 - a)", "f(a, a, dh)"),
-        ("taken of the sigmoid's value", "f(h, s.sigmoid(h), dh)"),
-        ("left out", "dh"),
-        ("s, not s (1 - s)", "dh * h"),
-    ):
-        yield mistake(f"the gates' sigmoid' is {label}", sigmoid_pull=slope)
 
 
 def _rows(H: int, n: int) -> str:
@@ -158,7 +123,6 @@ def _rows(H: int, n: int) -> str:
 
 
 def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
-    act = net.activation.name
     i, f, _ = (_rows(net.hidden, n) for n in range(3))
     for sign, word in (("+", "added to"), ("-", "subtracted from")):
         yield reading(
@@ -177,37 +141,6 @@ def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
                 f"put(w, {lost}, -w[{source}])",
                 f"put(put(w, {source}, w[{source}] - w[{lost}]), {lost}, 0)",
             )
-    for place, what in (("g", "the candidate g"), ("k", "the output")):
-        for other in ("sigmoid", "softsign", "relu", "identity")[: 4 - (place == "k")]:
-            if other != act:
-                f, pull = (f"ACTIVATIONS['{other}'].{way}" for way in ("forward", "backward"))
-                back = {f"{place}_pull": f"{pull}(a, h, dh, {{}})[0]"}
-                forth: dict[str, Any] = {place: f"{f}(a, {{}})", **back}
-                yield mistake(f"{what} takes {other} instead of {act}", **forth)
-    if act != "identity":
-        yield mistake(f"h = o c, without {act}", k="a", k_pull="dh")
-        for label, slope in (
-            ("(c) is left out of the backward pass", "dh"),
-            (f" is taken of c where {act}(c) belongs", "f(a, a, dh)"),
-            ("(c) is taken of the cell one step earlier", "f(s.c[s.t], s.act(s.c[s.t]), dh)"),
-        ):
-            yield mistake(f"{act}'{label}", k_pull=slope)
-
-
-def _of_the_cell() -> Mistakes:
-    yield mistake("no gradient is carried by the cell c", carry="(v[0], 0 * v[1])")
-    yield mistake(
-        "the gradient of c at h is left out at all but the last step",
-        q="s.q if s.t < len(s.x) - 1 else v",
-    )
-    i, g = "s.gates[:, 0]", "s.gates[:, 2]"
-    added: dict[str, Any] = {"new": f"v - {i} * {g} + {i} + {g}"}
-    yield mistake("c[t+1] = f c[t] + i + g, not i g", common=False, **added)
-    yield mistake(
-        "c[t+1] = f c[t] + i + g, not i g, in the forward and backward pass",
-        operand="1 + 0 * v if s.gate in (0, 2) else v",
-        **added,
-    )
 
 
 def _of_the_peepholes(params: Params) -> Mistakes:
@@ -221,21 +154,12 @@ def _of_the_peepholes(params: Params) -> Mistakes:
             q="v - s.p['Wpo'] * s.da[:, 3] if 'Wpo' in s.p else v",
             carry="(v[0], s.v[s.t][:, 1] * s.full)",
         )
-        for n, name in enumerate(("Wpi", "Wpf")):
+        for name in ("Wpi", "Wpf"):
             for other in peepholes if name in peepholes else ():
                 if other != name:
                     part = f"summed(s, {PEEPHOLES[other]}, s.c[s.t])"
                     label = f"the gradient of {name} takes the gate of {other}"
                     yield mistake(label, parts=f"{{**v, '{name}': {part}}}")
-            if name in peepholes:
-                yield mistake(
-                    f"the cell's gradient leaves out the peephole {name}",
-                    carry=f"(v[0], v[1] - s.p['{name}'] * s.da[:, {n}])",
-                )
-        if "Wpo" in peepholes:
-            yield mistake(
-                "the cell's gradient leaves out the peephole Wpo", q="v - s.p['Wpo'] * s.da[:, 3]"
-            )
         for a, b in combinations(peepholes, 2):
             swap = f"{{**v, '{a}': v['{b}'], '{b}': v['{a}']}}"
             yield mistake(f"the peepholes {a} and {b} are swapped", p=swap, grads=swap)
@@ -247,7 +171,6 @@ def _of_the_peepholes(params: Params) -> Mistakes:
             carry="(v[0], v[1] + s.p['Wpo'] * s.da[:, 3])",
             parts=old,
         )
-        yield mistake("the gradient of Wpo takes the old cell c[t]", parts=old)
         out = "s.k[s.t] * s.e"
         yield mistake(
             "the output gate's peephole is added outside the sigmoid",
@@ -270,10 +193,6 @@ def _of_the_gru(H: int) -> Mistakes:
     yield reading(label, STACKED, negated, negated)
     yield mistake("the reset gate is left out (always 1)", a=_at(0, 100), da=_at(0, 0))
     yield mistake("the update gate z is left out: h = n", common=False, a=_at(1, -80), da=_at(1, 0))
-    yield mistake(
-        "the gradient's share z e of the old state is not carried",
-        carry="(v[0] - s.v[s.t][:, 1] * s.e, v[1])",
-    )
 
 
 def _of_the_reset(H: int, after: bool) -> Mistakes:

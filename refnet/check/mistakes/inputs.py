@@ -78,6 +78,7 @@ def _of_the_mask() -> Mistakes:
         ("shifted by one step (later)", "shifted(v, True)"),
         ("shifted by one step (earlier)", "np.concatenate([v[1:], np.zeros_like(v[:1])])"),
         ("inverted: True is read as padding", "np.logical_not(v)"),
+        ("read with batch and time swapped", "v.T.reshape(v.shape)"),
     ):
         yield mistake(f"the mask is {label}", mask=f"None if v is None else {formula}")
     yield mistake(
@@ -175,6 +176,19 @@ def of_readout(net: RecurrentNet, batch: Batch) -> Mistakes:
     if not every and batch.mask is not None and B > 1:
         for how, text in ("longest first", "np.sort(v)[::-1]"), ("shortest first", "np.sort(v)"):
             yield mistake(f"the lengths are sorted, {how}, and the sequences are not", steps=text)
+        late = "np.concatenate([0 * v[1:], v.sum(axis=0)[None]])"
+        yield mistake(
+            "the read-out's gradient enters at the last step, after the padding", direct=late
+        )
+        for how, text in (
+            ("sorted by length", "sorting(s)"),
+            ("sorted by length twice", "sorting(s)[sorting(s)]"),
+            ("taken back from a sorting by length", "np.argsort(sorting(s))"),
+        ):
+            sort = f"entering(v, s, s.drows[{text}])"
+            yield mistake(
+                f"the read-out's gradients are {how}, though the states are not", direct=sort
+            )
     if not every and T > 1:
         yield mistake("the read-out takes the state before the last", steps="np.maximum(v - 1, 0)")
         yield mistake(

@@ -10,7 +10,7 @@ from refnet.maths.losses import counted_predictions
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["class_alone", "faint", "of_the_classes", "of_the_loss"]
+__all__ = ["class_alone", "faint", "of_the_classes", "of_the_labels", "of_the_loss"]
 
 CLASSES = 32
 """The most classes of a batch of which each is looked for, if one may be left out."""
@@ -24,8 +24,14 @@ def of_the_loss(net: Net, batch: Batch) -> Mistakes:
     yield from _of_the_reduction(net, batch, lead, C)
     if net.loss == "cross_entropy":
         yield from _of_the_softmax(C)
-    elif C > 1:
-        yield mistake("the targets' channels are reversed", y="v[..., ::-1]")
+    else:
+        yield from _of_the_squares(C)
+    B = batch.x.shape[-2]
+    if B > 1:
+        for other, by in (("next", -1), ("previous", 1)):
+            axis = 1 if len(lead) == 2 else 0
+            label = f"the targets are those of the {other} example"
+            yield mistake(label, y=f"np.roll(v, {by}, {axis})")
     if batch.weights is not None:
         yield mistake("the weights of the predictions are ignored", weights="None")
     if batch.mask is not None and len(lead) == 2:
@@ -33,6 +39,11 @@ def of_the_loss(net: Net, batch: Batch) -> Mistakes:
             "masked predictions add to the gradient, though not to the loss",
             each="(v[0], s.raw[1])",
         )
+        for step, later in (("before", True), ("after", False)):
+            yield mistake(
+                f"the mask of the step {step} multiplies the gradient",
+                each=f"(v[0], s.raw[1] * shifted(s.batch.mask, {later}).reshape(-1, 1))",
+            )
         yield mistake(
             "masked predictions add to the loss, though not to the gradient",
             each="(s.raw[0], v[1])",
@@ -40,6 +51,22 @@ def of_the_loss(net: Net, batch: Batch) -> Mistakes:
         yield mistake(
             "each sequence's loss is divided by its own length, then by B", each="by_length(v, s)"
         )
+
+
+def _of_the_squares(C: int) -> Mistakes:
+    if C > 1:
+        yield mistake("the targets' channels are reversed", y="v[..., ::-1]")
+    for over, axes in (("all targets", "None"), ("the batch", "-2")):
+        scale = f"(v - v.mean({axes}, keepdims=True)) / v.std({axes}, keepdims=True)"
+        yield mistake(f"the targets are standardized over {over}", y=scale)
+    for name, formula in (
+        ("the loss is the absolute error", "(abs(wrong).sum(axis=1) / C, np.sign(wrong) / C)"),
+        (
+            "the loss is log cosh of the error",
+            "(np.log(np.cosh(wrong)).sum(axis=1) / C, np.tanh(wrong) / C)",
+        ),
+    ):
+        yield mistake(name, each=f"(lambda wrong, C: weighted(*{formula}, s))(off(s), {C})")
 
 
 def _of_the_reduction(net: Net, batch: Batch, lead: tuple[int, ...], C: int) -> Mistakes:
@@ -90,6 +117,24 @@ def _of_the_softmax(C: int) -> Mistakes:
         ("label smoothing of 0.1", "smoothed(s, 0.1)"),
         ("the loss is the squared error of the softmax", "brier(s)"),
         ("the loss is the squared error of the logits", "linear(s)"),
+        ("the loss is the multi-class hinge loss", "hinge(s)"),
+        *(
+            (
+                f"the softmax of the gradient is divided by the sums over the examples{how}",
+                f"(v[0], v[1] + (softmax({text}.T).T - softmax(logits(s))) * s.raw[2][:, None])",
+            )
+            for how, text in (
+                ("", "logits(s)"),
+                (", after each row's largest is taken off", "below_the_largest(s)"),
+            )
+        ),
+        *(
+            (
+                f"the gradient takes the labels of the {other} example",
+                f"(v[0], v[1] + (onehot(s) - np.roll(onehot(s), {by}, 0)) * s.raw[2][:, None])",
+            )
+            for other, by in (("next", -1), ("previous", 1))
+        ),
         ("the softmax is taken over the examples, not the classes", "over_examples(s)"),
         (
             "the gradient of the softmax leaves out the label",
@@ -139,6 +184,17 @@ def of_the_classes(net: Net, batch: Batch) -> Mistakes:
             report=f"loss_without(v, s, {c})",
         )
         yield mistake(name, common=False, each=rest)
+
+
+def of_the_labels(net: Net, batch: Batch) -> Mistakes:
+    """One example with the label of another class."""
+    if net.loss == "cross_entropy" and batch.y.ndim == 1 and batch.y.size <= CLASSES:
+        C = net.outputs if isinstance(net, RecurrentNet) else net.widths[-1]
+        for b, right in enumerate(batch.y.tolist()):
+            for c in range(min(C, 9)):
+                if c != right:
+                    name = f"example {b} has the label {c}, not {right}"
+                    yield mistake(name, common=False, y=f"put(v, {b}, {c})")
 
 
 def faint(net: Net) -> Mistakes:

@@ -86,6 +86,13 @@ def _of_the_layers(net: StackedNet, batch: Batch) -> Mistakes:
             )
         yield mistake("a layer's output after a sequence's end is not zero", padding="values")
     for number in range(1, net.layers):
+        here = f"if suffix == '_l{number}' else f(values, steps, suffix)"
+        if not net.bidirectional and len(batch.x) > 1:
+            late = f"np.concatenate([0 * values[:1], values[:-1]]) {here}"
+            early = f"np.concatenate([values[1:], 0 * values[:1]]) {here}"
+            label = f"layer {number} sees the layer below one step late, zero first"
+            yield mistake(label, into=late, pull_into=early)
+            yield mistake(f"{label}, in the forward pass alone", into=late, pull_into="values")
         yield mistake(
             f"no gradient flows from layer {number} to the one below",
             below=f"[part * (s.t != {number}) for part in v]",

@@ -13,19 +13,17 @@ at once are two changes.
 Places, with the values that they see: ``made_of`` (the parameters, before matrices are made of
 them), ``p`` (the parameters that the cell uses; of a stack those that are given), ``x``, ``y``,
 ``mask``, ``weights`` (of the predictions), ``final`` (the final states' cotangents), ``h0``;
-``sigmoid``, ``act``, and in the LSTM ``g`` and ``k`` (functions of a or c, for the gates, the
-candidate and the output), with ``sigmoid_pull``,
-``act_pull``, ``g_pull`` and ``k_pull`` (functions of a, of the value and of the cotangent); ``old``
-(the state that rnn and lstm read), ``a``, ``new`` and ``o`` (an LSTM's new cell and output gate),
+``sigmoid`` and ``act`` (functions of a or c), with ``sigmoid_pull`` and ``act_pull`` (functions of
+a, of the value and of the cotangent); ``old`` (the state that rnn and lstm read), ``a``, ``o`` (an
+LSTM's output gate),
 ``peep`` (the cell that the output gate sees), ``h``, ``steps`` (of a read-out at the last step),
 ``rows`` (what is read out), ``each`` (weighted losses and gradients, before the division; ``s.raw``
 has them before the weights), ``divisor``; ``direct`` (the read-out's gradient, by state), ``e`` and
-``q`` (complete gradients of h and c), ``clip`` (its bound), of each gate (``s.gate``) ``operand``
-and ``cotangent`` (what it multiplies, and the gradient of the product, ``s.product_of``) and
-``gate`` (the gradient of its pre-activation), ``da``, ``rec`` (da as Whh sees it), ``W`` (the
-matrix of the backward recursion), ``carry`` (e and q, one step earlier), ``past`` and ``seen`` (h
-and x in the weight gradients), ``into_x`` (da in dx), ``reset`` (r h in the gradient of Whn),
-``parts`` (one step's share of them), ``grads`` (before the gain), ``report`` (all).
+``q`` (complete gradients of h and c), ``clip`` (its bound), ``da``, ``rec`` (da as Whh sees it),
+``W`` (the matrix of the backward recursion), ``carry`` (e and q, one step earlier), ``past`` and
+``seen`` (h and x in the weight gradients), ``parts`` (one step's share of them), ``grads`` (before
+the gain), ``report`` (all). Edits within a cell are those of its program
+(``refnet.check.programs``).
 
 Of a stack: ``into`` and ``out`` (functions of values (T, B, N), lengths and a cell's suffix: the
 order in which the cell sees its input and gives its output), ``pull_out`` and ``pull_into`` (the

@@ -17,8 +17,8 @@ Value = Callable[[Array], Array]
 Pullback = Callable[[Array, Array, Array], Array]
 """Of a, of the value and of its cotangent."""
 FORWARD = frozenset(
-    "product made_of p x y mask weights final h0 old sigmoid act g k a peep o new h steps rows "
-    "each divisor into out order padding".split()
+    "product made_of p x y mask weights final h0 old sigmoid act a peep o h steps rows each "
+    "divisor into out order padding".split()
 )
 """The places whose change may show in the outputs or the loss."""
 
@@ -35,10 +35,7 @@ class Pass:
     q: Array
     full: Array
     da: Array
-    gate: int
-    gates: Array
     w: Array
-    product_of: Array
     rows: Array
     drows: Array
     dv: Array
@@ -48,12 +45,8 @@ class Pass:
     raw: tuple[Array, Array, Array]
     sigmoid: Value
     act: Value
-    g: Value
-    k_of: Value
     sigmoid_pull: Pullback
     act_pull: Pullback
-    g_pull: Pullback
-    k_pull: Pullback
     bound: float | None
 
     def __init__(
@@ -121,15 +114,6 @@ class Pass:
         for rows, W in pairs[1:]:
             total = total + self.product(rows, W.T)
         return total + bias
-
-    def pulled(
-        self, gate: int, pull: Pullback, a: Array, v: Array, operand: Array, cotangent: Array
-    ) -> Array:
-        """The gradient of a gate's pre-activation: its slope, times what the gate multiplies, times
-        the cotangent of that product."""
-        self.gate = gate
-        self.product_of = self.at("operand", operand) * self.at("cotangent", cotangent)
-        return np.asarray(self.at("gate", pull(a, v, self.product_of)))
 
     def clipped(self, da: Array) -> Array:
         """``da`` within the bound of the recursion's clipping, if it has one."""

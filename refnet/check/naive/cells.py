@@ -33,14 +33,13 @@ def _lstm(s: Pass) -> Array:
     for name, n in list(PEEPHOLES.items())[:2]:
         if name in p:
             a[:, n] += p[name] * c
-    v = np.stack([s.sigmoid(a[:, 0]), s.sigmoid(a[:, 1]), s.g(a[:, 2]), 0 * c], axis=1)
-    s.gates = v
-    new = s.at("new", v[:, 1] * c + v[:, 0] * v[:, 2])
+    v = np.stack([s.sigmoid(a[:, 0]), s.sigmoid(a[:, 1]), s.act(a[:, 2]), 0 * c], axis=1)
+    new = v[:, 1] * c + v[:, 0] * v[:, 2]
     s.c.append(new)
     if "Wpo" in p:
         a[:, 3] += p["Wpo"] * s.at("peep", new)
     v[:, 3] = s.at("o", s.sigmoid(a[:, 3]))
-    k = s.k_of(new)
+    k = s.act(new)
     s.a.append(a)
     s.v.append(v)
     s.k.append(k)
@@ -51,15 +50,15 @@ def _lstm_back(s: Pass) -> Step:
     p, t, e = s.p, s.t, s.e
     a, (i, f, g, o), k, c = s.a[t], s.v[t].swapaxes(0, 1), s.k[t], s.c[t]
     da = np.zeros_like(a)
-    da[:, 3] = s.pulled(3, s.sigmoid_pull, a[:, 3], o, k, e)
+    da[:, 3] = s.sigmoid_pull(a[:, 3], o, k * e)
     s.da = da = s.clipped(da)
-    q = s.q + s.k_pull(s.c[t + 1], k, o * e)
+    q = s.q + s.act_pull(s.c[t + 1], k, o * e)
     if "Wpo" in p:
         q = q + p["Wpo"] * da[:, 3]
     s.full = q = s.at("q", q)
-    da[:, 0] = s.pulled(0, s.sigmoid_pull, a[:, 0], i, g, q)
-    da[:, 1] = s.pulled(1, s.sigmoid_pull, a[:, 1], f, c, q)
-    da[:, 2] = s.pulled(2, s.g_pull, a[:, 2], g, i, q)
+    da[:, 0] = s.sigmoid_pull(a[:, 0], i, g * q)
+    da[:, 1] = s.sigmoid_pull(a[:, 1], f, c * q)
+    da[:, 2] = s.act_pull(a[:, 2], g, i * q)
     s.da = da = s.at("da", s.clipped(da))
     s.q = f * q
     for name, n in list(PEEPHOLES.items())[:2]:
@@ -96,13 +95,13 @@ def _gru_back(s: Pass) -> Step:
     a, (r, z, n), u, h = s.a[t], s.v[t].swapaxes(0, 1), s.u[t], s.h[t]
     B, H = h.shape
     da = np.zeros_like(a)
-    da[:, 2] = s.pulled(2, s.act_pull, a[:, 2], n, 1 - z, e)
+    da[:, 2] = s.act_pull(a[:, 2], n, (1 - z) * e)
     da = s.clipped(da)
     W = s.at("W", p["Whh"])
     w = da[:, 2] if after else s.product(da[:, 2], W[2 * H :])
     s.w = w
-    da[:, 1] = s.pulled(1, s.sigmoid_pull, a[:, 1], z, h - n, e)
-    da[:, 0] = s.pulled(0, s.sigmoid_pull, a[:, 0], r, u, w)
+    da[:, 1] = s.sigmoid_pull(a[:, 1], z, (h - n) * e)
+    da[:, 0] = s.sigmoid_pull(a[:, 0], r, u * w)
     s.da = da = s.at("da", s.clipped(da))
     rec = np.stack([da[:, 0], da[:, 1], r * da[:, 2] if after else da[:, 2]], axis=1)
     rec = s.at("rec", rec)
@@ -110,9 +109,7 @@ def _gru_back(s: Pass) -> Step:
         return {"bhn": rec[:, 2].sum(axis=0)}, da, rec, z * e
     past = s.at("past", h)
     pair = rec[:, :2].reshape(B, 2 * H)
-    whole = np.concatenate(
-        [s.product(pair.T, past), s.product(rec[:, 2].T, s.at("reset", r * past))]
-    )
+    whole = np.concatenate([s.product(pair.T, past), s.product(rec[:, 2].T, r * past)])
     return {"Whh": whole}, da, rec, z * e + r * w + s.product(pair, W[: 2 * H])
 
 

@@ -34,8 +34,6 @@ class _Net(Pass):
         self.sigmoid_pull = self.at("sigmoid_pull", _sigmoid_pull)
         self.act = self.at("act", self._act)
         self.act_pull = self.at("act_pull", self._act_pull)
-        self.g, self.g_pull = self.at("g", self.act), self.at("g_pull", self.act_pull)
-        self.k_of, self.k_pull = self.at("k", self.act), self.at("k_pull", self.act_pull)
         self.bound = self.at("clip", getattr(self.net, "clip_step", None))
         self.slopes: Params = {}
         return matrices, tapes
@@ -83,6 +81,7 @@ class Feedforward(_Net):
         for self.t in range(last, 0, -1):
             if self.t < last:
                 da = self.at("da", self.act_pull(self.a[self.t], self.h[self.t], e))
+            self.da = da
             grads[f"W{self.t}"] = self.product(da.T, self.at("past", self.h[self.t - 1]))
             grads[f"b{self.t}"] = da.sum(axis=0)
             e = self.at("e", self.product(da, self.at("W", self.p[f"W{self.t}"])))
@@ -101,10 +100,15 @@ class Recurrent(_Net):
         """h and, of an LSTM, c."""
         net = self.net
         assert isinstance(net, RecurrentNet)
-        matrices, tapes = self.begin()
+        self.made = self.begin()
         dv, direct = self._forward(net)
         states = {"h": np.stack(self.h), **({"c": np.stack(self.c)} if self.c else {})}
-        grads = self._backward(net, dv, self.at("direct", direct))
+        return states, self.finished(self._backward(net, dv, self.at("direct", direct)))
+
+    def finished(self, grads: Params) -> Params:
+        """The gradients of what is given, from those of what the cell uses."""
+        net, (matrices, tapes) = self.net, self.made
+        assert isinstance(net, RecurrentNet)
         grads = self.gained(self.at("grads", grads | self.slopes))
         if "h0" in self.params and self.params["h0"].ndim < grads["h0"].ndim:
             grads["h0"] = grads["h0"].sum(axis=-2)
@@ -114,22 +118,24 @@ class Recurrent(_Net):
         if net.transition is not None:
             blocks = np.split(grads.pop("Whh"), len(net.slots))
             grads |= dict(zip(net.slots, blocks))
-        return states, pull_to_parts(net, self.params, tapes, grads, None)
+        return pull_to_parts(net, self.params, tapes, grads, None)
 
     def ends(self) -> Params:
         """Of one cell."""
         return {"h0": np.stack([self.h[-1], self.c[-1]]) if self.c else self.h[-1]}
 
     def _forward(self, net: RecurrentNet) -> tuple[Array, Array]:
-        """The gradients of the outputs (N, C) and, by the read-out, of the states (T + 1, B, H)."""
-        T, B, _ = self.x.shape
         h0 = self.at("h0", net.initial_state(self.params, self.x))
         self.h, self.c = ([h0[0]], [h0[1]]) if net.cell == "lstm" else ([h0], [])
-        forward, _ = CELLS[net.cell]
+        forward, T = CELLS[net.cell][0], len(self.x)
         for self.t in range(T):
             self.h.append(self.at("h", forward(self)))
-        h = np.stack(self.h)
-        every = net.readout == "every"
+        return self.read_out()
+
+    def read_out(self) -> tuple[Array, Array]:
+        """The gradients of the outputs (N, C) and, by the read-out, of the states (T + 1, B, H)."""
+        h, (T, B, _) = np.stack(self.h), self.x.shape
+        every = getattr(self.net, "readout", "") == "every"
         steps = self.at("steps", self.lengths)
         self.rows = self.at("rows", h[1:].reshape(T * B, -1) if every else h[steps, np.arange(B)])
         v = self.linear([(self.rows, self.p["Why"])], self.p["by"])
@@ -153,7 +159,7 @@ class Recurrent(_Net):
             self.e = self.at("e", self.e)
             parts, self.da, rec, carry = backward(self)
             rows, flat = rec.reshape(B, -1), self.da.reshape(B, -1)
-            dx[self.t] = self.product(self.at("into_x", flat), p["Wxh"])
+            dx[self.t] = self.product(flat, p["Wxh"])
             parts = {
                 **parts,
                 "Wxh": self.product(flat.T, self.at("seen", self.x[self.t])),

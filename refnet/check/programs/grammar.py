@@ -1,0 +1,350 @@
+"""The edits of a program: another factor, another step, another slope, a term less or twice, ...
+
+Checked by: tests/check/test_programs.py.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from refnet.check.programs.cells import (
+    DERIVATIVES,
+    FORMS,
+    FUNCTIONS,
+    STATES,
+    TYPES,
+    Factor,
+    Line,
+    Term,
+    gradient,
+)
+from refnet.check.programs.runs import SUMS, Candidate, Edit, Place
+from refnet.check.programs.words import Words, stem
+
+__all__ = ["Grammar"]
+
+Edited = Iterator[tuple[str, Line]]
+ROLLED = ("rolled by one unit", "rolled back by one unit")
+EDGES = ("stay", "wrap", "zero")
+SLOPES = ("", "1-", "^2", "1-^2", "(1-)^2", "1+^2", "1+")
+
+
+class Grammar(Words):
+    """The candidates of a program: mistakes with one edit, or the same in all gates."""
+
+    def variables(self, f: Factor, before: int) -> Iterator[Factor]:
+        """What may stand for a factor: another variable, another step, another form; in the forward
+        pass only what the lines ``before`` know."""
+        p, known = self.program.p, self.program.parameters
+        edges = EDGES[:: 1 + (before < len(self.program.lines))]
+        if f.name in known:
+            same = (n for n in sorted(known) if n != f.name and p[n].shape == p[f.name].shape)
+            yield from (f._replace(name=name) for name in same)
+        elif f.name == "d read":
+            yield from _steps(f, (-1, 1), EDGES[1:])
+        elif f.name == "x":
+            yield from _steps(f, (-1, 1), edges)
+            yield from _forms(f, "fbT")
+        elif f.name.startswith("d "):
+            others = [gradient(line.target.name) for line in self.program.lines[:-1]]
+            yield from (other for other in others if other.name not in (f.name, "d y"))
+            yield f._replace(step=1, edge="zero")
+            yield from _forms(f, "eu")
+        else:
+            yield from _steps(f, (-1, 1)[: len(edges) - 1], edges)
+            yield from self._others(f, before)
+            if f.form:
+                yield from (other._replace(form=f.form) for other in self._others(f, before))
+            yield from (f._replace(form=form) for form in ("1-", "-", "") if form != f.form)
+            yield from (Factor(n, form="tanh") for n in self.program.index if n[0] in "acuw"
+                        and self.program.index[n] < before)  # fmt: skip
+            yield from _forms(f, "^teuofbT")
+
+    def _others(self, f: Factor, before: int) -> Iterator[Factor]:
+        for name, number in self.program.index.items():
+            if name in STATES:
+                both = (Factor(name, by) for by in (-1, 0) if by or number < before)
+                yield from (other for other in both if other[:2] != f[:2])
+            elif name not in (f.name, "y", "read"):
+                yield Factor(name) if number < before else Factor(name, -1)
+
+    def terms(self, term: Term, outer: bool, before: int) -> Iterator[tuple[str, Term | None]]:
+        """Edits of a term, or None if it is left out. ``outer``: its gradient is a matrix."""
+        text, of, pulled = self.product(term), term.factors, term.factors[:1] and _back(term)
+        yield f"leaves out {text}", None
+        for by, how in ((2.0, "counts {} twice"), (0.5, "halves {}"), (-1.0, "has the wrong sign")):
+            yield how.format(text), term._replace(coefficient=by * term.coefficient)
+        for m, f in reversed([*enumerate(of)]):
+            for other in self.variables(f, before):
+                factors = (*of[:m], other, *of[m + 1 :])
+                yield (
+                    f"takes {self.edged(other)} for {self.word(f)}",
+                    term._replace(factors=factors),
+                )
+            if len(of) > 1 + outer and not (term.back and m == 0):
+                fewer = (*of[:m], *of[m + 1 :])
+                yield f"lacks the factor {self.word(f)}", term._replace(factors=fewer)
+        for name in self.gates if len(self.gates) > 1 else ("h",):
+            for form in ("", "1-", "1-^2") if self.program.index[name] < before else ():
+                extra = Factor(name, 0, form)
+                said = f"has one more factor {self.word(extra)}"
+                if pulled:
+                    yield said, term._replace(factors=(of[0], extra, *of[1:]), inside=2)
+                elif not any(f.name == "x" for f in of):
+                    yield said, term._replace(factors=(*of, extra))
+        if term.matrix:
+            yield from self._matrices(term)
+
+    def _matrices(self, term: Term) -> Iterator[tuple[str, Term]]:
+        p = self.program.p
+        if len({*p[term.matrix].shape}) == 1:
+            yield f"takes {stem(term.matrix)} transposed", term._replace(transposed=True)
+        for name in sorted(self.program.parameters):
+            if name != term.matrix and p[name].shape == p[term.matrix].shape:
+                gate = self.gates[int(name[-1])]
+                yield f"takes {stem(name)} of gate {gate}", term._replace(matrix=name)
+
+    def lines(self, line: Line, before: int = 99) -> Edited:
+        """Edits of one term of a line."""
+        known = self.program.p.get(line.target.name)
+        outer = known is not None and known.ndim == 2
+        for n, term in enumerate(line.terms):
+            head, tail = line.terms[:n], line.terms[n + 1 :]
+            for said, new in self.terms(term, outer, before):
+                yield said, line._replace(terms=(*head, *([new] if new else []), *tail))
+            if len(term.factors) == 2 and not term.matrix and not _back(term):
+                parts = (Term((f,), term.coefficient) for f in term.factors)
+                yield "has a sum for a product", line._replace(terms=(*head, *parts, *tail))
+
+    def slopes(self, line: Line, pull: Line) -> Edited:
+        """Other slopes of a function line."""
+        (term,) = pull.terms
+        d, *right = term.factors
+        shown = " ".join(map(self.word, right))
+        v, a = Factor(line.target.name), line.terms[0].factors[0]
+        names = [n for n in self.program.index if n != v.name and n in (*self.gates, "k", "h")]
+        options: list[tuple[Factor, ...]] = [()]
+        options += [(w._replace(form=form),) for form in SLOPES for w in (v, a)]
+        options += [(Factor(n, 0, form),) for form in ("1-^2", "^2") for n in names]
+        options += [(w, w._replace(form="1-")) for w in (a, v, *map(Factor, names))]
+        options += [(v, v, v._replace(form="1-")), (v._replace(form="^2"), v._replace(form="1-"))]
+        options += [(*right, *right)]
+        for by in (-1, 1):
+            options += [tuple(f._replace(step=f.step + by, edge=e) for f in right) for e in EDGES]
+        options += [
+            (a._replace(form=f"{f}'"),) for f in FUNCTIONS if f and f"{f}'" != right[0].form
+        ]
+        for option in options:
+            if option != tuple(right):
+                said = f"is {' '.join(map(self.edged, option))}, not {shown}"
+                factors = (d, *option)
+                new = pull._replace(terms=(term._replace(factors=factors),))
+                yield said if option else f"is left out: {shown}", new
+
+    def backward(self, parameters: bool) -> Iterator[Candidate]:
+        """Edits of the backward pass; ``parameters``: of the sums over the steps, or the rest."""
+        for n, group in reversed([*enumerate(self.program.pulls)]):
+            line = self.program.lines[n]
+            for m, pull in enumerate(group):
+                if (pull.target.name in self.program.parameters) != parameters:
+                    continue
+                place, what = ("pull", n, m), self.receiver(n, pull)
+                if m == 0:
+                    what = f"the gradient of {self.target(line)}"
+                edits = self._whole(pull) if m == 0 else self._pulled(line, pull)
+                first: dict[Line, str] = {}
+                for said, new in edits:
+                    first.setdefault(new, said)
+                for new, said in first.items():
+                    yield Candidate(f"{what} {said}", (Edit(place, (new,)),))
+                if m:
+                    yield from self._elsewhere(place, pull)
+
+    def _pulled(self, line: Line, pull: Line) -> Edited:
+        if line.function:
+            yield from self.slopes(line, pull)
+        yield from self.lines(pull)
+
+    def _elsewhere(self, place: Place, pull: Line) -> Iterator[Candidate]:
+        """A product that is added to the gradient of another variable, or summed otherwise."""
+        text, known = self.product(pull.terms[0]), self.program.p.get(pull.target.name)
+        if known is not None:
+            for how in SUMS if known.ndim == 2 else ():
+                name = f"{self.receiver(place[1], pull)} is a product of sums {how}"
+                yield Candidate(name, (Edit(place, (pull._replace(function=how),)),))
+        elif pull.target.name != "d x":
+            names = [line.target.name for line in self.program.lines[:-1]]
+            others = [gradient(n) for n in names]
+            others += [gradient(n, -1) for n in STATES if n in names]
+            for other in others:
+                if other != pull.target:
+                    name = f"{text} is added to {self.word(other)}, not to {self.word(pull.target)}"
+                    yield Candidate(name, (Edit(place, (pull._replace(target=other),)),))
+
+    @staticmethod
+    def _whole(pull: Line) -> Edited:
+        """Edits of a variable's whole gradient."""
+        later = pull.terms[0].factors[0]._replace(step=1, edge="zero")
+        yield "is zero", pull._replace(terms=())
+        yield "has the wrong sign", pull._replace(scale=-1.0)
+        yield "counts twice", pull._replace(scale=2.0)
+        yield "is halved", pull._replace(scale=0.5)
+        yield "is that of one step later", pull._replace(terms=(Term((later,)),))
+        for how in (*ROLLED, *TYPES):
+            said = f"is {'rounded to ' * (how in TYPES)}{how}"
+            yield said, pull._replace(function=how)
+
+    def together(self) -> Iterator[Candidate]:
+        """The same edit in every gate."""
+        groups: dict[str, dict[str, list[Edit]]] = {}
+        sizes: dict[str, int] = {}
+        for n, group in enumerate(self.program.pulls):
+            line = self.program.lines[n]
+            for m, pull in enumerate(group):
+                what = self._family(line, pull) if m else ""
+                if not what:
+                    continue
+                sizes[what] = sizes.get(what, 0) + 1
+                edits = self.slopes(line, pull) if line.function else self.lines(pull)
+                for said, new in edits:
+                    said = said.replace(self.word(Factor(line.target.name)), "s")
+                    said = said.replace(self.product(pull.terms[0]), "it")
+                    options = groups.setdefault(what, {}).setdefault(said, [])
+                    options.append(Edit(("pull", n, m), (new,)))
+        for what, found in groups.items():
+            for said, members in found.items():
+                if len(members) == sizes[what] > 1:
+                    yield Candidate(f"{what} {said}", tuple(members))
+
+    def _family(self, line: Line, pull: Line) -> str:
+        name = stem(pull.target.name)
+        if name.startswith("d a."):
+            return f"the slope of every {line.function}"
+        known = {"d y": "the gradient that is carried through Whh", "d x": "dx"}
+        known |= {block: f"the gradient of {block}" for block in self.program.blocks}
+        return known.get(name, "")
+
+    def tapes(self) -> Iterator[Candidate]:
+        """What the backward pass reads of another step, or rounded."""
+        ways: list[tuple[str, int, str, str]] = []  # a step, an edge and a form
+        ways += [("those of the last step: arrays share memory", 0, "last", "")]
+        for by, side in ((-1, "before"), (1, "after")):
+            for edge, more in zip(EDGES, ("", ", at the end the other end's", ", zero at the end")):
+                ways += [(f"those of the step {side}{more}", by, edge, "")]
+        ways += [(f"rounded to {kind}", 0, "", kind) for kind in TYPES]
+        index = {n: i for n, i in self.program.index.items() if n not in ("y", "read")}
+        for said, by, edge, form in ways:
+            way = (by, edge, form)
+            every: list[Edit] = []
+            for name, n in index.items():
+                edits = self._tape(name, n, *way)
+                what = {"h": "the states h", "c": "the cells c"}.get(name, self.word(Factor(name)))
+                yield Candidate(f"in the backward pass {what} are {said}", tuple(edits))
+                if name == "c":
+                    k = self.program.lines[index["k"]]._replace(
+                        terms=(Term((_read(Factor("c"), *way),)),)
+                    )
+                    both = (*edits, Edit(("tape", index["k"], 0), (k,)))
+                    yield Candidate(f"in the backward pass c and tanh(c) are {said}", both)
+                every += edits
+            states = {*STATES, "y"}
+            gates = tuple(e for e in every if e.lines[0].target.name not in states)
+            if len(self.gates) > 1:
+                yield Candidate(f"in the backward pass the gates are {said}", gates)
+                yield Candidate(f"in the backward pass gates and states are {said}", tuple(every))
+
+    def _tape(self, name: str, n: int, *way: Any) -> list[Edit]:
+        edits = [Edit(("tape", n, 0), (Line(Factor(name), (Term((_read(Factor(name), *way),)),)),))]
+        if name == "h":  # and what Whh reads of them
+            line = Line(Factor("y"), (Term((_read(Factor("h", -1), *way),)),))
+            edits.append(Edit(("tape", self.program.index["y"], 0), (line,)))
+        return edits
+
+    def forward(self) -> Iterator[Candidate]:
+        """Edits of the forward pass, with a backward pass that follows and with the right one."""
+        for n, line in enumerate(self.program.lines):
+            right = self.formula(line)
+            for said, new in (*self.lines(line, n), *self._functions(line)):
+                theirs = self.formula(new)
+                how = f"is {theirs}, not {right}" if theirs != right else said
+                yield from self._ways(f"{self.target(line)} {how}", {n: new})
+        gates = {n: a for n, a in enumerate(self.program.lines) if a.target.name[:2] == "a."}
+        for start, what in (("Wxh", "x"), ("Whh", "h"), ("bh", "the bias")):
+            for said, change in self._changes() if len(gates) > 1 else ():
+                news = {
+                    n: a._replace(terms=_changed(a.terms, start, change)) for n, a in gates.items()
+                }
+                yield from self._ways(f"{what} {said} in every gate", news)
+        sigmoids = {n: v for n, v in enumerate(self.program.lines) if v.function == "sigmoid"}
+        for other in FUNCTIONS if len(sigmoids) > 1 else ():
+            news = {n: line._replace(function=other) for n, line in sigmoids.items()}
+            yield from self._ways(f"the gates use {other or 'no function'} for the sigmoid", news)
+
+    @staticmethod
+    def _functions(line: Line) -> Edited:
+        if line.function:
+            yield from (("", line._replace(function=f)) for f in FUNCTIONS if f != line.function)
+        else:
+            for how in (*ROLLED, *TYPES):
+                said = f"is {'rounded to ' * (how in TYPES)}{how}"
+                yield said, line._replace(function=how)
+
+    def _changes(self) -> Iterator[tuple[str, Callable[[Term], Term | None]]]:
+        def earlier(edge: str) -> Callable[[Term], Term | None]:
+            return lambda t: t._replace(factors=tuple(
+                f._replace(step=f.step - 1, edge=edge) for f in t.factors
+            )) if t.matrix else None  # fmt: skip
+
+        def turned(t: Term) -> Term | None:
+            square = t.matrix and len({*self.program.p[t.matrix].shape}) == 1
+            return t._replace(transposed=True) if square else None
+
+        def rounded(kind: str) -> Callable[[Term], Term | None]:
+            return lambda t: t._replace(factors=tuple(f._replace(form=kind) for f in t.factors))
+
+        yield from ((f"is rounded to {kind}", rounded(kind)) for kind in TYPES)
+        yield "is left out", lambda t: None
+        yield "counts twice", lambda t: t._replace(coefficient=2.0)
+        yield "of the step before is read", earlier("stay")
+        yield "of the step before, zero first, is read", earlier("zero")
+        yield "is multiplied by the transposed matrix", turned
+
+    def _ways(self, how: str, news: dict[int, Line]) -> Iterator[Candidate]:
+        alone = tuple(Edit(("line", n, 0), (new,)) for n, new in news.items())
+        yield Candidate(f"{how}, in the forward pass alone", alone)
+        if all(map(_differentiable, news.values())):
+            pulls = (
+                Edit(("pulls", n, 0), self.program.pulls_of(new, False)) for n, new in news.items()
+            )
+            yield Candidate(how, (*alone, *pulls))
+
+
+def _read(f: Factor, by: int, edge: str, form: str) -> Factor:
+    return f._replace(step=f.step + by, edge=edge, form=form)
+
+
+def _steps(f: Factor, steps: Iterable[int], edges: Iterable[str]) -> Iterator[Factor]:
+    yield from (f._replace(step=f.step + by, edge=edge) for by in steps for edge in edges)
+
+
+def _forms(f: Factor, kinds: str) -> Iterator[Factor]:
+    forms = (form for form in FORMS if form and form[0] in kinds and not f.form)
+    yield from (f._replace(form=form) for form in forms)
+
+
+def _back(term: Term) -> bool:
+    return bool(term.factors) and term.factors[0].name.startswith("d ")
+
+
+def _differentiable(line: Line) -> bool:
+    if not line.function:
+        return all(f.form in DERIVATIVES for term in line.terms for f in term.factors)
+    plain = len(line.terms) == 1 and line.terms[0] == Term(line.terms[0].factors[:1])
+    return plain and not line.terms[0].factors[0].form and line.function in FUNCTIONS
+
+
+def _changed(
+    terms: tuple[Term, ...], start: str, change: Callable[[Term], Term | None]
+) -> tuple[Term, ...]:
+    """The terms of a matrix or bias, changed."""
+    new = (change(t) if (t.matrix or t.factors[0].name).startswith(start) else t for t in terms)
+    return tuple(t for t in new if t is not None)

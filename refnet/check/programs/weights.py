@@ -1,0 +1,305 @@
+"""Parts of a program's sums that count otherwise: by a factor, at some steps, of some examples or
+units. The weights are fitted by least squares.
+
+Checked by: tests/check/test_programs.py.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from refnet.batch import Array, Params
+from refnet.check.entries import Axis
+from refnet.check.judgement import LIMITS
+from refnet.check.programs.cells import Factor, Line, Term
+from refnet.check.programs.explain import Programs
+from refnet.check.programs.runs import Candidate, Edit, Place
+from refnet.check.where import indices
+
+__all__ = ["Part", "Weights", "enough"]
+
+MOST = 64
+"""The most weights of a sum."""
+STEP = 1e-6
+PROMISING = 6
+"""The fits that are carried on."""
+SHAPES = {"all": (1, 1, 1), "step": (-1, 1, 1), "example": (1, -1, 1), "unit": (1, 1, -1)}
+Members = list[tuple[Place, Line]]
+
+
+class Part(NamedTuple):
+    """What may count otherwise: its name, its lines by their places, whether the backward pass
+    follows, and how often it counts in the right program."""
+
+    name: str
+    lines: tuple[tuple[Place, Line], ...]
+    follows: bool = False
+    usual: int = 1
+
+
+class Weights:
+    """The fits of weights to a search's wrong results."""
+
+    def __init__(self, programs: Programs) -> None:
+        self.programs, self.program = programs, programs.program
+        self.search = search = programs.search
+        self.names = sorted(
+            name for name in search.wrong if search.given[name].shape == search.true[name].shape
+        )
+        T, B, _ = self.program.s.x.shape
+        self.sizes = {"step": T, "example": B, "unit": self.program.s.p["Whh"].shape[1]}
+
+    def parts(self) -> Iterator[Part]:
+        """What may count otherwise, where the location leaves it."""
+        if self.programs.backward:
+            yield from self._of_the_pulls()
+        if self.programs.forward:
+            yield from self._of_the_lines()
+
+    def _of_the_pulls(self) -> Iterator[Part]:
+        program, grammar, programs = self.program, self.programs.grammar, self.programs
+        families: dict[str, Members] = {}
+        for n, group in enumerate(program.pulls):
+            for m, pull in enumerate(group):
+                name, member = pull.target.name, (("pull", n, m), pull)
+                family = name.rstrip("0123456789")
+                if not (programs.in_sums if name in program.parameters else programs.in_the_loop):
+                    continue
+                if m and (family in program.blocks or family in ("d x", "d y")):
+                    families.setdefault(family, []).append(member)
+                if m:
+                    text = f"{grammar.receiver(n, pull)}: {grammar.product(pull.terms[0])}"
+                    yield Part(text, (member,))
+                elif program.lines[n].target.name in ("h", "c"):
+                    yield Part(f"the gradient of {grammar.word(Factor(name[2:]))}", (member,))
+        for family, members in families.items():
+            if len(members) > 1:
+                what = {"d x": "dx", "d y": "the gradient that is carried through Whh"}
+                yield Part(what.get(family, f"the sum of d{family}"), tuple(members))
+
+    def _of_the_lines(self) -> Iterator[Part]:
+        program, word = self.program, self.programs.grammar.word
+        gates: dict[str, Members] = {}
+        for n, line in enumerate(program.lines):
+            name, place = line.target.name, ("line", n, 0)
+            what = {"y": "what Whh reads", "read": "what is read out"}.get(name, word(line.target))
+            yield from _both(what, [(place, line)])
+            for term in line.terms:
+                alone = (place, line._replace(terms=(term,)))
+                key = term.matrix[:3] or (term.factors[0].name[:2] if term.factors else "")
+                if name.startswith("a.") and key in GATES:
+                    gates.setdefault(key, []).append(alone)
+                if len(line.terms) > 1:
+                    yield from _both(f"{what}: {self.programs.grammar.product(term)}", [alone])
+            if name not in ("y", "read") and (line.function or name[:2] == "a."):
+                old = Factor("c" if name == "c" else "h", -1)
+                for more in (Term(()), Term((old,))) if name[:2] == "a." else (Term((old,)),):
+                    text = f"{self.programs.grammar.product(more)}, added to {what},"
+                    extra = Line(line.target, (more,))
+                    yield from _both(text, [(place, extra)], 0)
+        for key, members in gates.items():
+            if len(members) > 1:
+                yield from _both(f"{GATES[key]} in every gate", members)
+
+    def axes(self, part: Part) -> Iterator[tuple[str, int]]:
+        """What the weights of a part may differ by, and how many there are."""
+        line = part.lines[0][1]
+        yield "all", 1
+        for axis, size in self.sizes.items():
+            known = axis != "unit" or line.target.name not in ("d x", *self.program.parameters)
+            if known and 1 < size <= MOST:
+                yield axis, size
+        (term, *others) = line.terms
+        if term.matrix and not others:
+            size = self.program.p[term.matrix].shape[0 if term.back else 1]
+            if 1 < size <= MOST:
+                yield ("inner" if size != self.program.s.x.shape[2] or term.back else "input"), size
+
+    def candidate(self, part: Part, axis: str, w: Array) -> Candidate:
+        """The part with these weights added to its usual ones."""
+        edits = []
+        for place, line in part.lines:
+            extra, weight = line, None
+            if axis in SHAPES:
+                weight = np.asarray(w, float).reshape(SHAPES[axis])
+            else:
+                extra = _by_unit(
+                    line, w, len(line.terms[0].factors) * (not line.terms[0].back) or 1
+                )
+            edits.append(Edit(place, (extra,), weight, True))
+            if part.follows:
+                usual = self.program.lines[place[1]]
+                if usual.function:
+                    edits.append(Edit(("pulls", place[1], 0), self.program.pulls_of(usual, False)))
+                follow = self.program.pulls_of(extra, False)
+                if axis == "unit":
+                    follow, weight = tuple(_by_unit(pull, w, 1) for pull in follow), None
+                edits.append(Edit(("pulls", place[1], 0), follow, weight, True))
+        return Candidate("", tuple(edits))
+
+    def left_out(self) -> Iterator[Candidate]:
+        """Each part without one step, example or unit, or without the last units, or with one of
+        them twice."""
+        for part in self.parts():
+            for axis, size in self.axes(part):
+                n = np.arange(size)
+                chosen = [n == i for i in n]
+                if axis == "step" and part.lines[0][1].target.name in self.program.parameters:
+                    chosen += [n % k == r for k in range(2, size // 2 + 1) for r in range(k)]
+                sets = [-1.0 * some for some in chosen] if part.usual else []
+                sets += [1.0 * some for some in chosen]
+                if axis not in ("step", "example"):
+                    sets += [-1.0 * (n >= i) for i in n[-4:-1] if i]
+                for w in sets:
+                    name = f"{part.name} {self._said(part, axis, w)}"
+                    yield self.candidate(part, axis, w)._replace(name=name)
+
+    def white(self, results: Params) -> Array:
+        """The wrong entries, each in its own sigma."""
+        parts = []
+        for name in self.names:
+            sigma = np.where(self.search.sigma[name] > 0, self.search.sigma[name], np.inf)
+            parts.append((results[name] / sigma).ravel())
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    @property
+    def gap(self) -> Array:
+        """How far off the wrong entries are."""
+        given, true = self.search.given, self.search.true
+        return self.white({name: given[name] - true[name] for name in self.names})
+
+    def readings(self) -> Iterator[tuple[str, Params]]:
+        """Weights that explain the results, in words."""
+        if not self.names:
+            return
+        simple = list(self.programs.tried(self.left_out()))
+        yield from simple
+        if simple:
+            return
+        gap, base = self.gap, self.white(self.program.results)
+        jobs = [(part, axis, size) for part in self.parts() for axis, size in self.axes(part)]
+        known = int((abs(gap) > LIMITS[1]).sum())
+        jobs = [job for job in jobs if 3 * job[2] + 4 <= known]
+        columns = self._columns(base, [(*job, np.zeros(job[2])) for job in jobs])
+        whole, fitted = np.linalg.norm(gap), False
+        for uniform in (True, False) if jobs else ():
+            fits = []
+            for number, (job, J) in enumerate(zip(jobs, columns)):
+                if (job[1] == "all") == uniform:
+                    left, w = self.solved(J, gap)
+                    fits.append((left, number, w))
+            fits = sorted((f for f in fits if f[0] < 0.9 * whole), key=lambda fit: fit[0])
+            for _, number, w in fits[: PROMISING * (1 + 2 * uniform)]:
+                for name, reading in self._improved(jobs[number], w, gap, base):
+                    fitted |= self.search.whole(reading) <= 1
+                    yield name, reading
+            if fitted:
+                return
+
+    def _columns(self, base: Array, jobs: Sequence[tuple[Part, str, int, Array]]) -> list[Array]:
+        """The slopes of the results in each job's weights."""
+        candidates = []
+        for number, (part, axis, size, w) in enumerate(jobs):
+            for i in range(size):
+                moved = w + STEP * (np.arange(size) == i)
+                candidates.append(self.candidate(part, axis, moved)._replace(name=f"{number} {i}"))
+        out = [np.zeros((len(base), size)) for _, _, size, _ in jobs]
+        for candidate, results in self.programs.run(candidates):
+            number, i = map(int, candidate.name.split())
+            out[number][:, i] = (self.white(results) - base) / STEP
+        return out
+
+    @staticmethod
+    def solved(J: Array, gap: Array) -> tuple[float, Array]:
+        """The norm that is left, and the weights."""
+        if not np.isfinite(J).all():
+            return np.inf, np.zeros(J.shape[1])
+        scale = np.linalg.norm(J, axis=0)
+        scale[scale <= 1e-7 * scale.max(initial=0)] = np.inf
+        w = np.linalg.lstsq(J / scale, gap, rcond=1e-10)[0] / scale
+        return float(np.linalg.norm(gap - J @ w)), w
+
+    def _improved(
+        self, job: tuple[Part, str, int], w: Array, gap: Array, base: Array
+    ) -> Iterator[tuple[str, Params]]:
+        """By Gauss and Newton: the weights in words, and the results."""
+        part, axis, size = job
+
+        def results_at(w: Array) -> Params:
+            ((_, results),) = self.programs.run([self.candidate(part, axis, w)])
+            return results
+
+        left = np.linalg.norm(gap)
+        at, step = np.zeros(size), w
+        for _ in range(12):
+            for half in range(4):
+                here = self.white(results_at(at + step / 2**half))
+                now = np.linalg.norm(gap - (here - base))
+                if now < left:
+                    break
+            else:
+                break
+            at, last, left = at + step / 2**half, left, now
+            if left < len(gap) ** 0.5 or left > 0.8 * last:
+                break
+            (J,) = self._columns(here, [(*job, at)])
+            step = self.solved(J, gap - (here - base))[1]
+        if left < enough(gap):
+            near = np.round(at)
+            at = np.where(abs(at - near) < 1e-4, near, at)
+            said = self._said(part, axis, at)
+            if said:
+                yield f"{part.name} {said}", results_at(at)
+
+    def _said(self, part: Part, axis: str, w: Array) -> str:
+        """Which weights are not the usual ones, in words."""
+        if axis == "all" and w.any():
+            factor = part.usual + float(w[0])
+            return f"counts {factor:.6g} times" if factor else "is left out"
+        if not w.any() or axis != "inner" and np.ptp(w) < 1e-5 * abs(w).max():
+            return ""
+        noun = "unit" if axis == "inner" else axis
+        odd: dict[float, list[int]] = {}
+        for i in np.flatnonzero(w):
+            odd.setdefault(float(f"{part.usual + w[i]:.4g}"), []).append(int(i))
+        if len(odd) > 2:
+            shown = ", ".join(f"{part.usual + v:.4g}" for v in w[:8]) + ", ..." * (len(w) > 8)
+            return f"counts by {noun}: {shown} times"
+        texts = []
+        for factor, chosen in odd.items():
+            where = indices(Axis(noun), np.array(chosen), len(w), self.search.all.certified, "")
+            counts = f"counts {factor:g} times" if factor else "is left out"
+            at = "" if where.startswith("from") else "at " if noun == "step" else "of "
+            texts.append(f"{counts} {at}{where}")
+        return "; ".join(texts)
+
+
+def enough(gap: Array) -> float:
+    """What a fit may leave of the errors, in sigmas: rounding, or five digits."""
+    return float(max(6 * len(gap) ** 0.5, 1e-5 * np.linalg.norm(gap)))
+
+
+GATES = {"Wxh": "Wxh x", "Whh": "Whh h", "bh": "the bias bh"}
+
+
+def _both(name: str, members: Members, usual: int = 1) -> Iterator[Part]:
+    """A part of the forward pass, with a backward pass that follows and without."""
+    yield Part(name, tuple(members), True, usual)
+    yield Part(f"{name}, in the forward pass alone,", tuple(members), False, usual)
+
+
+def _by_unit(line: Line, w: Array, at: int) -> Line:
+    """A line of one term whose factors before ``at`` are weighted by unit."""
+    (term,) = line.terms
+    factors, inside = term.factors, term.inside + (term.factors[0].name[:2] == "d ")
+    return line._replace(
+        terms=tuple(
+            term._replace(
+                factors=(*factors[:at], Factor(f"unit {i} of {len(w)}"), *factors[at:]),
+                inside=inside,
+                coefficient=term.coefficient * float(w[i]),
+            )
+            for i in np.flatnonzero(w)
+        )
+    )

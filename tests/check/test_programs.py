@@ -1,0 +1,131 @@
+"""Programs of elementary lines: as the reference, edited, and named."""
+
+import numpy as np
+import pytest
+
+from refnet.check import compare
+from refnet.check.conventions import Readings
+from refnet.check.naive import run
+from refnet.check.naive.nets import Recurrent
+from refnet.check.noise import spread
+from refnet.check.programs.grammar import Grammar
+from refnet.check.programs.program import Program
+from refnet.check.programs.runs import Candidate, Edit, Runs
+from refnet.exact import certify
+from refnet.matrices.transitions import transition
+from refnet.nets.recurrent import RecurrentNet
+from support.drawn import drawn
+
+CELLS = ("rnn", "lstm", "gru", "gru_before")
+
+
+def program_of(net, params, batch):
+    return Program(Recurrent(net, params, batch, (), np.matmul, False, True))
+
+
+def results(program, *edits):
+    ((_, found),) = Runs(program, [Candidate("", edits)]).gradients()
+    return found
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"readout": "every", "learn_h0": True, "gain": 1.5, "clip_step": 0.01},
+        {"loss": "squared_error", "transition": transition("cayley")},
+        {"embedding": 3, "readout": "every"},
+    ],
+)
+def test_a_program_without_edits_is_the_naive_net(cell, options):
+    net = RecurrentNet(2, 4, 3, cell=cell, **options)
+    mask = "embedding" in options
+    params, batch = drawn(net, 6, 3, float, mask=mask, peepholes=cell == "lstm" and not options)
+    right, ours = run(net, params, batch), results(program_of(net, params, batch))
+    assert set(ours) == set(right)
+    for name, value in right.items():
+        assert abs(ours[name] - value).max() < 1e4 * np.finfo(float).eps, name
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_cotangents_of_the_final_states_enter_at_the_last_step(cell):
+    net = RecurrentNet(2, 4, 3, cell=cell)
+    params, batch = drawn(net, 5, 2, float)
+    shape = (2, 2, 4) if cell == "lstm" else (2, 4)
+    batch = batch._replace(final={"h0": np.random.default_rng(0).normal(size=shape)})
+    right, ours = run(net, params, batch), results(program_of(net, params, batch))
+    for name, value in right.items():
+        assert abs(ours[name] - value).max() < 1e4 * np.finfo(float).eps, name
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_backward_pass_that_follows_is_the_derivative(cell):
+    """Of every fifth edit of the forward pass, along a random direction."""
+    net = RecurrentNet(2, 3, 3, cell=cell)
+    params, batch = drawn(net, 4, 2, float)
+    program = program_of(net, params, batch)
+    rng = np.random.default_rng(0)
+    way = {name: rng.normal(size=value.shape) for name, value in params.items()}
+    edited = [c for c in Grammar(program, net.gates).forward() if "alone" not in c.name][::5]
+    step = 1e-5
+    sides = []
+    for by in (-step, step):
+        moved = {name: value + by * way[name] for name, value in params.items()}
+        runs = Runs(program_of(net, moved, batch), edited).gradients()
+        sides.append([found["loss"] for _, found in runs])
+    tried = 0
+    for (candidate, found), below, above in zip(Runs(program, edited).gradients(), *sides):
+        slope = sum((found[f"d{name}"] * way[name]).sum() for name in params)
+        smooth = not any(word in candidate.name for word in ("hard", "at most", "relu", "rounded"))
+        if smooth and np.isfinite(slope):
+            assert abs((above - below) / 2 / step - slope) < 1e-5 * (1 + abs(slope)), candidate.name
+            tried += 1
+    assert tried > 10
+
+
+@pytest.mark.needs("flint")
+@pytest.mark.parametrize("cell", CELLS)
+def test_edits_are_named(cell):
+    """By their own name, or by that of another one with the same results; none by a third."""
+    net = RecurrentNet(2, 5, 3, cell=cell)
+    params, batch = drawn(net, 6, 3, float)
+    certified = certify(net, params, batch)
+    how = {"sigma": spread(certified, np.float64), "readings": Readings(certified, pairs=False)}
+    program = program_of(net, params, batch)
+    grammar = Grammar(program, net.gates)
+    every = [
+        *grammar.backward(False), *grammar.backward(True), *grammar.together(), *grammar.tapes(),
+        *grammar.forward(),
+    ]  # fmt: skip
+    right = results(program)
+    rng = np.random.default_rng(CELLS.index(cell))
+    chosen = [every[n] for n in rng.choice(len(every), 12, replace=False)]
+    known = {}
+    for candidate in every:
+        known.setdefault(candidate.name, candidate)
+    for candidate in chosen:
+        theirs = results(program, *candidate.edits)
+        if not all(np.isfinite(value).all() for value in theirs.values()):
+            continue
+        if all(np.allclose(theirs[name], right[name], 1e-12, 1e-14) for name in right):
+            continue
+        said = compare(theirs, certified, required=(), **how).convention
+        assert said, candidate.name
+        other = known.get(said.removeprefix("perhaps ").split(", or ")[0])
+        if other is not None:
+            same = results(program, *other.edits)
+            assert all(np.allclose(theirs[n], same[n], 1e-9, 1e-12) for n in theirs), said
+
+
+def test_a_line_that_is_dropped_changes_its_pulls():
+    """The edit of a place is that of its place alone."""
+    net = RecurrentNet(2, 4, 3, "lstm")
+    params, batch = drawn(net, 5, 2, float)
+    program = program_of(net, params, batch)
+    n = program.index["c"]
+    (m,) = (m for m, pull in enumerate(program.pulls[n]) if pull.target == ("d c", -1, "", ""))
+    without = program.pulls[n][m]._replace(terms=())
+    cut = results(program, Edit(("pull", n, m), (without,)))
+    expected = run(net, params, batch, {"carry": lambda v, s: (v[0], 0 * v[1])})
+    assert all(np.allclose(cut[name], expected[name], 1e-12) for name in expected)
