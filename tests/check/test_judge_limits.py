@@ -344,7 +344,7 @@ def test_an_option_of_the_judge_that_is_none(options, says):
         judge(net, reference_results(net, params, batch), params, batch, **options)
 
 
-@pytest.mark.parametrize("batch", [None, (1,), "xy", (1, 2, 3, 4, 5)])
+@pytest.mark.parametrize("batch", [None, (1,), "xy", (1, 2, 3, 4, 5, 6)])
 def test_what_is_no_batch(batch):
     with pytest.raises(TypeError, match="judge: the batch is .*need refnet.Batch"):
         judge(RecurrentNet(2, 3, 4), {}, {}, batch)
