@@ -20,8 +20,8 @@ from benchmarks.records import Row, options, record as recorded, save
 from benchmarks.turns import Child, between, quotient, rounds, spread, turn
 from refnet.runs.rows import machine
 
-ROWS = [row for row in FITS if row[1]]
-"""Cell, T, D, H, B and the lengths, of generated data."""
+ROWS = [row for row in FITS if row[1] and len(row) == 6]
+"""Cell, T, D, H, B and the lengths, of generated data, without a transition."""
 KINDS = ("step", "forward")
 ROUNDS, BUDGET = 5, 5.0
 """Rounds at least, and seconds spent on a row at least."""

@@ -18,6 +18,7 @@ from refnet.check.fitting import Fit
 from refnet.check.mistakes import Mistake
 from refnet.check.naive import covers
 from refnet.check.noise import spread
+from refnet.check.programs.cells import has
 from refnet.check.programs.constants import Constants, Waves
 from refnet.check.programs.explain import Programs
 from refnet.check.programs.steps import Steps
@@ -141,8 +142,8 @@ class Search:
     def of_programs(self) -> Programs | None:
         """The edits of the net's own program, if it has one."""
         case = self.all
-        known = case.mistakes and type(case.net) is RecurrentNet and covers(case.net, case.params)
-        return Programs(self) if known else None
+        known = case.mistakes and type(case.net) is RecurrentNet and has(case.net.activation)
+        return Programs(self) if known and covers(case.net, case.params) else None
 
     def programs(self) -> Iterator[tuple[str, Params]]:
         """Edits of the net's own program."""

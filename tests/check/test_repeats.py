@@ -49,6 +49,8 @@ def test_no_function_without_state_is_said_to_keep_something(name, B):
     right = run(net, params, batch)
     for mistake in mistakes(net, *drawn(net, B=B, mask=True)):
         theirs = mistake.run(net, params, batch)
+        if "has the label" in mistake.name:  # one label for ever is the first call's
+            continue
         if not all(np.allclose(theirs[key], right[key], 1e-9, 1e-12) for key in right):
             continue
         verdict = judge(net, partial(mistake.run, net), params, batch)

@@ -18,7 +18,7 @@ from numpy.polynomial import Chebyshev
 
 from refnet.batch import Array
 from refnet.check.arithmetic import rounded_to
-from refnet.maths.activations import ACTIVATIONS
+from refnet.maths.activations import ACTIVATIONS, Activation
 
 __all__ = [
     "DERIVATIVES",
@@ -32,6 +32,7 @@ __all__ = [
     "Term",
     "function",
     "gradient",
+    "has",
     "lines_of",
     "pulls",
 ]
@@ -249,6 +250,11 @@ def function(name: str) -> Function:
 for _name, _entry in ACTIVATIONS.items():
     if not _entry.start and not _entry.pairs and _name not in FUNCTIONS:
         FUNCTIONS[_name] = _of(_name)
+
+
+def has(activation: Activation) -> bool:
+    """Whether programs know the activation, which is of single units and has no parameters."""
+    return activation.name in FUNCTIONS and activation == ACTIVATIONS[activation.name]
 
 
 def _factor(text: str) -> Factor:
