@@ -188,6 +188,13 @@ class Fit:
         if usual.sum() < len(values) / 2 and len(values) > 2:
             shown = ", ".join(f"{n}: {w:.4g}" for n, w in zip(values[:8], weights))
             return f"the losses are weighted by {noun} ({shown}{', ...' * (len(values) > 8)})"
+        if abs(base) <= 1e-4 * abs(weights).max():
+            alone = ", ".join(map(str, values[~usual]))
+            return (
+                f"only {plural(noun)} {alone} count"
+                if "," in alone
+                else f"only {noun} {alone} counts"
+            )
         counted = labels >= 0
         share = counted.sum() / max(1, sum((labels == n).sum() for n in values[usual]))
         odd: dict[float, list[str]] = {}

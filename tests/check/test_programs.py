@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from refnet.check import compare
+from refnet.check import compare, judge
+from refnet.check.cases import random_batch, random_params, reference_results
 from refnet.check.conventions import Readings
 from refnet.check.naive import run
 from refnet.check.naive.nets import Recurrent
@@ -129,3 +130,15 @@ def test_a_line_that_is_dropped_changes_its_pulls():
     cut = results(program, Edit(("pull", n, m), (without,)))
     expected = run(net, params, batch, {"carry": lambda v, s: (v[0], 0 * v[1])})
     assert all(np.allclose(cut[name], expected[name], 1e-12) for name in expected)
+
+
+def test_a_sum_that_keeps_a_step_alone():
+    """The weight of the others is rounding, and no number to divide by."""
+    net = RecurrentNet(3, 5, 4, readout="every")
+    rng = np.random.default_rng(0)
+    params = random_params(net, rng, np.float64)
+    batch = random_batch(net, rng, np.float64, 6, 3)
+    first = batch._replace(mask=np.arange(6)[:, None] < np.ones(3))
+    alone = reference_results(net, params, first)["dWhy"] / 6
+    theirs = {**reference_results(net, params, batch), "dWhy": alone}
+    assert judge(net, theirs, params, batch).convention == "only step 0 counts in dWhy"
