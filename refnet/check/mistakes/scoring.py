@@ -57,7 +57,8 @@ def _of_the_squares(C: int) -> Mistakes:
     if C > 1:
         yield mistake("the targets' channels are reversed", y="v[..., ::-1]")
     for over, axes in (("all targets", "None"), ("the batch", "-2")):
-        scale = f"(v - v.mean({axes}, keepdims=True)) / v.std({axes}, keepdims=True)"
+        size = f"np.maximum(v.std({axes}, keepdims=True), 1e-30)"  # a batch of one has 0
+        scale = f"(v - v.mean({axes}, keepdims=True)) / {size}"
         yield mistake(f"the targets are standardized over {over}", y=scale)
     for name, formula in (
         ("the loss is the absolute error", "(abs(wrong).sum(axis=1) / C, np.sign(wrong) / C)"),
