@@ -34,6 +34,8 @@ def kind_of(elem_type: int) -> np.dtype[Any]:
 
 
 def array_of(tensor: Proto) -> Array:
+    """The numbers of a tensor: floats, integers or booleans; raises ValueError for others, and for
+    floats that are not finite."""
     kind_of(tensor.data_type)
     value = np.asarray(onnx_package().numpy_helper.to_array(tensor))
     if value.dtype.kind == "f" and not np.isfinite(value).all():

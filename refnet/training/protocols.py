@@ -323,7 +323,6 @@ _BEST = [
             "schedule": "cosine:steps=30000",
         },
     ),
-    # larger steps take the spectral radius above 2 within 5,000 iterations
     Rule({"task": "random-permutation"}, {"length": 240, "rate": 3e-5}),
     Rule({"method": "plain"}, {"recurrent": "orthogonal"}),
     Rule({"method": ("open", "oinit+open")}, {"strength": 0.1}),

@@ -29,6 +29,13 @@ def results(program, *edits):
     return found
 
 
+def assert_as_run(net, params, batch):
+    right, ours = run(net, params, batch), results(program_of(net, params, batch))
+    assert set(ours) == set(right)
+    for name, value in right.items():
+        assert abs(ours[name] - value).max() < 1e4 * np.finfo(float).eps, name
+
+
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize(
     "options",
@@ -43,10 +50,7 @@ def test_a_program_without_edits_is_the_naive_net(cell, options):
     net = RecurrentNet(2, 4, 3, cell=cell, **options)
     mask = "embedding" in options
     params, batch = drawn(net, 6, 3, float, mask=mask, peepholes=cell == "lstm" and not options)
-    right, ours = run(net, params, batch), results(program_of(net, params, batch))
-    assert set(ours) == set(right)
-    for name, value in right.items():
-        assert abs(ours[name] - value).max() < 1e4 * np.finfo(float).eps, name
+    assert_as_run(net, params, batch)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -55,9 +59,7 @@ def test_cotangents_of_the_final_states_enter_at_the_last_step(cell):
     params, batch = drawn(net, 5, 2, float)
     shape = (2, 2, 4) if cell == "lstm" else (2, 4)
     batch = batch._replace(final={"h0": np.random.default_rng(0).normal(size=shape)})
-    right, ours = run(net, params, batch), results(program_of(net, params, batch))
-    for name, value in right.items():
-        assert abs(ours[name] - value).max() < 1e4 * np.finfo(float).eps, name
+    assert_as_run(net, params, batch)
 
 
 @pytest.mark.parametrize("cell", CELLS)
