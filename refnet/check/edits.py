@@ -14,6 +14,7 @@ from refnet.cells import CELLS
 from refnet.check import function_edits
 from refnet.check.mistakes.formulas import put, taken
 from refnet.check.mistakes.gates import orders
+from refnet.check.programs.arrays import OF_THE_GATES, formed
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.exact.running import parts
@@ -65,9 +66,18 @@ def _of_the_gates(name: str, right: Array, certified: Certified) -> Edits:
             yield f"each gate's block of {name} {edited[0][0]}", value
     for order, names in orders(net.gates):
         yield f"{name} has its gates stacked in the order {names}", taken(right, order)
+    for how, value in _layouts(right, net.gates):
+        yield f"{name} is read {how}", value
     for n, gate in enumerate(net.gates):
         rows = slice(n * net.hidden, (n + 1) * net.hidden)
         yield f"{name} is zero for the gate {gate}", put(right, rows, 0)
+
+
+def _layouts(stacked: Array, gates: tuple[str, ...]) -> Edits:
+    """The rows of all gates in another order."""
+    blocks = stacked.reshape(len(gates), -1, *stacked.shape[1:])
+    for how in OF_THE_GATES:
+        yield how, formed(blocks, how).reshape(stacked.shape)
 
 
 def _of_the_manifold(name: str, right: Array, certified: Certified) -> Edits:
@@ -148,6 +158,10 @@ def shared_edits(right: Params, certified: Certificate) -> Iterator[tuple[str, P
         for order, names in orders(net.gates):
             label = f"the gradients' gates are stacked in the order {names}"
             yield label, {n: taken(v, order) for n, v in gradients.items() if plain(n) in STACKED}
+        stacked = {n: v for n, v in gradients.items() if plain(n) in STACKED}
+        for layouts in zip(*(_layouts(v, net.gates) for v in stacked.values())):
+            label = f"the gradients of the stacked gates are read {layouts[0][0]}"
+            yield label, {n: value for n, (_, value) in zip(stacked, layouts)}
 
 
 def shared_fitted_edits(

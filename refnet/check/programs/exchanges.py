@@ -146,10 +146,8 @@ def moves(g: Grammar) -> Iterator[Candidate]:
                     continue
                 extra = Line(other.target, (term,))
                 for gone in (True, False):
-                    said = (
-                        f"{g.product(term)} is {'' if gone else 'also '}added to {g.target(other)}"
-                    )
-                    said += f", not to {g.target(line)}" * gone
+                    how = f"added to {g.target(other)}{', too' * (not gone)}"
+                    said = f"{g.product(term)} of {g.target(line)} is {how}"
                     alone = [Edit(("line", m, 0), (extra,), None, True)]
                     follow = [Edit(("pulls", m, 0), program.pulls_of(extra, False), None, True)]
                     if other.function:
