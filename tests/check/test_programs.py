@@ -9,6 +9,7 @@ from refnet.check.conventions import Readings
 from refnet.check.naive import run
 from refnet.check.naive.nets import Recurrent
 from refnet.check.noise import spread
+from refnet.check.programs.cells import Factor, Line, Term
 from refnet.check.programs.exchanges import gradients, of_the_backward_pass, of_the_forward_pass
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.layouts import layouts
@@ -138,6 +139,60 @@ def test_a_line_that_is_dropped_changes_its_pulls():
     cut = results(program, Edit(("pull", n, m), (without,)))
     expected = run(net, params, batch, {"carry": lambda v, s: (v[0], 0 * v[1])})
     assert all(np.allclose(cut[name], expected[name], 1e-12) for name in expected)
+
+
+def first(candidates, *words):
+    return next(c for c in candidates if all(word in c.name for word in words))
+
+
+def dropped(program, weight, more=True):
+    n = program.index["h"]
+    old = Line(Factor("h"), (Term((Factor("h", -1),)),))
+    return (Edit(("line", n, 0), (program.lines[n] if more else old,), weight, more),)
+
+
+def thinned(program, drawn):
+    n = program.index["a.h"]
+    program.p["Whh0|thinned"] = program.p["Whh0"] * (drawn.random((5, 5)) < 0.7)
+    term = Term((Factor("y"),), 1.0, "Whh0|thinned")
+    terms = [term if t.matrix == "Whh0" else t for t in program.lines[n].terms]
+    return (Edit(("line", n, 0), (program.lines[n]._replace(terms=tuple(terms)),)),)
+
+
+@pytest.mark.needs("flint")
+@pytest.mark.parametrize(
+    "said, edits",
+    [
+        ("elements", lambda p, g, r: dropped(p, -1.0 * (r.random((6, 3, 5)) < 0.2))),
+        (
+            "keeps 1 of the step before",
+            lambda p, g, r: dropped(p, 1.0 * (r.random((6, 3, 5)) < 0.2), False),
+        ),
+        ("of 25 entries", lambda p, g, r: thinned(p, r)),
+        (
+            "; ",
+            lambda p, g, r: (
+                first(g.forward(), "h[t-1]", "alone").edits
+                + first(g.backward(False), "the slope", "(1 - h[t+1])^2").edits
+            ),
+        ),
+        (
+            "; ",
+            lambda p, g, r: (
+                first(g.backward(True), "the gradient of Whh", "one more").edits
+                + first(g.backward(True), "the gradient of bh", "twice").edits
+            ),
+        ),
+    ],
+    ids=["dropout", "zoneout", "dropped weights", "two passes", "two sums"],
+)
+def test_what_is_fitted_or_paired_is_named(said, edits):
+    net = RecurrentNet(2, 5, 3)
+    params, batch = drawn(net, 6, 3, float)
+    program = program_of(net, params, batch)
+    planted = edits(program, Grammar(program, net.gates), np.random.default_rng(0))
+    verdict = judge(net, results(program, *planted), params, batch)
+    assert said in verdict.convention
 
 
 def test_a_sum_that_keeps_a_step_alone():

@@ -248,6 +248,7 @@ WITH_A_CONSTANT: dict[str, Callable[[float], Function]] = {
     "scaled to a norm of K over the batch, by K / (norm + 1e-6)": lambda k: _scaled(
         k, (-2, -1), 1e-6
     ),
+    "scaled to a norm of K for each unit": lambda k: _scaled(k, (-2,)),
     "always scaled to a norm of K over the batch": lambda k: _scaled(k, (-2, -1), most=np.inf),
     "always scaled to a norm of K for each example": lambda k: _scaled(k, (-1,), most=np.inf),
     "zero where it is smaller than K": lambda k: Function(

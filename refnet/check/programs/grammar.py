@@ -4,7 +4,6 @@ Checked by: tests/check/test_programs.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from refnet.check.programs import approximations
 from refnet.check.programs.arrays import LAYOUTS, TYPES
@@ -146,7 +145,7 @@ class Grammar(Words):
         names = [n for n in self.program.index if n != v.name and n in (*self.gates, "k", "h")]
         options: list[tuple[Factor, ...]] = [()]
         options += [(w._replace(form=form),) for form in SLOPES for w in (v, a)]
-        options += [(Factor(n, 0, form),) for form in ("1-^2", "^2") for n in names]
+        options += [(Factor(n, 0, form),) for form in SLOPES for n in names]
         options += [(w, w._replace(form="1-")) for w in (a, v, *map(Factor, names))]
         options += [(v, v, v._replace(form="1-")), (v._replace(form="^2"), v._replace(form="1-"))]
         options += [(*right, *right)]
@@ -258,10 +257,15 @@ class Grammar(Words):
         for said, by, edge, form in ways:
             way = (by, edge, form)
             every: list[Edit] = []
-            for name, n in index.items():
-                edits = self._tape(name, n, *way)
+            for name in index:
+                edits = self.tape(name, *way)
                 what = {"h": "the states h", "c": "the cells c"}.get(name, self.word(Factor(name)))
                 yield Candidate(f"in the backward pass {what} are {said}", tuple(edits))
+                if name == "h":
+                    read = Line(Factor("read"), (Term((_read(Factor("h"), *way),)),))
+                    both = (*edits, Edit(("tape", self.program.index["read"], 0), (read,)))
+                    text = "the states h, for the gradient of Why too,"
+                    yield Candidate(f"in the backward pass {text} are {said}", both)
                 if name == "c":
                     k = self.program.lines[index["k"]]._replace(
                         terms=(Term((_read(Factor("c"), *way),)),)
@@ -275,7 +279,9 @@ class Grammar(Words):
                 yield Candidate(f"in the backward pass the gates are {said}", gates)
                 yield Candidate(f"in the backward pass gates and states are {said}", tuple(every))
 
-    def _tape(self, name: str, n: int, *way: Any) -> list[Edit]:
+    def tape(self, name: str, by: int = 0, edge: str = "", form: str = "") -> list[Edit]:
+        """The edits of what the backward pass reads of a variable."""
+        n, way = self.program.index[name], (by, edge, form)
         edits = [Edit(("tape", n, 0), (Line(Factor(name), (Term((_read(Factor(name), *way),)),)),))]
         index = self.program.index
         for copy in {"h": ("y", "q"), "c": ("s",)}.get(name, ()):  # and what is read of them

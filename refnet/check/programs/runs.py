@@ -234,7 +234,9 @@ class Runs:
             right = self.program.results
             names = ("loss", "outputs", "h", "c", "dWhy", "dby")
             shared: Params = {name: right[name] for name in right if name in names}
-            return self.program.direct[:, None], [shared] * len(self.candidates)
+            return self.program.direct[:, None], [
+                {**shared, **self._stale(k)} for k in range(len(self.candidates))
+            ]
         direct, results = np.zeros_like(self.v["h"]), []
         for k in range(self.K):
             s.h = [self.v["h"][0, k], *self.v["read"][1:, k]]
@@ -246,6 +248,21 @@ class Runs:
                 "dWhy": dv.T @ s.rows, "dby": dv.sum(axis=0),
             })  # fmt: skip
         return direct, results
+
+    def _stale(self, k: int) -> Params:
+        """The gradient of Why where the backward pass reads other states of a candidate there."""
+        edits = self.of.get(("tape", self.program.index["read"], 0), [])
+        if k not in {n for n, _ in edits}:
+            return {}
+        s, h = self.s, self.v["read"][:, k]
+        every = getattr(s.net, "readout", "") == "every"
+        rows = h[1:].reshape(-1, h.shape[-1]) if every else h[s.lengths, np.arange(self.B)]
+        return {"dWhy": s.dv.T @ rows}
+
+    def outcomes(self) -> Iterator[tuple[Candidate, Params]]:
+        """Every candidate's results of the forward pass."""
+        self.states()
+        yield from zip(self.candidates, self.read_out()[1])
 
     def keep(self, fit: Array) -> None:
         """Go on with these candidates alone."""
@@ -308,7 +325,8 @@ class Runs:
             name = pull.target.name
             if name in self.program.parameters:
                 continue
-            if m == 0 and ("pull", n, 0) not in self.of and not whole:
+            usual = pull == Line(pull.target, (Term((pull.target,)),))
+            if usual and ("pull", n, 0) not in self.of and not whole:
                 continue
             value = self._blended(("pull", n, m), self.evaluate(pull, at), at, self.KB)
             for k, edit in self.of.get(("pull", n, m), []):
