@@ -373,9 +373,10 @@ def pulls(line: Line, by_value: bool, clip: bool, parameters: set[str]) -> tuple
             rest = term.factors[:m] + term.factors[m + 1 :]
             if f.name.startswith("unit "):
                 continue
-            if f.name.partition("|")[0] in parameters:
+            name, _, how = f.name.partition("|")
+            if name in parameters:
                 out.append(
-                    Line(Factor(f.name.partition("|")[0]), (Term((d, *rest), scale),), "", True)
+                    Line(Factor(name), (Term((d, *rest), scale),), f.name if how else "", True)
                 )
                 continue
             times, form = DERIVATIVES[f.form]

@@ -4,7 +4,7 @@ order in which gradients are added and read.
 Checked by: tests/check/test_programs.py.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, combinations, permutations
 
 from refnet.check.programs.arrays import orders
@@ -14,7 +14,7 @@ from refnet.check.programs.program import stem
 from refnet.check.programs.runs import Candidate, Edit, Place, sweeps
 from refnet.check.programs.words import CARRIED
 
-__all__ = ["gradients", "late", "moves", "swaps", "tapes"]
+__all__ = ["gradients", "late", "moves", "peepholes", "swaps", "tapes"]
 
 Pulls = dict[Place, Line]
 
@@ -211,13 +211,3 @@ def _late(g: Grammar, part: Line, readers: Pulls) -> Iterator[Candidate]:
     yield Candidate(said, tuple(edits))
     if after != edits:
         yield Candidate(f"{said}, and goes on as it is", tuple(after))
-
-
-def of_the_backward_pass(g: Grammar) -> Iterable[Candidate]:
-    """All of the loop."""
-    return chain(gradients(g, False), tapes(g), peepholes(g), late(g))
-
-
-def of_the_forward_pass(g: Grammar) -> Iterable[Candidate]:
-    """All of it."""
-    return chain(swaps(g), moves(g))

@@ -11,10 +11,9 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.naive.nets import Recurrent
+from refnet.check.programs.candidates import of_the_forward_pass, of_the_loop, of_the_sums
 from refnet.check.programs.cells import STATES
-from refnet.check.programs.exchanges import gradients, of_the_backward_pass, of_the_forward_pass
 from refnet.check.programs.grammar import Grammar
-from refnet.check.programs.layouts import layouts
 from refnet.check.programs.program import Program
 from refnet.check.programs.runs import Candidate, Fits, Runs, Stays, sweeps
 
@@ -46,18 +45,12 @@ class Programs:
         """The edits that the location leaves."""
         grammar = self.grammar
         if self.backward and self.in_sums:
-            yield from grammar.backward(True)
-            yield from gradients(grammar, True)
+            yield from of_the_sums(grammar)
         if self.backward and self.in_the_loop:
-            yield from grammar.backward(False)
-            yield from grammar.tapes()
-            yield from layouts(grammar, False)
-            yield from of_the_backward_pass(grammar)
+            yield from of_the_loop(grammar)
         if self.backward:
             yield from grammar.together()
         if self.forward:
-            yield from grammar.forward()
-            yield from layouts(grammar, True)
             yield from of_the_forward_pass(grammar)
 
     def readings(self) -> Iterator[tuple[str, Params]]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.check.programs.arrays import LAYOUTS, relaid
+from refnet.check.programs.arrays import LAYOUTS, pulled_back, relaid
 from refnet.check.programs.cells import FORMS, STATES, Factor, Line, Term, function
 from refnet.check.programs.program import Program
 
@@ -354,6 +354,10 @@ class Runs:
     def _sum(self, line: Line, k: int | None, weight: Array | None = None) -> Array:
         """A parameter's gradient, summed over steps and examples."""
         out = np.asarray(sum(self._summed(line, term, k, weight) for term in line.terms))
+        if "|" in line.function:
+            flat = self.program.p[line.target.name].ndim == 1
+            out = pulled_back(out[..., None] if flat else out, line.function.partition("|")[2])
+            out = out[..., 0] if flat else out
         return out * self.program.masks.get(line.function, 1)
 
     def _summed(self, line: Line, term: Term, k: int | None, weight: Array | None) -> Array:
