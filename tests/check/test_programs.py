@@ -9,7 +9,12 @@ from refnet.check.conventions import Readings
 from refnet.check.naive import run
 from refnet.check.naive.nets import Recurrent
 from refnet.check.noise import spread
-from refnet.check.programs.candidates import of_the_forward_pass, of_the_loop, of_the_sums
+from refnet.check.programs.candidates import (
+    approximated,
+    of_the_forward_pass,
+    of_the_loop,
+    of_the_sums,
+)
 from refnet.check.programs.cells import Factor, Line, Term
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.program import Program
@@ -104,7 +109,7 @@ def test_edits_are_named(cell):
     grammar = Grammar(program, net.gates)
     every = [
         *of_the_loop(grammar), *of_the_sums(grammar), *of_the_forward_pass(grammar),
-        *grammar.together(), *list(grammar.approximated())[::20],
+        *grammar.together(), *list(approximated(grammar))[::20],
     ]  # fmt: skip
     right = results(program)
     rng = np.random.default_rng(CELLS.index(cell))

@@ -131,7 +131,9 @@ def moves(g: Grammar) -> Iterator[Candidate]:
         if not line.function and line.target.name not in PASSED
     }
     for n, line in sums.items():
-        for new in chain.from_iterable(_factors(g, line, a) for a in range(len(line.terms))):
+        every = range(len(line.terms))
+        news = (edited(g, line, a) for edited in (_factors, _outside) for a in every)
+        for new in chain.from_iterable(news):
             yield from g.instead(n, new)
         for a, term in enumerate(line.terms):
             less = line._replace(terms=line.terms[:a] + line.terms[a + 1 :])
@@ -157,6 +159,9 @@ def moves(g: Grammar) -> Iterator[Candidate]:
                         follow.append(Edit(("pulls", n, 0), program.pulls_of(less, False)))
                     forward = Candidate(f"{said}, in the forward pass alone", tuple(alone))
                     yield forward
+                    yield from g.right_tape(said, forward, [n, m] if gone else [m])
+                    if gone:
+                        yield from g.right_tape(said, forward, [n])
                     if sweeps(program, forward) == 1:
                         yield Candidate(said, (*alone, *follow))
 
@@ -176,6 +181,19 @@ def _factors(g: Grammar, line: Line, a: int) -> Iterator[Line]:
                     for b, t in enumerate(line.terms)
                 ]
                 yield line._replace(terms=tuple(terms))
+
+
+def _outside(g: Grammar, line: Line, a: int) -> Iterator[Line]:
+    """A line in which a factor of what a matrix multiplies stands outside."""
+    term = line.terms[a]
+    lines, index = g.program.lines, g.program.index
+    for m, f in enumerate(term.factors if term.matrix else ()):
+        made = lines[index[f.name]].terms if f.name in index and not f.step else ()
+        factors = made[0].factors if len(made) == 1 and not made[0].matrix else ()
+        for n, outer in enumerate(factors if len(factors) > 1 else ()):
+            inside = term.factors[:m] + factors[:n] + factors[n + 1 :] + term.factors[m + 1 :]
+            new = term._replace(factors=(*inside, outer), inside=len(inside))
+            yield line._replace(terms=(*line.terms[:a], new, *line.terms[a + 1 :]))
 
 
 def late(g: Grammar) -> Iterator[Candidate]:

@@ -11,7 +11,12 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.naive.nets import Recurrent
-from refnet.check.programs.candidates import of_the_forward_pass, of_the_loop, of_the_sums
+from refnet.check.programs.candidates import (
+    approximated,
+    of_the_forward_pass,
+    of_the_loop,
+    of_the_sums,
+)
 from refnet.check.programs.cells import STATES
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.program import Program
@@ -174,4 +179,4 @@ class Approximations:
     def readings(self) -> Iterator[tuple[str, Params]]:
         """What those that fit give."""
         if self.programs.forward:
-            yield from self.programs.tried(self.programs.grammar.approximated())
+            yield from self.programs.tried(approximated(self.programs.grammar))

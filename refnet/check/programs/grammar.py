@@ -5,7 +5,6 @@ Checked by: tests/check/test_programs.py.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from refnet.check.programs import approximations
 from refnet.check.programs.arrays import LAYOUTS, TYPES
 from refnet.check.programs.cells import (
     DERIVATIVES,
@@ -81,7 +80,11 @@ class Grammar(Words):
         p, target = self.program.p, [*self.program.index, ""][min(before, len(self.program.lines))]
         text, of, pulled = self.product(term), term.factors, term.factors[:1] and _back(term)
         yield f"leaves out {text}", None
-        for by, how in ((2.0, "counts {} twice"), (0.5, "halves {}"), (-1.0, "has the wrong sign")):
+        for by, how in (
+            (2.0, "counts {} twice"),
+            (0.5, "halves {}"),
+            (-1.0, "has the wrong sign: {}"),
+        ):
             yield how.format(text), term._replace(coefficient=by * term.coefficient)
         for m, f in reversed([*enumerate(of)]):
             for other in self.variables(f, before, summed):
@@ -264,8 +267,7 @@ class Grammar(Words):
                 if name == "h":
                     read = Line(Factor("read"), (Term((_read(Factor("h"), *way),)),))
                     both = (*edits, Edit(("tape", self.program.index["read"], 0), (read,)))
-                    text = "the states h, for the gradient of Why too,"
-                    yield Candidate(f"in the backward pass {text} are {said}", both)
+                    yield Candidate(f"in the backward pass and for dWhy h is {said}", both)
                 if name == "c":
                     k = self.program.lines[index["k"]]._replace(
                         terms=(Term((_read(Factor("c"), *way),)),)
@@ -306,16 +308,6 @@ class Grammar(Words):
         for other in FUNCTIONS if len(sigmoids) > 1 else ():
             news = {n: line._replace(function=other) for n, line in sigmoids.items()}
             yield from self.ways(f"the gates use {other or 'no function'} for the sigmoid", news)
-
-    def approximated(self) -> Iterator[Candidate]:
-        """An approximation of tanh or of the sigmoid, in the lines that have it."""
-        for function in ("tanh", "sigmoid"):
-            of = {n: a for n, a in enumerate(self.program.lines) if a.function == function}
-            for chosen in ([*of], *([n] for n in of if len(of) > 1)) if of else ():
-                what = ", ".join(self.word(of[n].target) for n in chosen)
-                for name in approximations.names(function, len(chosen) == len(of)):
-                    news = {n: of[n]._replace(function=name) for n in chosen}
-                    yield from self.ways(f"{what} is a {name}", news)
 
     def instead(self, n: int, new: Line, said: str = "") -> Iterator[Candidate]:
         """Another line, named by its formula, or by what is ``said`` if that is the same."""
@@ -361,11 +353,23 @@ class Grammar(Words):
         alone = tuple(Edit(("line", n, 0), (new,)) for n, new in news.items())
         forward = Candidate(f"{how}, in the forward pass alone", alone)
         yield forward
+        yield from self.right_tape(how, forward, news)
         if all(map(_differentiable, news.values())) and sweeps(self.program, forward) == 1:
             pulls = [
                 Edit(("pulls", n, 0), self.program.pulls_of(new, False)) for n, new in news.items()
             ]
             yield Candidate(how, (*alone, *pulls))
+
+    def right_tape(
+        self, how: str, forward: Candidate, numbers: Iterable[int]
+    ) -> Iterator[Candidate]:
+        """The edits of lines that the backward pass sees none of: their right values are kept."""
+        lines = [(n, self.program.lines[n]) for n in numbers]
+        if not any(line.target.name in {*STATES, *PASSED} or line.target.name[:2] == "a."
+                   for _, line in lines):  # fmt: skip
+            kept = tuple(Edit(("tape", n, 0), (line,)) for n, line in lines)
+            said = f"{how}, in the forward pass alone, and the right one is kept"
+            yield Candidate(said, (*forward.edits, *kept))
 
 
 def _read(f: Factor, by: int, edge: str, form: str) -> Factor:

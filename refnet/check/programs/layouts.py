@@ -42,8 +42,7 @@ def layouts(g: Grammar, forward: bool) -> Iterator[Candidate]:
     of = [_places(g, block, forward) for block in texts]
     groups = [(", all gates together,", {at: v for places in of for at, v in places.items()})]
     for number, gate in enumerate(g.gates):
-        some = [list(places.items())[number] for places in of]
-        groups.append((f" of gate {gate}", dict(some)))
+        groups.append((f" of gate {gate}", dict([*places.items()][number] for places in of)))
     for what, every in groups if len(g.gates) > 1 else ():
         for how in (*OF_THE_GATES, *(orders(g.gates) if what[0] == "," else ())):
             said = f"{'a' if forward else 'the gradient of a'}{what} is read {how}"

@@ -5,6 +5,7 @@ Checked by: tests/check/test_programs.py.
 
 from collections.abc import Iterator
 from copy import copy
+from itertools import chain
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from refnet.batch import Array, Params
 from refnet.check.programs.explain import Programs
 from refnet.check.programs.program import Program
 from refnet.check.programs.runs import Candidate, Runs
+from refnet.check.programs.weights import Weights
 
 __all__ = ["Pairs"]
 
@@ -45,7 +47,8 @@ class Pairs:
         """One edit of each wrong gradient."""
         search, names, whole = self.programs.search, [], dict(self.programs.program.results)
         left = {*search.wrong}
-        for candidate, reading in self.programs.run(self.programs.candidates()):
+        every = chain(self.programs.candidates(), Weights(self.programs).left_out())
+        for candidate, reading in self.programs.run(every):
             off = {name for name in left if search.ratio(name, reading[name]) <= 1}
             if off:
                 left -= off

@@ -4,62 +4,17 @@ Checked by: tests/check/test_programs.py.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.programs.arrays import LAYOUTS, pulled_back, relaid
 from refnet.check.programs.cells import FORMS, STATES, Factor, Line, Term, function
+from refnet.check.programs.edit import SUMS, Candidate, Edit, Fits, Place, Stays, sweeps
 from refnet.check.programs.program import Program
 
 __all__ = ["Candidate", "Edit", "Fits", "Place", "Runs", "SUMS", "Stays", "sweeps"]
-
-Place = tuple[str, int, int]
-"""("line", n, 0), ("pull", n, m) or ("pulls", n, 0), of line n; ("tape", n, 0): what the backward
-pass reads of it."""
-
-
-Fits = Callable[[int, Array, list[str]], Array]
-"""Which candidates' dx (K, B, D) may be that of a step, from the step, dx and the names."""
-
-
-Stays = Callable[[int, Params, list[str]], Array]
-"""Which candidates' states (T + 1, K, B, H) may be those at a row, from it, these and the names."""
-
-
-class Edit(NamedTuple):
-    """Other lines at a place. ``weight``: how much of the edit is made, by step, example and unit,
-    where that is not all; ``more``: pulls that are added to those that are there."""
-
-    place: Place
-    lines: tuple[Line, ...]
-    weight: Array | None = None
-    more: bool = False
-
-
-class Candidate(NamedTuple):
-    """A mistake: its name and edits."""
-
-    name: str
-    edits: tuple[Edit, ...]
-
-
-SUMS = {"over the steps": (0,), "over the examples": (-2,), "over the steps and examples": (0, -2)}
-"""What the factors of a product are summed over, in place of the products."""
-
-
-def sweeps(program: Program, candidate: Candidate) -> int:
-    """How often a step's lines must be gone through: twice if an edited one needs a later one."""
-    later = (
-        program.index.get(f.name, -1) > edit.place[1] and not f.step
-        for edit in candidate.edits
-        if edit.place[0] == "line"
-        for line in edit.lines
-        for term in line.terms
-        for f in term.factors
-    )
-    return 1 + any(later)
 
 
 class Runs:
@@ -212,8 +167,13 @@ class Runs:
                 self.keep(stays(at, self.v, [candidate.name for candidate in self.candidates]))
                 if not self.candidates:
                     return
+        if not self.forward:
+            self._tapes()
+
+    def _tapes(self) -> None:
+        """What the backward pass reads in the place of the forward pass's variables."""
         read: Params = {}
-        for n, line in enumerate(program.lines):
+        for n, line in enumerate(self.program.lines):
             name, edits = line.target.name, self.of.get(("tape", n, 0))
             if edits:
                 whole = self.v[name]
@@ -295,6 +255,8 @@ class Runs:
             self.keep(good)
             if not self.candidates:
                 return
+        if self.forward:
+            self._tapes()
         program, v = self.program, self.v
         names = {pull.target.name for group in program.pulls for pull in group} | {
             "d x",

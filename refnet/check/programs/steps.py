@@ -35,6 +35,7 @@ class Steps:
             yield from self.programs.tried(self._at(self.programs.candidates(), [0]))
         if self.programs.backward:
             yield from self.programs.tried(self._passed())
+        yield from self.programs.tried(self._units())
         of = "h" if self.programs.forward else "dx"
         if of not in search.wrong or search.given[of].shape != search.true[of].shape:
             return
@@ -50,6 +51,17 @@ class Steps:
             yield from self._backward(int(rows[-1]), some)
         elif of == "h":
             yield from self.programs.tried(self._forward(int(rows[0]), some))
+
+    def _units(self) -> Iterator[Candidate]:
+        """The edits of the first unit alone, or the last."""
+        H = self.programs.program.s.p["Whh"].shape[1]
+        for candidate in self.programs.candidates():
+            pulls = [line for edit in candidate.edits for line in edit.lines]
+            whole = any(edit.place[0] == "pulls" for edit in candidate.edits)
+            for unit in () if whole or any(p.target.name == "d x" for p in pulls) else (0, H - 1):
+                weight = (np.arange(H) == unit) * np.ones((1, 1, 1))
+                edits = tuple(edit._replace(weight=weight) for edit in candidate.edits)
+                yield Candidate(f"{candidate.name}, of unit {unit}", edits)
 
     def _off(self, name: str, reading: Array) -> Array:
         """Of every step and example, whether a result is more than rounding off."""
