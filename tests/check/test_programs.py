@@ -9,11 +9,14 @@ from refnet.check.conventions import Readings
 from refnet.check.naive import run
 from refnet.check.naive.nets import Recurrent
 from refnet.check.noise import spread
+from refnet.check.programs.exchanges import gradients, of_the_backward_pass, of_the_forward_pass
 from refnet.check.programs.grammar import Grammar
+from refnet.check.programs.layouts import layouts
 from refnet.check.programs.program import Program
 from refnet.check.programs.runs import Candidate, Edit, Runs
 from refnet.exact import certify
 from refnet.matrices.transitions import transition
+from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from support.drawn import drawn
 
@@ -70,7 +73,9 @@ def test_a_backward_pass_that_follows_is_the_derivative(cell):
     program = program_of(net, params, batch)
     rng = np.random.default_rng(0)
     way = {name: rng.normal(size=value.shape) for name, value in params.items()}
-    edited = [c for c in Grammar(program, net.gates).forward() if "alone" not in c.name][::5]
+    grammar = Grammar(program, net.gates)
+    every = [*list(grammar.forward())[::5], *list(of_the_forward_pass(grammar))[::3]]
+    edited = [c for c in every if "alone" not in c.name]
     step = 1e-5
     sides = []
     for by in (-step, step):
@@ -99,7 +104,9 @@ def test_edits_are_named(cell):
     grammar = Grammar(program, net.gates)
     every = [
         *grammar.backward(False), *grammar.backward(True), *grammar.together(), *grammar.tapes(),
-        *grammar.forward(),
+        *grammar.forward(), *layouts(grammar, False), *layouts(grammar, True),
+        *gradients(grammar, True), *of_the_backward_pass(grammar), *of_the_forward_pass(grammar),
+        *list(grammar.approximated())[::20],
     ]  # fmt: skip
     right = results(program)
     rng = np.random.default_rng(CELLS.index(cell))
@@ -127,7 +134,7 @@ def test_a_line_that_is_dropped_changes_its_pulls():
     params, batch = drawn(net, 5, 2, float)
     program = program_of(net, params, batch)
     n = program.index["c"]
-    (m,) = (m for m, pull in enumerate(program.pulls[n]) if pull.target == ("d c", -1, "", ""))
+    (m,) = (m for m, pull in enumerate(program.pulls[n]) if pull.target.name == "d s")
     without = program.pulls[n][m]._replace(terms=())
     cut = results(program, Edit(("pull", n, m), (without,)))
     expected = run(net, params, batch, {"carry": lambda v, s: (v[0], 0 * v[1])})
@@ -144,3 +151,13 @@ def test_a_sum_that_keeps_a_step_alone():
     alone = reference_results(net, params, first)["dWhy"] / 6
     theirs = {**reference_results(net, params, batch), "dWhy": alone}
     assert judge(net, theirs, params, batch).convention == "only step 0 counts in dWhy"
+
+
+def test_what_no_mistake_gives_has_no_name():
+    """A free function of 22 numbers explains dWhh alone, but not that the rest is right."""
+    net = RecurrentNet(5, 8, 4, "lstm")
+    params, batch = drawn(net, 10, 4, np.float32)
+    right = loss_and_gradients(net, params, batch)
+    theirs = {f"d{name}": value for name, value in right.gradients.items()}
+    theirs["dWhh"] = theirs["dWhh"] ** 3
+    assert not judge(net, {"loss": right.loss, **theirs}, params, batch).convention
