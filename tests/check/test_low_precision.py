@@ -9,8 +9,8 @@ import pytest
 from refnet import RecurrentNet
 from refnet.check import compare, judge
 from refnet.check.arithmetic import NAMED, arithmetic, rounded_to
-from refnet.check.naive import run
 from refnet.check.noise import spread
+from refnet.check.programs.passes import run
 from refnet.check.userfunction import Described
 from refnet.check.verdict import compare_values
 from refnet.exact import certify

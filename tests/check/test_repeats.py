@@ -13,7 +13,9 @@ from refnet.check import assert_gradients, judge
 from refnet.check.arithmetic import rounded_to
 from refnet.check.cases import random_batch, random_mask, reference_results
 from refnet.check.mistakes import mistakes
-from refnet.check.naive import run
+from refnet.check.mistakes.formulas import scaled
+from refnet.check.programs.passes import run
+from refnet.check.programs.runs import Edit
 from refnet.check.verdict import NOT_ROUNDING
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
@@ -137,10 +139,21 @@ def first_gradient(net, memory, p, b):
     return {**right, "dWhh": memory.setdefault(b.x.shape, right["dWhh"])}
 
 
+def through_matrix(s, W):
+    """The gradient is carried through this matrix, not through Whh."""
+    s.program.p["old"] = W
+    (n,) = (n for n, line in enumerate(s.program.lines) if line.target.name == "a.h")
+    return [
+        Edit(("pull", n, m), (pull._replace(terms=(pull.terms[0]._replace(matrix="old"),)),))
+        for m, pull in enumerate(s.program.pulls[n])
+        if pull.terms[0].matrix == "Whh0"
+    ]
+
+
 def turned_once(net, memory, p, b):
     """Keeps the transposed Whh of its first call with a shape for the way back."""
     W = memory.setdefault(b.x.shape, p["Whh"].copy())
-    return run(net, p, b, {"W": lambda v, s: W})
+    return run(net, p, b, {"pulls": lambda v, s: through_matrix(s, W)})
 
 
 STATEFUL = {
@@ -230,8 +243,8 @@ def weighted(w):
     return losses(change)
 
 
-def scaled(place, by):
-    return with_changes({place: lambda v, s: v * v.dtype.type(1 + by)})
+def times_more(name, by):
+    return with_changes({"lines": lambda v, s: scaled(s, name, lambda t: 1 + by)})
 
 
 def with_changes(changes):
@@ -244,7 +257,7 @@ SMOOTH = {
     **{f"focal loss {g}": focal(g) for g in (0.001, 0.003, 0.01, 0.5, 2)},
     **{f"label smoothing {e}": smoothed(e) for e in (0.0005, 0.003, 0.1)},
     **{f"class weights {w}": weighted(w) for w in (0.0005, 0.003, 0.1)},
-    **{f"{place} times 1 + {by}": scaled(place, by) for place in ("h", "a") for by in (3e-4, 1e-3)},
+    **{f"{n} times 1 + {by}": times_more(n, by) for n in ("h", "a.h") for by in (3e-4, 1e-3)},
 }
 
 

@@ -29,7 +29,9 @@ __all__ = [
     "WITH_A_CONSTANT",
     "Factor",
     "Line",
+    "GATE",
     "Term",
+    "factor",
     "function",
     "gradient",
     "has",
@@ -84,6 +86,7 @@ class Line(NamedTuple):
 
 
 GATE = "Wxh{n} x + Whh{n} y + bh{n}"
+NUMBER = r"-?[\d.]+(e[-+]\d+)?"
 CELLS = {
     "rnn": f"y = h-; h = act {GATE.format(n=0)}",
     "lstm": (
@@ -100,7 +103,8 @@ CELLS = {
         "n = act Wxh2 x + Whh2 v + bh2; h = (1-z) n + z h-"
     ),
 }
-"""A minus after a name is the step before; after ``act`` and ``sigmoid`` stands what they see."""
+"""A minus after a name is the step before; after ``act`` and ``sigmoid`` stands what they see. In
+the text of a mistake a term may begin with a number, and m is the mask."""
 STATES = ("h", "c")
 FORMS: dict[str, tuple[Callable[[Array], Array], str]] = {
     "": (lambda v: v, "{}"),
@@ -257,22 +261,23 @@ def has(activation: Activation) -> bool:
     return activation.name in FUNCTIONS and activation == ACTIVATIONS[activation.name]
 
 
-def _factor(text: str) -> Factor:
+def factor(text: str) -> Factor:
     form, text = ("1-", text[3:-1]) if text.startswith("(1-") else ("", text)
     return Factor(text.removesuffix("-"), -text.endswith("-"), form)
 
 
 def _term(text: str, matrices: set[str]) -> Term:
     names = text.split()
+    number = float(names.pop(0)) if re.fullmatch(NUMBER, names[0]) else 1.0
     matrix = names.pop(0) if names[0] in matrices else ""
-    return Term(tuple(map(_factor, names)), 1.0, matrix)
+    return Term(tuple(map(factor, names)), number, matrix)
 
 
 def lines_of(cell: str, activation: str, matrices: set[str], vectors: set[str]) -> list[Line]:
-    """The lines of a cell with parameters of these names; a function's argument, if it is no
+    """The lines of a cell's text with parameters of these names; a function's argument, if it is no
     variable, has a line of its own: that of i is ``a.i``. The last line is what is read out."""
     lines = []
-    for text in CELLS[cell].split(";"):
+    for text in cell.split(";"):
         target, _, right = (part.strip() for part in text.partition("="))
         function, _, rest = right.partition(" ")
         named = function in ("sigmoid", "act")
@@ -318,7 +323,7 @@ def pulls(line: Line, by_value: bool, clip: bool, parameters: set[str]) -> tuple
         scale = term.coefficient * line.scale
         for m, f in enumerate(term.factors):
             rest = term.factors[:m] + term.factors[m + 1 :]
-            if f.name.startswith("unit "):
+            if f.name.startswith("unit ") or f.name == "m":
                 continue
             if f.name in parameters:
                 out.append(Line(Factor(f.name), (Term((d, *rest), scale),), "", True))

@@ -13,14 +13,11 @@ from refnet.batch import Array, Params
 from refnet.check.naive.nets import Recurrent
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate, Fits, Runs
+from refnet.check.programs.runs import Candidate, Fits, Runs, together
 
 __all__ = ["Programs"]
 
 FORWARD = {"loss", "outputs", "h", "c"}
-ENTRIES = 2e6
-"""The numbers of a variable that are computed at once, of all candidates and steps."""
-TOGETHER = 256
 
 
 class Programs:
@@ -29,8 +26,9 @@ class Programs:
     def __init__(self, search: Any) -> None:
         case = search.all
         self.search = search
-        s = Recurrent(case.net, case.params, case.batch, (), np.matmul, False, True)
+        s = Recurrent(case.net, case.params, case.batch, ())
         self.program = Program(s)
+        ((_, self.program.results),) = Runs(self.program, [Candidate("", ())]).gradients()
         self.grammar = Grammar(self.program, case.net.gates)
         states = FORWARD - {"loss"}
         self.forward = bool(search.wrong & states) or not states & set(search.given)
@@ -86,7 +84,7 @@ class Programs:
         if "dx" not in self.search.given:
             fits = None
         T, B, _ = self.program.s.x.shape
-        most = int(min(TOGETHER, max(1, ENTRIES / (T * B * self.program.s.p["Whh"].shape[1]))))
+        most = together(T, B, self.program.s.p["Whh"].shape[1])
         batches: dict[bool, list[Candidate]] = {False: [], True: []}
         for candidate in candidates:
             kind = any(edit.place[0] == "line" for edit in candidate.edits)
