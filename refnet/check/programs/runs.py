@@ -233,7 +233,10 @@ class Runs:
                     (a,) = line.terms[0].factors
                     called = getattr(self.passes[k], role)(self._value(a, at, k))
                     self.v[line.target.name][at, k] = called
-        for n, line in enumerate(program.lines):
+
+    def _tapes(self) -> None:
+        """What the backward pass reads."""
+        for n, line in enumerate(self.program.lines):
             name, edits = line.target.name, self.of.get(("tape", n, 0))
             if edits:
                 whole = self.v[name]
@@ -288,6 +291,7 @@ class Runs:
             self.keep(good)
             if not self.candidates:
                 return
+        self._tapes()
         program, v = self.program, self.v
         names = {pull.target.name for group in program.pulls for pull in group} | {
             "d x",
