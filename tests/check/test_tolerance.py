@@ -44,8 +44,8 @@ def test_correct_programs_pass(cell, dtype):
     params, batch, allowed, true = case(net, dtype)
     orders = (
         np.matmul,
-        lambda a, b: np.matmul(a[:, ::-1], b[::-1]),
-        lambda a, b: np.cumsum(a[:, :, None] * b, axis=1)[:, -1],
+        lambda a, b: np.matmul(a[..., ::-1], b[..., ::-1, :]),
+        lambda a, b: np.cumsum(a[..., :, None] * b[..., None, :, :], axis=-2)[..., -1, :],
     )
     for theirs in (
         reference_results(net, params, batch),
