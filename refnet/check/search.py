@@ -20,7 +20,9 @@ from refnet.check.mistakes.base import run_all
 from refnet.check.noise import spread
 from refnet.check.programs.cells import has
 from refnet.check.programs.constants import Constants, Waves
+from refnet.check.programs.elements import Elements
 from refnet.check.programs.explain import Programs
+from refnet.check.programs.pairs import Pairs
 from refnet.check.programs.passes import covers
 from refnet.check.programs.steps import Steps
 from refnet.check.programs.weights import Weights
@@ -155,8 +157,8 @@ class Search:
         """Edits of it with something fitted, each kind if the ones before explain nothing."""
         if self.of_programs and self.all.passes() > 3 * FITTED:
             forward = self.of_programs.forward  # where constants take the longest
-            usual = (Weights, Steps)
-            for kind in (*usual, Constants) if forward else (Constants, *usual):
+            usual = (Weights, Steps, Elements)
+            for kind in (*usual, Constants, Pairs) if forward else (Constants, *usual, Pairs):
                 readings = list(self.of_programs.distinct(kind(self.of_programs).readings()))
                 yield from readings
                 if readings:

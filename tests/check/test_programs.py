@@ -9,7 +9,9 @@ from refnet.check.conventions import Readings
 from refnet.check.mistakes.formulas import counted
 from refnet.check.naive.nets import Recurrent
 from refnet.check.noise import spread
+from refnet.check.programs.exchanges import gradients, of_the_backward_pass, of_the_forward_pass
 from refnet.check.programs.grammar import Grammar
+from refnet.check.programs.layouts import layouts
 from refnet.check.programs.passes import run
 from refnet.check.programs.program import Program
 from refnet.check.programs.runs import Candidate, Edit, Runs
@@ -72,7 +74,9 @@ def test_a_backward_pass_that_follows_is_the_derivative(cell):
     program = program_of(net, params, batch)
     rng = np.random.default_rng(0)
     way = {name: rng.normal(size=value.shape) for name, value in params.items()}
-    edited = [c for c in Grammar(program, net.gates).forward() if "alone" not in c.name][::5]
+    grammar = Grammar(program, net.gates)
+    every = [*list(grammar.forward())[::5], *list(of_the_forward_pass(grammar))[::3]]
+    edited = [c for c in every if "alone" not in c.name]
     step = 1e-5
     sides = []
     for by in (-step, step):
@@ -101,7 +105,9 @@ def test_edits_are_named(cell):
     grammar = Grammar(program, net.gates)
     every = [
         *grammar.backward(False), *grammar.backward(True), *grammar.together(), *grammar.tapes(),
-        *grammar.forward(),
+        *grammar.forward(), *layouts(grammar, False), *layouts(grammar, True),
+        *gradients(grammar, True), *of_the_backward_pass(grammar), *of_the_forward_pass(grammar),
+        *list(grammar.approximated())[::20],
     ]  # fmt: skip
     right = results(program)
     rng = np.random.default_rng(CELLS.index(cell))
@@ -133,7 +139,7 @@ def test_a_line_that_is_dropped_changes_its_pulls():
     params, batch = drawn(net, 5, 2, float)
     program = program_of(net, params, batch)
     n = program.index["c"]
-    (m,) = (m for m, pull in enumerate(program.pulls[n]) if pull.target == ("d c", -1, "", ""))
+    (m,) = (m for m, pull in enumerate(program.pulls[n]) if pull.target.name == "d s")
     without = program.pulls[n][m]._replace(terms=())
     cut = results(program, Edit(("pull", n, m), (without,)))
     expected = run(net, params, batch, {"pulls": lambda v, s: counted(s, cell, lambda t: 0 * t)})

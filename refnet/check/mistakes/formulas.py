@@ -95,7 +95,7 @@ def of_a_gate(line: Line, pull: Line) -> bool:
 def peephole(line: Line, pull: Line) -> bool:
     """Whether it goes to the cell through a peephole."""
     factors = {f.name for f in pull.terms[0].factors}
-    return pull.target.name == "d c" and not factors.isdisjoint(PEEPHOLES)
+    return pull.target.name in ("d c", "d s") and not factors.isdisjoint(PEEPHOLES)
 
 
 def summed(line: Line, pull: Line) -> bool:
@@ -179,20 +179,18 @@ def sums_in(s: Pass, function: str) -> list[Edit]:
 
 def delayed(s: Pass, name: str) -> list[Edit]:
     """x, or the state that Whh reads, of the step before: at the first step the same."""
-    edits = []
-    for n, line in enumerate(s.program.lines[:-1]):
-        if name == "x" or line.target.name == "y":
-            terms = tuple(
-                term._replace(
-                    factors=tuple(
-                        f._replace(step=f.step - 1, edge="stay") if f.name == name else f
-                        for f in term.factors
-                    )
-                )
-                for term in line.terms
-            )
-            edits += [Edit(("line", n, 0), (line._replace(terms=terms),))] * (terms != line.terms)
-    return edits
+    y, before = Factor("y"), Factor("h", -2, "", "stay")
+    if name == "h":
+        return [Edit(("line", s.program.index["y"], 0), (Line(y, (Term((before,)),)),))]
+    late = {Factor("x"): Factor("x", -1, "", "stay")}
+    return [
+        Edit(("line", n, 0), (line._replace(terms=tuple(
+            term._replace(factors=tuple(late.get(f, f) for f in term.factors))
+            for term in line.terms
+        )),))
+        for n, line in enumerate(s.program.lines)
+        if any(Factor("x") in term.factors for term in line.terms)
+    ]  # fmt: skip
 
 
 def tape_of_h(s: Pass) -> Edit:

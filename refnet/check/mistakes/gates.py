@@ -159,7 +159,7 @@ def _of_the_peepholes(params: Params) -> Mistakes:
         )
     if "Wpf" in peepholes:
         label = "the gradients of Wpi and Wpf take the new cell c[t+1]"
-        edits = " + ".join(f"taking(s, '{name}', 'c-', 'c')" for name in ("Wpi", "Wpf"))
+        edits = " + ".join(f"taking(s, '{name}', 's', 'c')" for name in ("Wpi", "Wpf"))
         yield mistake(label, pulls=f"v + {edits}")
 
 

@@ -7,11 +7,17 @@ import re
 
 import numpy as np
 
-from refnet.batch import Params
+from refnet.batch import Array, Params
 from refnet.check.naive.nets import PEEPHOLES, Recurrent
+from refnet.check.programs.arrays import formed
 from refnet.check.programs.cells import Line, has, lines_of, pulls
 
-__all__ = ["Program"]
+__all__ = ["Program", "stem"]
+
+
+def stem(name: str) -> str:
+    """A parameter's name without the number of its gate."""
+    return name.rstrip("0123456789")
 
 
 class Program:
@@ -33,9 +39,30 @@ class Program:
         self.roles = dict(re.findall(r"(\w+) = (act|sigmoid) ", s.text))
         for size in {value.shape[-1] for value in self.p.values()}:
             self.p |= {f"unit {n} of {size}": row for n, row in enumerate(np.eye(size))}
+        self.masks: Params = {}
+        """The weights of matrices in another form, by its name."""
         self.clip = s.bound is not None
         self.pulls = [self.pulls_of(line) for line in self.lines]
         self.index = {line.target.name: n for n, line in enumerate(self.lines)}
+        self.needs: dict[str, set[str]] = {}
+        """Of each variable, those of its step that it is made of, itself included."""
+        for line in self.lines:
+            here = {f.name for term in line.terms for f in term.factors if not f.step}
+            more = (self.needs.get(name, {name}) for name in here)
+            self.needs[line.target.name] = {line.target.name}.union(*more)
+
+    def value(self, name: str) -> Array:
+        """A parameter, perhaps in another form: ``Whh0|read unit by unit``."""
+        if name not in self.p:
+            base, _, how = name.partition("|")
+            names = (
+                [f"{stem(base)}{n}" for n in range(len(self.gates))]
+                if stem(base) in self.blocks
+                else [base]
+            )
+            stack = formed(np.stack([self.p[each] for each in names]), how, self.gates)
+            self.p |= {f"{each}|{how}": part for each, part in zip(names, stack)}
+        return self.p[name]
 
     def parts(self, s: Recurrent) -> Params:
         """The parameters of such a pass, gate by gate."""

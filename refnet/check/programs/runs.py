@@ -11,10 +11,11 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.naive.nets import Recurrent
-from refnet.check.programs.cells import FORMS, STATES, TYPES, Factor, Line, Term, coarse, function
+from refnet.check.programs.arrays import LAYOUTS, TYPES, coarse, relaid
+from refnet.check.programs.cells import FORMS, STATES, Factor, Line, Term, function
 from refnet.check.programs.program import Program
 
-__all__ = ["Candidate", "Edit", "Fits", "Place", "Runs", "SUMS", "together"]
+__all__ = ["Candidate", "Edit", "Fits", "Place", "Runs", "SUMS", "Stays", "sweeps", "together"]
 
 Place = tuple[str, int, int]
 """("line", n, 0), ("pull", n, m) or ("pulls", n, 0), of line n; ("tape", n, 0): what the backward
@@ -23,6 +24,10 @@ pass reads of it."""
 
 Fits = Callable[[int, Array, list[str]], Array]
 """Which candidates' dx (K, B, D) may be that of a step, from the step, dx and the names."""
+
+
+Stays = Callable[[int, Params, list[str]], Array]
+"""Which candidates' states (T + 1, K, B, H) may be those at a row, from it, these and the names."""
 
 
 class Edit(NamedTuple):
@@ -56,6 +61,19 @@ def together(T: int, B: int, H: int) -> int:
     return int(min(TOGETHER, max(1, ENTRIES / (T * B * H))))
 
 
+def sweeps(program: Program, candidate: Candidate) -> int:
+    """How often a step's lines must be gone through: twice if an edited one needs a later one."""
+    later = (
+        program.index.get(f.name, -1) > edit.place[1] and not f.step
+        for edit in candidate.edits
+        if edit.place[0] == "line"
+        for line in edit.lines
+        for term in line.terms
+        for f in term.factors
+    )
+    return 1 + any(later)
+
+
 class Runs:
     """The passes of candidates that may all edit the forward pass, or none of them."""
 
@@ -73,6 +91,7 @@ class Runs:
         self.K = K if self.forward else 1
         self.loop = bool(self.forward or kinds - {"pull"} or self._in_the_loop())
         self.KB = K if self.loop else 1
+        self.sweeps = max((sweeps(program, candidate) for candidate in self.candidates), default=1)
         rows = (self.T + 1, self.K, self.B)
         H = self.s.p["Whh"].shape[1]
         names = {line.target.name for line in program.lines} | set(STATES)
@@ -113,7 +132,7 @@ class Runs:
     def _parameter(self, name: str, k: int | None) -> Array:
         if name in self.p:
             return self.p[name] if k is None else self.p[name][k]
-        return self.program.p[name]
+        return self.program.value(name)
 
     def _place(self) -> None:
         self.of = {}
@@ -131,8 +150,10 @@ class Runs:
     def _row(self, f: Factor, at: Any) -> tuple[Any, Any]:
         """Where a factor is at a step, or each of several, and whether it is there at all."""
         row, low = at + f.step, 0 if f.name.removeprefix("d ") in STATES else 1
-        if f.edge == "last":
-            return np.full_like(row, self.T), True
+        if f.edge in ("last", "first"):
+            return np.full_like(row, self.T if f.edge == "last" else low), True
+        if f.edge == "reversed":
+            return self.T + 1 - np.asarray(at) + f.step, True
         if f.edge == "wrap":
             return low + (row - low) % (self.T + 1 - low), True
         if not f.edge:
@@ -141,11 +162,12 @@ class Runs:
         return inside, True if f.edge == "stay" else inside == row
 
     def _value(self, f: Factor, at: int | Array, k: int | None) -> Array:
-        if f.name in self.program.p:
+        if f.name in self.program.p or "|" in f.name:
             return self._parameter(f.name, k)
         v = self.v[f.name]
         row, inside = self._row(f, at)
-        part: Array = v[row] if k is None else v[row][..., min(k, v.shape[1] - 1), :, :]
+        rows = self._relaid(v, f, at) if f.edge in LAYOUTS else v[row]
+        part: Array = rows if k is None else rows[..., min(k, v.shape[1] - 1), :, :]
         if inside is not True:
             part = part * np.reshape(inside, (-1, *(1,) * (part.ndim - 1)) if np.ndim(at) else ())
         if not f.form:
@@ -155,6 +177,12 @@ class Runs:
             slope = function(name).slope(part)
             return function(then).value(slope) if then else slope
         return FORMS[f.form][0](part)
+
+    def _relaid(self, v: Array, f: Factor, at: int | Array) -> Array:
+        """An array whose steps and examples are read in another layout."""
+        steps, examples = relaid(f.edge, self.T, self.B)
+        rows = steps[np.asarray(at) - 1]
+        return np.moveaxis(v[1 + rows + f.step, :, examples[np.asarray(at) - 1]], -2, -3)
 
     def _product(self, factors: Sequence[Factor], at: int | Array, k: int | None) -> Array:
         out: Array | None = None
@@ -171,12 +199,9 @@ class Runs:
         else:
             M = self._parameter(term.matrix, k)
             M = M if term.back != term.transposed else np.swapaxes(M, -1, -2)
-            if term.back:
-                out = self.s.product(self._product(term.factors[: term.inside], at, k), M)
-                for f in term.factors[term.inside :]:
-                    out = out * self._value(f, at, k)
-            else:
-                out = self.s.product(self._product(term.factors, at, k), M)
+            out = self.s.product(self._product(term.factors[: term.inside], at, k), M)
+            for f in term.factors[term.inside :]:
+                out = out * self._value(f, at, k)
         return out if term.coefficient == 1 else term.coefficient * out
 
     def evaluate(self, line: Line, at: int | Array, k: int | None = None) -> Array:
@@ -220,11 +245,11 @@ class Runs:
         self.states()
         return self._value(f, np.arange(1, self.T + 1), 0)
 
-    def states(self) -> None:
-        """The forward pass."""
+    def states(self, stays: Stays | None = None) -> None:
+        """The forward pass, of the candidates whose states at every step so far may be right."""
         program = self.program
         for at in range(1, self.T + 1):
-            for n, line in enumerate(program.lines):
+            for n, line in [*enumerate(program.lines)] * self.sweeps:
                 base = self.evaluate(line, at)
                 value = self._blended(("line", n, 0), base, at, self.K)
                 self.v[line.target.name][at] = value
@@ -233,9 +258,14 @@ class Runs:
                     (a,) = line.terms[0].factors
                     called = getattr(self.passes[k], role)(self._value(a, at, k))
                     self.v[line.target.name][at, k] = called
+            if stays and self.forward:
+                self.keep(stays(at, self.v, [candidate.name for candidate in self.candidates]))
+                if not self.candidates:
+                    return
 
     def _tapes(self) -> None:
         """What the backward pass reads."""
+        read: Params = {}
         for n, line in enumerate(self.program.lines):
             name, edits = line.target.name, self.of.get(("tape", n, 0))
             if edits:
@@ -247,7 +277,8 @@ class Runs:
                     if edit.weight is not None:
                         new = whole[every, k] + edit.weight * (new - whole[every, k])
                     whole[every, k] = new
-                self.v[name] = whole
+                read[name] = whole
+        self.v |= read
 
     def read_out(self) -> tuple[Array, list[Params]]:
         """The read-out's gradient (T + 1, K, B, H), and each candidate's results up to there."""
@@ -279,11 +310,16 @@ class Runs:
         self._place()
 
     def gradients(
-        self, right: Callable[[Params], bool] | None = None, fits: Fits | None = None
+        self,
+        right: Callable[[Params], bool] | None = None,
+        fits: Fits | None = None,
+        stays: Stays | None = None,
     ) -> Iterator[tuple[Candidate, Params]]:
-        """Every candidate's results, of those whose forward pass is ``right`` and whose dx ``fits``
-        from the last step on."""
-        self.states()
+        """Every candidate's results, of those whose forward pass is ``right``, also at every step
+        (``stays``), and whose dx ``fits`` from the last step on."""
+        self.states(stays)
+        if not self.candidates:
+            return
         direct, self.results = self.read_out()
         if right and self.forward:
             good = np.array([right(result) for result in self.results])
@@ -367,7 +403,8 @@ class Runs:
 
     def _sum(self, line: Line, k: int | None, weight: Array | None = None) -> Array:
         """A parameter's gradient, summed over steps and examples."""
-        return np.asarray(sum(self._summed(line, term, k, weight) for term in line.terms))
+        out = np.asarray(sum(self._summed(line, term, k, weight) for term in line.terms))
+        return out * self.program.masks.get(line.function, 1)
 
     def _summed(self, line: Line, term: Term, k: int | None, weight: Array | None) -> Array:
         every = np.arange(1, self.T + 1)
