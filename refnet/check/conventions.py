@@ -86,6 +86,16 @@ class Readings:
                 readings.append((label, run(self.net, self.params | wide, self.batch)))
         return readings
 
+    @property
+    def plain(self) -> bool:
+        """Whether this is a net of real numbers with its own loss and divisor."""
+        certified = self.certified
+        return (
+            isinstance(certified, Certified)
+            and not _scored_otherwise(certified)
+            and not any(np.iscomplexobj(value) for value in certified.params.values())
+        )
+
     def passes(self) -> int:
         """How many passes WORK allows."""
         weights = sum(value.size for value in self.params.values() if value.ndim == 2)
@@ -115,13 +125,16 @@ class Readings:
             return (
                 search.best(search.edited(), first=True)
                 or search.best(search.computed())
+                or search.best(search.outside())
                 or search.best(search.programs())
+                or search.best(search.stacked())
                 or search.best(search.of_parts())
                 or search.best(search.estimated())
                 or search.structure()
                 or search.differences()
                 or search.best(search.fitted_programs())
                 or search.best(search.fitted())
+                or search.best(search.added())
                 or search.stored()
                 or search.coarse(rerolled)
                 or search.best(search.two())

@@ -22,12 +22,15 @@ from refnet.check.programs.cells import has
 from refnet.check.programs.constants import Constants, Waves
 from refnet.check.programs.elements import Elements
 from refnet.check.programs.explain import Programs
+from refnet.check.programs.outside import Joints, Outside
 from refnet.check.programs.pairs import Pairs
 from refnet.check.programs.passes import covers
+from refnet.check.programs.stacks import Stacks, known_cells
 from refnet.check.programs.steps import Steps
 from refnet.check.programs.weights import Weights
 from refnet.check.where import phrases
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 
 __all__ = ["Search"]
 
@@ -152,6 +155,30 @@ class Search:
         """Edits of the net's own program."""
         if self.of_programs:
             yield from self.of_programs.readings()
+
+    def outside(self) -> Iterator[tuple[str, Params]]:
+        """Mistakes outside the net's cells."""
+        if self._outer:
+            yield from self._outer.readings()
+        if self._outer and isinstance(self.all.net, RecurrentNet) and not self.all.net.embedding:
+            yield from Joints(self).readings()
+
+    def stacked(self) -> Iterator[tuple[str, Params]]:
+        """Edits inside the cells of a stack."""
+        case = self.all
+        if self._outer and isinstance(case.net, StackedNet) and known_cells(case.net, case.params):
+            yield from Stacks(self).readings()
+
+    def added(self) -> Iterator[tuple[str, Params]]:
+        """What may be added to the loss."""
+        if self._outer:
+            yield from self._outer.additions()
+
+    @cached_property
+    def _outer(self) -> Outside | None:
+        case = self.all
+        known = case.plain and case.net.loss != "none" and self._shaped()
+        return Outside(self) if known and case.passes() > FITTED else None
 
     def fitted_programs(self) -> Iterator[tuple[str, Params]]:
         """Edits of it with something fitted, each kind if the ones before explain nothing."""

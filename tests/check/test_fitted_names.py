@@ -118,6 +118,15 @@ def test_finite_differences_are_named(step, order, says):
     assert "finite" not in noisy or step > 1e-3 or "e = 0.000314" in noisy
 
 
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_numbers_of_half_precision_are_no_finite_differences(judged, kind):
+    certified, name_of = judged
+    right = {name: np.array(enclosure.value) for name, enclosure in certified.named().items()}
+    bits = right["dWhh"].astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+    short = {"float16": right["dWhh"].astype(np.float16), "bfloat16": bits.view(np.float32)}
+    assert f"in {kind}" in name_of(right | {"dWhh": short[kind].astype(float)})
+
+
 def test_finite_differences_of_a_function_are_named():
     def f(x):
         return np.tanh(x @ x).sum()

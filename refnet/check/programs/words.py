@@ -68,6 +68,8 @@ class Words:
             text += "[{}]" if f.name in STEPS or by else ""
         if f.edge in WHOLE:
             text = text.split("[")[0] + WHOLE[f.edge]
+        elif f.step and "{" not in text and f.name in TEXTS:
+            text += f" of step {step}"
         text = text.format(step)
         return FORMS[f.form][1].format(text) if f.form in FORMS else f"{f.form}({text})"
 
