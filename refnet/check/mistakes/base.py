@@ -37,8 +37,6 @@ __all__ = [
 ARGUMENTS = {
     **dict.fromkeys(("sigmoid", "act"), "a"),
     **dict.fromkeys(("sigmoid_pull", "act_pull"), "a, h, dh"),
-    **dict.fromkeys(("into", "out", "pull_out", "pull_into"), "values, steps, suffix"),
-    "padding": "values, steps",
     "product": "a, b",
 }
 """The arguments of the places at which functions stand."""

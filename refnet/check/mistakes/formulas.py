@@ -9,13 +9,16 @@ from refnet.batch import Array, Params, last_steps
 from refnet.check.arithmetic import rounded_to
 from refnet.check.naive import PEEPHOLES, Pass
 from refnet.check.programs.cells import CELLS, GATE, Factor, Line, Term, factor
+from refnet.check.programs.layers import Change, Layers
+from refnet.check.programs.moves import SAME, Move, gathered
 from refnet.check.programs.runs import Edit
 from refnet.exact.running import Runs, run_on
 from refnet.maths.activations import ACTIVATIONS
-from refnet.nets.stacked import turned
 
-__all__ = ["ACTIVATIONS", "CELLS", "GATE", "TYPES", "coarse", "last_steps", "taken", "turned"]
+__all__ = ["ACTIVATIONS", "CELLS", "GATE", "SAME", "TYPES", "coarse", "last_steps", "taken"]
 
+CUT = Move("", lambda v: v, lambda d: 0 * d)
+"""The gradient is not carried on."""
 READS_C = Line(Factor("read"), (Term((Factor("c"),)),))
 """The read-out takes the cell."""
 Scores = tuple[Array, Array]
@@ -197,6 +200,53 @@ def tape_of_h(s: Pass) -> Edit:
     """The weight gradient takes the right state for what Whh reads."""
     n = s.program.index["y"]
     return Edit(("tape", n, 0), (s.program.lines[n],))
+
+
+def edged(change: Change, moves: dict[str, Move], ways: str) -> Change:
+    """A stack's edges have other moves, too, in some of its passes."""
+    for way in ways.split():
+        new: Any = {way: {**getattr(change, way), **moves}}
+        change = change._replace(**new)
+    return change
+
+
+def on(
+    s: Pass,
+    edge: str,
+    move: Callable[[str], Move],
+    chosen: Callable[[str], Any] = lambda cell: cell.endswith("_reverse"),
+) -> dict[str, Move]:
+    """The same edge of the chosen cells, by default of the second direction."""
+    names = {f"{edge}{cell}": cell for cell in s.layers.cells}
+    known = s.layers.edges.keys() & names.keys()
+    return {name: move(names[name]) for name in known if chosen(names[name])}
+
+
+def in_time(s: Pass, cell: str) -> Move:
+    """Outputs in the order of a cell of the first direction."""
+    move: Move = s.layers.edges[f"out{cell.removesuffix('_reverse')}"]
+    return move
+
+
+def state_at(s: Pass, steps: Array) -> Move:
+    """The states after these steps (B,)."""
+    return gathered("", steps[None], rows=len(s.x) + 1)
+
+
+def delayed_by_one(s: Pass) -> Move:
+    """Every step is that before, zero first."""
+    return gathered("", np.indices(s.x.shape[:2])[0] - 1)
+
+
+def exchanged(layers: Layers) -> dict[str, Move]:
+    """Every layer's output, and what is read out, has its halves in each other's place."""
+
+    def halves(v: Array) -> Array:
+        return np.roll(v, v.shape[-1] // 2, -1)
+
+    swap = Move("", halves, halves)
+    pads = {n: swap.after(move) for n, move in layers.edges.items() if n.startswith("pad")}
+    return pads | ({"rows": swap} if layers.last else {})
 
 
 def read(s: Pass, states: list[Array], back: int) -> Array:

@@ -21,10 +21,8 @@ Of a recurrent cell: ``cell`` (its text), ``m`` (a variable of it: the mask), ``
 Of a feedforward net: ``a``, ``h``, ``e`` (the gradient of h), ``da``, ``W`` (the matrix that the
 gradient goes through), ``past`` (h in the weight gradients).
 
-Of a stack: ``into`` and ``out`` (functions of values (T, B, N), lengths and a cell's suffix: the
-order in which the cell sees its input and gives its output), ``pull_out`` and ``pull_into`` (the
-same backward), ``order`` (a slice of the cells side by side), ``padding`` (what makes a layer's
-output 0 after a sequence's end), ``below`` (each direction's gradient of a layer's input).
+Of a stack: ``edges`` and, backward alone, ``pulls``: a change of how its cells are joined
+(``refnet.check.programs.layers``; ``s.layers``).
 
 Checked by: tests/check/test_naive.py.
 """

@@ -18,7 +18,7 @@ Pullback = Callable[[Array, Array, Array], Array]
 """Of a, of the value and of its cotangent."""
 FORWARD = frozenset(
     "product made_of p x y mask weights final h0 cell lines m sigmoid act a h steps rows each "
-    "divisor into out order padding".split()
+    "divisor edges".split()
 )
 """The places whose change may show in the outputs or the loss."""
 
@@ -33,6 +33,7 @@ class Pass:
     p: Params
     d: Params
     program: Any = None
+    layers: Any = None
     text = ""
     da: Array
     rows: Array
