@@ -17,6 +17,7 @@ from refnet.check.programs.program import Program
 from refnet.check.programs.runs import Candidate, Edit, Runs
 from refnet.exact import certify
 from refnet.matrices.transitions import transition
+from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from support.drawn import drawn
 
@@ -156,3 +157,13 @@ def test_a_sum_that_keeps_a_step_alone():
     alone = reference_results(net, params, first)["dWhy"] / 6
     theirs = {**reference_results(net, params, batch), "dWhy": alone}
     assert judge(net, theirs, params, batch).convention == "only step 0 counts in dWhy"
+
+
+def test_what_no_mistake_gives_has_no_name():
+    """A free function of 22 numbers explains dWhh alone, but not that the rest is right."""
+    net = RecurrentNet(5, 8, 4, "lstm")
+    params, batch = drawn(net, 10, 4, np.float32)
+    right = loss_and_gradients(net, params, batch)
+    theirs = {f"d{name}": value for name, value in right.gradients.items()}
+    theirs["dWhh"] = theirs["dWhh"] ** 3
+    assert not judge(net, {"loss": right.loss, **theirs}, params, batch).convention

@@ -179,11 +179,14 @@ class Constants:
 
 class Waves:
     """Another function in the place of tanh or the sigmoid, whatever it is: what is added to it is
-    a sum of Chebyshev polynomials."""
+    a sum of Chebyshev polynomials. It has to leave right what is right."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.program = programs, programs.program
-        self.weights = Weights(programs)
+        self.weights, search = Weights(programs), programs.search
+        self.weights.names = sorted(
+            name for name in search.given if search.given[name].shape == search.true[name].shape
+        )
 
     def readings(self) -> Iterator[str]:
         """What explains all but a small part of the errors, in words."""

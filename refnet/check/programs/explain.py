@@ -33,8 +33,8 @@ class Programs:
         self.program = Program(s)
         ((_, self.program.results),) = Runs(self.program, [Candidate("", ())]).gradients()
         self.grammar = Grammar(self.program, case.net.gates)
-        states = FORWARD - {"loss"}
-        self.forward = bool(search.wrong & states) or not states & set(search.given)
+        known = (FORWARD - {"loss"}) & set(search.given) or {"loss"}
+        self.forward = bool(known & search.wrong) or not known & set(search.given)
         self.backward = not search.wrong & FORWARD
         names = {n for n in search.wrong if n[1:] in case.params or "." in n} - {"dh0"}
         self.in_sums = "dx" not in search.wrong and search.wrong <= names
