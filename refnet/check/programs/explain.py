@@ -16,14 +16,11 @@ from refnet.check.programs.exchanges import gradients, of_the_backward_pass, of_
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.layouts import layouts
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate, Fits, Runs, Stays, sweeps
+from refnet.check.programs.runs import Candidate, Fits, Runs, Stays, sweeps, together
 
 __all__ = ["Programs"]
 
 FORWARD = {"loss", "outputs", "h", "c"}
-ENTRIES = 2e6
-"""The numbers of a variable that are computed at once, of all candidates and steps."""
-TOGETHER = 256
 
 
 class Programs:
@@ -32,8 +29,9 @@ class Programs:
     def __init__(self, search: Any) -> None:
         case = search.all
         self.search = search
-        s = Recurrent(case.net, case.params, case.batch, (), np.matmul, False, True)
+        s = Recurrent(case.net, case.params, case.batch, ())
         self.program = Program(s)
+        ((_, self.program.results),) = Runs(self.program, [Candidate("", ())]).gradients()
         self.grammar = Grammar(self.program, case.net.gates)
         known = (FORWARD - {"loss"}) & set(search.given) or {"loss"}
         self.forward = bool(known & search.wrong) or not known & set(search.given)
@@ -96,7 +94,7 @@ class Programs:
         if "dx" not in self.search.given:
             fits = None
         T, B, _ = self.program.s.x.shape
-        most = int(min(TOGETHER, max(1, ENTRIES / (T * B * self.program.s.p["Whh"].shape[1]))))
+        most = together(T, B, self.program.s.p["Whh"].shape[1])
         batches: dict[tuple[bool, int], list[Candidate]] = {}
         for candidate in candidates:
             forward = any(edit.place[0] == "line" for edit in candidate.edits)
