@@ -17,7 +17,7 @@ from refnet.check.differences import of_differences
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
 from refnet.check.fitting import Fit
 from refnet.check.mistakes import Mistake
-from refnet.check.naive import covers
+from refnet.check.mistakes.base import run_all
 from refnet.check.noise import spread
 from refnet.check.programs.cells import has
 from refnet.check.programs.constants import Constants, Waves
@@ -25,6 +25,7 @@ from refnet.check.programs.elements import Elements
 from refnet.check.programs.explain import Programs
 from refnet.check.programs.outside import Joints, Outside
 from refnet.check.programs.pairs import Pairs
+from refnet.check.programs.passes import covers
 from refnet.check.programs.stacks import Stacks, known_cells
 from refnet.check.programs.steps import Steps
 from refnet.check.programs.weights import Weights
@@ -401,23 +402,21 @@ class Search:
         if self._forward_fits(self.true):
             pairs += combinations(others, 2)
         elif not fit:
-            pairs = [
-                pair
-                for pair in self._affordable(combinations(forward, 2))
-                if self._forward_fits(self._together(*pair, backward=False))
-            ]
-        for first, second in self._affordable(pairs):
-            yield f"{first.label}; {second.label}", self._together(first, second)
+            tried = self._together(self._affordable(combinations(forward, 2)), backward=False)
+            pairs = [pair for pair, reading in tried if self._forward_fits(reading)]
+        for (first, second), reading in self._together(self._affordable(pairs)):
+            yield f"{first.label}; {second.label}", reading
 
     def _affordable(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         return islice(pairs, min(self.all.passes(), PAIRS))
 
-    def _together(self, first: Mistake, second: Mistake, **how: bool) -> Params:
+    def _together(self, pairs: Iterable[Pair], **how: bool) -> Iterator[tuple[Pair, Params]]:
+        """What they give, of those that go together."""
         case = self.all
-        try:
-            return first.run(case.net, case.params, case.batch, *second.passes, **how)
-        except (ValueError, IndexError, KeyError):  # these two do not go together
-            return {name: np.full_like(value, np.inf) for name, value in self.true.items()}
+        pairs = list(pairs)
+        planted = [(first, second.passes) for first, second in pairs]
+        found = run_all(case.net, case.params, case.batch, planted, **how)
+        yield from ((pair, reading) for pair, reading in zip(pairs, found) if reading)
 
     def _only_wrong(self, reading: Params) -> bool:
         """Whether a reading differs from the truth, and only where something is wrong."""

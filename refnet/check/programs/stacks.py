@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
-from refnet.check.naive import covers
 from refnet.check.naive.nets import Recurrent
 from refnet.check.programs.cells import has
 from refnet.check.programs.exchanges import of_the_forward_pass
 from refnet.check.programs.explain import backward_edits
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.layers import Change, Layers, same
+from refnet.check.programs.passes import covers
 from refnet.check.programs.program import Program
 from refnet.check.programs.runs import Candidate, Edit, Runs
 from refnet.nets.base import named
@@ -76,7 +76,7 @@ class Stacks:
         params |= {"Why": np.eye(H), "by": np.zeros(H)}
         y = np.zeros((*x.shape[:2], H)) if dh is None else dh[1:]
         batch = Batch(x, y, final=None if carry is None else {"h0": carry})
-        return Program(Recurrent(net, params, batch, (), np.matmul, False, True))
+        return Program(Recurrent(net, params, batch, ()))
 
     def _inside(
         self, suffix: str, candidate: Candidate, x: Array, start: Array, *ends: Array | None
@@ -186,7 +186,9 @@ class Stacks:
                 runs.v["x"] = np.moveaxis(np.concatenate([first, seen]), 2, 1)
                 runs.forward, runs.K = True, K
                 for name in runs.v.keys() - {"x"}:
-                    runs.v[name] = np.zeros((len(x) + 1, K, *runs.v[name].shape[2:]))
+                    start = runs.v[name][0]
+                    runs.v[name] = np.zeros((len(x) + 1, K, *start.shape[1:]))
+                    runs.v[name][0] = start
                 runs.states()
                 h = np.moveaxis(runs.v["h"], 1, 2)
                 states.append(edges[f"out{suffix}"].there(h))
