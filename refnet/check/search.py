@@ -3,6 +3,7 @@
 Checked by: tests/check/test_mistake_names.py.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import combinations, islice
@@ -158,10 +159,18 @@ class Search:
 
     def outside(self) -> Iterator[tuple[str, Params]]:
         """Mistakes outside the net's cells."""
+        yield from _alike(self._outside())
+
+    def _outside(self) -> Iterator[tuple[str, Params]]:
         if self._outer:
             yield from self._outer.readings()
-        if self._outer and isinstance(self.all.net, RecurrentNet) and not self.all.net.embedding:
-            yield from Joints(self).readings()
+        if self._joints:
+            yield from self._joints.readings()
+
+    @cached_property
+    def _joints(self) -> Joints | None:
+        net = self.all.net if self._outer else None
+        return Joints(self) if isinstance(net, RecurrentNet) and not net.embedding else None
 
     def stacked(self) -> Iterator[tuple[str, Params]]:
         """Edits inside the cells of a stack."""
@@ -169,10 +178,25 @@ class Search:
         if self._outer and isinstance(case.net, StackedNet) and known_cells(case.net, case.params):
             yield from Stacks(self).readings()
 
+    def multiples(self) -> Iterator[tuple[str, Params]]:
+        """Mistakes in the loss that fit but for a factor."""
+        if self._outer:
+            yield from self._outer.multiples()
+
     def added(self) -> Iterator[tuple[str, Params]]:
         """What may be added to the loss."""
         if self._outer:
             yield from self._outer.additions()
+
+    def constants(self) -> Iterator[tuple[str, Params]]:
+        """Constants in the loss and its gradient."""
+        if self._outer:
+            yield from self._outer.fitted()
+
+    def between(self) -> Iterator[tuple[str, Params]]:
+        """Constants between the cells."""
+        if self._joints:
+            yield from self._joints.fitted()
 
     @cached_property
     def _outer(self) -> Outside | None:
@@ -420,3 +444,11 @@ def _norm(array: Array) -> float:
         return size
     largest = float(abs(array).max(initial=0))
     return largest * float(np.linalg.norm(array / largest)) if largest else 0.0
+
+
+def _alike(readings: Iterable[tuple[str, Params]]) -> Iterator[tuple[str, Params]]:
+    """Without what stands in brackets in names that differ in it alone: what is beyond an end."""
+    known = list(readings)
+    short = [re.sub(r" \([^)]*\)", "", name) for name, _ in known]
+    for (name, reading), text in zip(known, short):
+        yield name if short.count(text) == 1 else text, reading

@@ -1,13 +1,11 @@
 """The house style: what a print without colour, a legend and a reader can tell apart."""
 
-import doctest
 import re
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from refnet import explain
 from refnet.cells import CELLS
 from refnet.cli import main
 from refnet.runs import style
@@ -169,9 +167,3 @@ def test_a_command_writes_each_format(form, tmp_path, capsys):
     assert main(command.split()) == 0
     assert path.read_bytes().startswith(MAGIC[form])
     assert f"figure: {path}" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("module", [style, explain], ids=lambda module: module.__name__)
-def test_examples_run(module):
-    failed, attempted = doctest.testmod(module)
-    assert attempted and not failed

@@ -28,7 +28,9 @@ def judged(p, x, y):
 
 
 @pytest.mark.parametrize("wrong", [None, *PADE, "squared"])
-def test_a_mistake_in_one_range_of_norms_is_found(wrong, tmp_path, capsys):
+def test_a_mistake_in_one_range_of_norms_is_found(wrong, tmp_path, capsys, request):
+    if wrong != "squared":
+        request.getfixturevalue("unnamed")
     (tmp_path / "mine.py").write_text(FILE.format(wrong))
     command = "check function --dtypes float64 --transition expm".split()
     status = cli.main([*command, f"{tmp_path / 'mine.py'}:judged"])
@@ -76,6 +78,7 @@ def test_bounded_parts_move_and_others_do_not():
 
 
 @pytest.mark.needs("torch")
+@pytest.mark.usefixtures("unnamed")
 def test_the_mistake_of_pytorch_is_found(tmp_path, capsys):
     """Of its function on the command line, and of its parametrisation; if this PyTorch has it."""
     import torch

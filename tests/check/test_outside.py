@@ -7,6 +7,7 @@ from refnet.check.conventions import Readings
 from refnet.check.noise import spread
 from refnet.check.programs.counts import counts
 from refnet.check.programs.edges import Edges
+from refnet.check.programs.fits import edges_with_a_constant, scores_with_a_constant
 from refnet.check.programs.layers import Change, Layers
 from refnet.check.programs.losses import added, gradient
 from refnet.check.programs.moves import moves
@@ -97,7 +98,27 @@ def test_gradients_of_formulas_are_their_slopes():
         assert (off <= 1e-5 * (1 + abs(slope)))[known].all(), name
 
 
-def named(net, params, batch):
+@np.errstate(all="ignore")
+@pytest.mark.needs("flint")
+def test_constants_are_fitted():
+    """Of drawn edges, and of a loss."""
+    net = NETS["error"]
+    params, batch = drawn(net, 6, 3, float)
+    name, right = named(net, params, batch, "constants", "between"), results(net, params, batch)
+    layers, scores = Layers(net, params, batch), Scores(net, params, batch)
+    edges, k, tried = list(edges_with_a_constant(Edges(layers))), 0.37, 0
+    for n in np.random.default_rng(0).choice(len(edges), 4, replace=False):
+        option = edges[n][0](k)
+        here = {option.edge: option.move}
+        said = name(layers.run(Change("", here, here, here)))
+        assert f"{k}" in said or said in ("", "right"), said
+        tried += f"{k}" in said
+    assert tried > 1
+    clipped = next(iter(scores_with_a_constant(scores)))[0](k)
+    assert f"{k}" in name({**right, **scores.backward(clipped.dv)})
+
+
+def named(net, params, batch, *kinds):
     """What names results, given as arrays."""
     certified = certify(net, params, batch)
     readings, sigma = Readings(certified, pairs=False), spread(certified, np.float64)
@@ -106,7 +127,8 @@ def named(net, params, batch):
         true = readings.true
         wrong = {n for n in true if (abs(theirs[n] - true[n]) > 12 * sigma[n]).any()}
         search = Search(readings, theirs, wrong, sigma, 2.0**-53)
-        return search.best(search.outside()) if wrong else "right"
+        ways = (search.best(getattr(search, kind)()) for kind in kinds or ("outside",))
+        return next(filter(None, ways), "") if wrong else "right"
 
     return name
 

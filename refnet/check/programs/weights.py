@@ -112,8 +112,8 @@ class Weights:
             known = axis != "unit" or line.target.name not in ("d x", *self.program.parameters)
             if known and 1 < size <= MOST:
                 yield axis, size
-        (term, *others) = line.terms
-        if term.matrix and not others:
+        term = line.terms[0]
+        if all(len(each.terms) == 1 and each.terms[0].matrix for _, each in part.lines):
             M = self.program.p[term.matrix]
             size = M.shape[0 if term.back else 1]
             if 1 < size <= MOST:
