@@ -258,7 +258,7 @@ def test_mistakes_are_named_without_a_loss():
     """The outputs' cotangents are given."""
     net = Described(loss="none", cell="lstm").net(3)
     params, batch = Described(loss="none").arrays(net, np.float64, 4, 2, 0)
-    planted = mistake("", carry="(v[0], 0 * v[1])")
+    planted = mistake("", pulls="counted(s, of('d c'), lambda t: 0 * t)")
 
     def theirs(p, x, y):
         results = planted.run(net, p, Batch(x, y))
