@@ -50,6 +50,7 @@ def noisy(values):
 DIAGONAL = np.arange(4 * H), np.arange(4 * H) % H
 
 
+@pytest.mark.usefixtures("unnamed")
 @pytest.mark.parametrize(
     "bug, says",
     [
@@ -78,6 +79,7 @@ def test_where_it_is_wrong(case, bug, says):
     assert compare(right, case).where == ()
 
 
+@pytest.mark.usefixtures("unnamed")
 @pytest.mark.parametrize(
     "wrong, says",
     [

@@ -1,4 +1,4 @@
-"""All edits of a cell's program: of the forward pass, the loop of the backward pass, and its sums.
+"""All edits of a cell's program: of the forward pass and of the backward pass.
 
 Checked by: tests/check/test_programs.py.
 """
@@ -11,32 +11,31 @@ from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.layouts import layouts
 from refnet.check.programs.runs import Candidate
 
-__all__ = ["approximated", "of_the_forward_pass", "of_the_loop", "of_the_sums"]
+__all__ = ["approximated", "backward_edits", "forward_edits"]
 
 
-def of_the_forward_pass(g: Grammar) -> Iterator[Candidate]:
-    """With a backward pass that follows, and with the right one."""
+def forward_edits(g: Grammar) -> Iterator[Candidate]:
+    """Of the forward pass, with a backward pass that follows and with the right one."""
     yield from g.forward()
     yield from layouts(g, True)
     yield from swaps(g)
     yield from moves(g)
 
 
-def of_the_loop(g: Grammar) -> Iterator[Candidate]:
-    """Of the steps of the backward pass and of what they read."""
-    yield from g.backward(False)
-    yield from g.tapes()
-    yield from layouts(g, False)
-    yield from gradients(g, False)
-    yield from tapes(g)
-    yield from peepholes(g)
-    yield from late(g)
-
-
-def of_the_sums(g: Grammar) -> Iterator[Candidate]:
-    """Of the parameters' gradients."""
-    yield from g.backward(True)
-    yield from gradients(g, True)
+def backward_edits(g: Grammar, in_sums: bool, in_the_loop: bool) -> Iterator[Candidate]:
+    """Of the backward pass: in the sums over the steps, in the loop, or both."""
+    if in_sums:
+        yield from g.backward(True)
+        yield from gradients(g, True)
+    if in_the_loop:
+        yield from g.backward(False)
+        yield from g.tapes()
+        yield from layouts(g, False)
+        yield from gradients(g, False)
+        yield from tapes(g)
+        yield from peepholes(g)
+        yield from late(g)
+    yield from g.together()
 
 
 def approximated(g: Grammar) -> Iterator[Candidate]:

@@ -31,7 +31,9 @@ __all__ = [
     "WITH_A_CONSTANT",
     "Factor",
     "Line",
+    "GATE",
     "Term",
+    "factor",
     "function",
     "gradient",
     "has",
@@ -73,6 +75,7 @@ class Line(NamedTuple):
 
 
 GATE = "Wxh{n} x + Whh{n} y + bh{n}"
+NUMBER = r"-?[\d.]+(e[-+]\d+)?"
 CELLS = {
     "rnn": f"y = h-; h = act {GATE.format(n=0)}",
     "lstm": (
@@ -89,7 +92,8 @@ CELLS = {
         "p = Wxh2 x + bh2; v = r y; n = act p + Whh2 v; h = (1-z) n + z q"
     ),
 }
-"""A minus after a name is the step before; after ``act`` and ``sigmoid`` stands what they see."""
+"""A minus after a name is the step before; after ``act`` and ``sigmoid`` stands what they see. In
+the text of a mistake a term may begin with a number, and m is the mask."""
 PASSED = ("y", "s", "q", "read")
 """Variables that have the value of another one: what Whh reads, what is carried."""
 STATES = ("h", "c")
@@ -295,19 +299,20 @@ def has(activation: Activation) -> bool:
     return activation.name in FUNCTIONS and activation == ACTIVATIONS[activation.name]
 
 
-def _factor(text: str) -> Factor:
+def factor(text: str) -> Factor:
     form, text = ("1-", text[3:-1]) if text.startswith("(1-") else ("", text)
     return Factor(text.removesuffix("-"), -text.endswith("-"), form)
 
 
 def _term(text: str, matrices: set[str]) -> Term:
     names = text.split()
+    number = float(names.pop(0)) if re.fullmatch(NUMBER, names[0]) else 1.0
     matrix = names.pop(0) if names[0] in matrices else ""
-    return Term(tuple(map(_factor, names)), 1.0, matrix)
+    return Term(tuple(map(factor, names)), number, matrix)
 
 
 def lines_of(cell: str, activation: str, matrices: set[str], vectors: set[str]) -> list[Line]:
-    """The lines of a cell with parameters of these names; a function's argument, if it is no
+    """The lines of a cell's text with parameters of these names; a function's argument, if it is no
     variable, has a line of its own: that of i is ``a.i``. What needs the input and the last states
     alone comes first, so that the backward pass has every gate's gradient there. The last line is
     what is read out."""
@@ -323,7 +328,7 @@ def lines_of(cell: str, activation: str, matrices: set[str], vectors: set[str]) 
             early.append(line)
             known.add(line.target.name)
 
-    for text in CELLS[cell].split(";"):
+    for text in cell.split(";"):
         target, _, right = (part.strip() for part in text.partition("="))
         function, _, rest = right.partition(" ")
         named = function in ("sigmoid", "act")
@@ -371,7 +376,7 @@ def pulls(line: Line, by_value: bool, clip: bool, parameters: set[str]) -> tuple
         within, outside = term.factors[:inside], term.factors[inside:]
         for m, f in enumerate(term.factors):
             rest = term.factors[:m] + term.factors[m + 1 :]
-            if f.name.startswith("unit "):
+            if f.name.startswith("unit ") or f.name == "m":
                 continue
             name, _, how = f.name.partition("|")
             if name in parameters:

@@ -34,8 +34,8 @@ backward pass that follows or not."""
 class _Measure(Weights):
     """The wrong results that a fit goes by: of the forward pass alone if it is wrong."""
 
-    def __init__(self, programs: Programs) -> None:
-        super().__init__(programs)
+    def __init__(self, programs: Programs, names: Iterable[str] | None = None) -> None:
+        super().__init__(programs, names)
         states = [name for name in self.names if name in FORWARD]
         self.early = bool(programs.forward and states)
         self.names = states if self.early else self.names
@@ -205,11 +205,11 @@ def _constants(name: str) -> list[float]:
 
 class Waves:
     """Another function in the place of tanh or the sigmoid, whatever it is: what is added to it is
-    a sum of Chebyshev polynomials."""
+    a sum of Chebyshev polynomials. It has to leave right what is right."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.program = programs, programs.program
-        self.measure = _Measure(programs)
+        self.measure = _Measure(programs, programs.search.given)
 
     def readings(self) -> Iterator[str]:
         """What explains all but a small part of the errors, in words."""
@@ -217,7 +217,7 @@ class Waves:
         known = int((abs(whole) > LIMITS[1]).sum())
         if not programs.forward or known <= 3 * DEGREES:
             return
-        every = Weights(programs)
+        every = Weights(programs, programs.search.given)
         for name in dict.fromkeys(line.function for line in program.lines if line.function):
             numbers = [n for n, line in enumerate(program.lines) if line.function == name]
             a = self._arguments(numbers)

@@ -13,6 +13,9 @@ from refnet.check.programs.scores import Score, Scores
 
 __all__ = ["counts"]
 
+MANY = 16
+"""The predictions of which a choice of some is no chance."""
+
 
 def counts(scores: Scores) -> Iterator[Score]:
     """Other weights of the predictions, divided as usual and by their own sum."""
@@ -64,9 +67,13 @@ def _of_values(scores: Scores) -> Iterator[tuple[str, Array]]:
     e = np.exp(each - each.max())
     yield "its loss", each
     yield "the softmax of the losses", e / e.sum()
-    yield "1 if its loss is above the mean, else 0", each > each.mean()
-    yield "1 if its loss is at most the mean, else 0", each <= each.mean()
+    many = len(each) >= MANY
+    if many:
+        yield "1 if its loss is above the mean, else 0", each > each.mean()
+        yield "1 if its loss is at most the mean, else 0", each <= each.mean()
     if y is None:
+        if not many:
+            return
         far = abs(v - scores.t).max(axis=1) > 1
         yield "1 if an error is above 1, else 0", far
         yield "1 if no error is above 1, else 0", ~far
@@ -83,5 +90,6 @@ def _of_values(scores: Scores) -> Iterator[tuple[str, Array]]:
     yield "p of the label", p
     yield "1 - p of the label", 1 - p
     yield "p (1 - p) of the label", p * (1 - p)
-    yield "1 if the largest output is not the label's, else 0", ~right
-    yield "1 if the largest output is the label's, else 0", right
+    if many:
+        yield "1 if the largest output is not the label's, else 0", ~right
+        yield "1 if the largest output is the label's, else 0", right

@@ -11,12 +11,9 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.check.programs.layers import Change, Layers
-from refnet.check.programs.moves import SAME, Move, bent, moves, of_examples, scaled
+from refnet.check.programs.moves import SAME, Move, bent, largest, moves, of_examples, scaled
 
-__all__ = ["Edges", "Option"]
-
-
-CONSTANTS = (1, -1, 0.1, 0.5, 0.01)
+__all__ = ["Edges", "Option", "constant_start"]
 
 
 class Option(NamedTuple):
@@ -57,8 +54,10 @@ class Edges:
         width = layers.net.width
         T = 1 if layers.last else layers.T
         lengths = np.full(layers.B, 1) if layers.last else layers.lengths
-        if layers.last or len(layers.cells) > 1:
+        if len(layers.cells) > 1:
             yield from moves(lengths, T)
+        elif layers.last and layers.B > 1:
+            yield from of_examples(1, layers.B)
         yield from _of_units(width)
         yield from _bent()
 
@@ -67,7 +66,7 @@ class Edges:
         top, two = number == len(layers.layers) - 1, len(layers.layers[number]) > 1
         what = "the state that is read out" if len(layers.cells) == 1 else f"the output{of}"
         edge = f"read{suffix}" if top and layers.last else f"out{suffix}"
-        for move in moves(layers.lengths, layers.T + 1, 1):
+        for move in (*moves(layers.lengths, layers.T + 1, 1), largest()):
             yield Option(what, edge, move.before(edges[edge]), number, top)
         for move in () if top else (*_bent(), *_of_units(layers.net.width // (1 + two))):
             yield Option(what, edge, move.after(edges[edge]), number)
@@ -115,15 +114,16 @@ class Edges:
                 number == len(layers.layers) - 1,
             )
 
+    def states(self, suffix: str) -> int:
+        """How many states a cell has."""
+        return 1 + hasattr(self.layers.tapes[suffix], "c")
+
     def _start(self, suffix: str, number: int) -> Iterator[Option]:
-        layers, edge = self.layers, f"start{suffix}"
-        n = 1 + hasattr(layers.tapes[suffix], "c")
-        parts = [("", np.ones((n, 1)))]
-        if n > 1:
-            parts += [(" of h", np.array([[1.0], [0]])), (" of c", np.array([[0], [1.0]]))]
+        layers, n = self.layers, self.states(suffix)
         options: list[Move] = []
-        for text, where in parts:
-            options += [_constant(f"is {k:g}{text}", k, where[..., None]) for k in CONSTANTS]
+        for part in range(3 if n > 1 else 1):
+            text, where = _part(part, n)
+            options += [constant_start(part, n, k) for k in (1.0, -1.0)]
             options += [
                 scaled(f"is zero{text}", 1 - where),
                 scaled(f"counts twice{text}", 1 + where),
@@ -131,11 +131,16 @@ class Edges:
         if n > 1:
             options.append(Move("has h and c exchanged", lambda v: v[::-1], lambda d: d[::-1]))
             options += [_both(0, "h"), _both(1, "c")]
-        options += of_examples(n, layers.B) if layers.B > 1 else []
-        options += _of_units(layers.net.hidden)
-        options += [scaled("has the wrong sign", -1), scaled("is halved", 0.5)]
+        whole = [*_of_units(layers.net.hidden), scaled("is halved", 0.5)]
+        whole += [
+            scaled("has the wrong sign", -1),
+            *(of_examples(n, layers.B) if layers.B > 1 else ()),
+        ]
+        for part in range(3 if n > 1 else 1):
+            text, where = _part(part, n)
+            options += [m._replace(name=m.name + text).only(SAME, where > 0) for m in whole]
         for move in options:
-            yield Option(f"the initial state{self._named(suffix)}", edge, move, number)
+            yield Option(f"the initial state{self._named(suffix)}", f"start{suffix}", move, number)
 
     def _named(self, suffix: str) -> str:
         if not suffix:
@@ -156,8 +161,16 @@ class Edges:
                 yield Change(f"{text}, without a gradient", starts={suffix: (other, False)})
 
 
-def _constant(name: str, k: float, where: Array) -> Move:
-    return Move(name, lambda v: np.where(where, k + 0 * v, v), lambda d: d * (1 - where))
+def _part(part: int, n: int) -> tuple[str, Array]:
+    """All of n states, or one: its name, and where it is."""
+    return ("", " of h", " of c")[part], np.ones((n, 1)) if not part else np.eye(n)[:, [part - 1]]
+
+
+def constant_start(part: int, n: int, k: float) -> Move:
+    """A cell that starts at k, with all of its n states or with one."""
+    text, where = _part(part, n)
+    at = where[..., None]
+    return Move(f"is {k:.6g}{text}", lambda v: np.where(at, k + 0 * v, v), lambda d: d * (1 - at))
 
 
 def _both(n: int, name: str) -> Move:

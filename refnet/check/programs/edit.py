@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from refnet.batch import Array, Params
+from refnet.check.naive.nets import Recurrent
 from refnet.check.programs.cells import Line
 from refnet.check.programs.program import Program
 
-__all__ = ["SUMS", "Candidate", "Edit", "Fits", "Place", "Stays", "sweeps"]
+__all__ = ["SUMS", "Candidate", "Edit", "Fits", "Place", "Stays", "sweeps", "together"]
 
 Place = tuple[str, int, int]
 """("line", n, 0), ("pull", n, m) or ("pulls", n, 0), of line n; ("tape", n, 0): what the backward
@@ -36,14 +37,24 @@ class Edit(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A mistake: its name and edits."""
+    """A mistake: its name and edits; ``s``: the pass around it, if it is another than the
+    program's."""
 
     name: str
     edits: tuple[Edit, ...]
+    s: Recurrent | None = None
 
 
+ENTRIES = 2e6
+"""The numbers of a variable that are computed at once, of all candidates and steps."""
+TOGETHER = 256
 SUMS = {"over the steps": (0,), "over the examples": (-2,), "over the steps and examples": (0, -2)}
 """What the factors of a product are summed over, in place of the products."""
+
+
+def together(T: int, B: int, H: int) -> int:
+    """How many candidates run at once."""
+    return int(min(TOGETHER, max(1, ENTRIES / (T * B * H))))
 
 
 def sweeps(program: Program, candidate: Candidate) -> int:

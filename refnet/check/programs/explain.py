@@ -11,23 +11,15 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.naive.nets import Recurrent
-from refnet.check.programs.candidates import (
-    approximated,
-    of_the_forward_pass,
-    of_the_loop,
-    of_the_sums,
-)
+from refnet.check.programs.candidates import approximated, backward_edits, forward_edits
 from refnet.check.programs.cells import STATES
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate, Fits, Runs, Stays, sweeps
+from refnet.check.programs.runs import Candidate, Fits, Runs, Stays, sweeps, together
 
-__all__ = ["Approximations", "Programs"]
+__all__ = ["FORWARD", "Approximations", "Programs"]
 
 FORWARD = {"loss", "outputs", "h", "c"}
-ENTRIES = 2e6
-"""The numbers of a variable that are computed at once, of all candidates and steps."""
-TOGETHER = 256
 
 
 class Programs:
@@ -36,11 +28,12 @@ class Programs:
     def __init__(self, search: Any) -> None:
         case = search.all
         self.search = search
-        s = Recurrent(case.net, case.params, case.batch, (), np.matmul, False, True)
+        s = Recurrent(case.net, case.params, case.batch, ())
         self.program = Program(s)
+        ((_, self.program.results),) = Runs(self.program, [Candidate("", ())]).gradients()
         self.grammar = Grammar(self.program, case.net.gates)
-        states = FORWARD - {"loss"}
-        self.forward = bool(search.wrong & states) or not states & set(search.given)
+        known = (FORWARD - {"loss"}) & set(search.given) or {"loss"}
+        self.forward = bool(known & search.wrong) or not known & set(search.given)
         self.backward = not search.wrong & FORWARD
         names = {n for n in search.wrong if n[1:] in case.params or "." in n} - {"dh0"}
         self.in_sums = "dx" not in search.wrong and search.wrong <= names
@@ -48,15 +41,10 @@ class Programs:
 
     def candidates(self) -> Iterator[Candidate]:
         """The edits that the location leaves."""
-        grammar = self.grammar
-        if self.backward and self.in_sums:
-            yield from of_the_sums(grammar)
-        if self.backward and self.in_the_loop:
-            yield from of_the_loop(grammar)
         if self.backward:
-            yield from grammar.together()
+            yield from backward_edits(self.grammar, self.in_sums, self.in_the_loop)
         if self.forward:
-            yield from of_the_forward_pass(grammar)
+            yield from forward_edits(self.grammar)
 
     def readings(self) -> Iterator[tuple[str, Params]]:
         """What the candidates that fit give, by their names."""
@@ -114,7 +102,7 @@ class Programs:
     def most(self) -> int:
         """The candidates of a batch."""
         T, B, _ = self.program.s.x.shape
-        return int(min(TOGETHER, max(1, ENTRIES / (T * B * self.program.s.p["Whh"].shape[1]))))
+        return together(T, B, self.program.s.p["Whh"].shape[1])
 
     def right(self, results: Params) -> bool:
         """Whether what a candidate's forward pass gives is what was given."""

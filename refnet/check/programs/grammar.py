@@ -154,9 +154,7 @@ class Grammar(Words):
         options += [(*right, *right)]
         for by in (-1, 1):
             options += [tuple(f._replace(step=f.step + by, edge=e) for f in right) for e in EDGES]
-        options += [
-            (a._replace(form=f"{f}'"),) for f in FUNCTIONS if f and f"{f}'" != right[0].form
-        ]
+        options += [(a._replace(form=f"{f}'"),) for f in FUNCTIONS if f]
         for option in options:
             if option != tuple(right):
                 said = f"is {' '.join(map(self.edged, option))}, not {shown}"
@@ -207,12 +205,13 @@ class Grammar(Words):
     @staticmethod
     def _whole(pull: Line) -> Edited:
         """Edits of a variable's whole gradient."""
-        later = pull.terms[0].factors[0]._replace(step=1, edge="zero")
         yield "is zero", pull._replace(terms=())
         yield "has the wrong sign", pull._replace(scale=-1.0)
         yield "counts twice", pull._replace(scale=2.0)
         yield "is halved", pull._replace(scale=0.5)
-        yield "is that of one step later", pull._replace(terms=(Term((later,)),))
+        for factor in pull.terms[0].factors[:1]:
+            later = Term((factor._replace(step=1, edge="zero"),))
+            yield "is that of one step later", pull._replace(terms=(later,))
         for how in (*ROLLED, *TYPES):
             said = f"is {'rounded to ' * (how in TYPES)}{how}"
             yield said, pull._replace(function=how)

@@ -48,6 +48,8 @@ class Layers:
         self.net = net = replace(net, backend="reference", checkpoint="none")
         self.params, self.batch = params, batch
         self.p, self.residuals = net.matrices(params)
+        self.pulling = self.p
+        """The parameters of the backward pass."""
         self.layers = net.cells
         self.cells = net.every_cell
         self.T, self.B = batch.x.shape[:2]
@@ -140,7 +142,7 @@ class Layers:
         if self.net.readout != "none":
             rows = self._rows_of(tapes, sums)
             grads = {"Why": flat.T @ rows.reshape(len(flat), -1), "by": flat.sum(axis=0)}
-            d = d @ self.p["Why"]
+            d = d @ self.pulling["Why"]
         pulled = self._backward(back["rows"].back(d), tapes, back, sums, change)
         grads = self.net.gathered(self.params, self.p, self.residuals, {**grads, **pulled})
         states = {
@@ -171,7 +173,7 @@ class Layers:
             if not last:
                 d = back[f"pad{number}"].back(d)
             below: list[Array] = []
-            for n, (suffix, cell) in enumerate(self.layers[number].items()):
+            for n, (suffix, cell) in reversed([*enumerate(self.layers[number].items())]):
                 part = d[..., n * cell.width : (n + 1) * cell.width]
                 dh = back[("read" if last else "out") + suffix].back(part)
                 carry = carried.get(f"h0{suffix}")
@@ -185,7 +187,7 @@ class Layers:
                     lower = lower if number else sums["x"].there(lower)
                     tape = tapes[suffix]._replace(x=sums[f"in{suffix}"].there(lower))
                     pulled = cell.layer.backward(
-                        self.net.of(self.p, suffix), tape, lambda first, tape: dh[1:].copy(),
+                        self.net.of(self.pulling, suffix), tape, lambda first, tape: dh[1:].copy(),
                         carry=carry,
                     )  # fmt: skip
                     pulled.pop("clipped", None)
@@ -201,7 +203,7 @@ class Layers:
                 below.append(back[f"in{suffix}"].back(pulled.pop("x")))
                 grads |= {named(name, suffix): value for name, value in pulled.items()}
             last = False
-            d = np.asarray(sum(below))
+            d = np.asarray(sum(below[::-1]))
         return {**grads, "x": back["x"].back(d)}
 
     def _below(self, tapes: dict[str, Any], number: int, edges: Moves) -> Array:

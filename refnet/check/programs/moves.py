@@ -14,7 +14,7 @@ import numpy as np
 
 from refnet.batch import Array
 
-__all__ = ["SAME", "Move", "bent", "gathered", "moves", "of_examples", "scaled"]
+__all__ = ["SAME", "Move", "bent", "gathered", "largest", "moves", "of_examples", "scaled"]
 
 Map = Callable[[Array], Array]
 SIDES = ("comes from the step before", "comes from the next step")
@@ -25,7 +25,8 @@ LONGEST = 200
 class Move(NamedTuple):
     """What is done, as a predicate, forward and transposed; ``picks``: whether each value is one
     of the old ones; ``linear``: whether it may be transposed without what it was given; ``scales``:
-    whether it is a factor; ``dual``: the transposed one's predicate, if it is another."""
+    whether it is a factor, ``uniform`` if of all alike; ``dual``: the transposed one's predicate,
+    if it is another."""
 
     name: str
     there: Map
@@ -33,6 +34,7 @@ class Move(NamedTuple):
     picks: bool = False
     linear: bool = True
     scales: bool = False
+    uniform: bool = False
     dual: str = ""
 
     @property
@@ -46,6 +48,19 @@ class Move(NamedTuple):
             there=lambda v: self.there(first.there(v)), back=lambda d: first.back(self.back(d))
         )
 
+    def only(self, old: "Move", some: Array) -> "Move":
+        """This move where ``some``, (1, B) or (T, 1), is true, and elsewhere the old one."""
+
+        def there(v: Array) -> Array:
+            new = self.there(v)
+            return np.where(_column(some, new), new, old.there(v))
+
+        def back(d: Array) -> Array:
+            here = _column(some, d)
+            return np.asarray(self.back(np.where(here, d, 0)) + old.back(np.where(here, 0, d)))
+
+        return self._replace(there=there, back=back)
+
     def before(self, later: "Move") -> "Move":
         """This move of what ``later`` is given."""
         return self._replace(
@@ -54,6 +69,10 @@ class Move(NamedTuple):
 
 
 SAME = Move("is right", lambda v: v, lambda d: d, True)
+
+
+def _column(some: Array, like: Array) -> Array:
+    return some.reshape(*some.shape, *(1,) * (like.ndim - 2))
 
 
 def _pick(v: Array, t: Array, b: Array, inside: Array) -> Array:
@@ -93,7 +112,7 @@ def scaled(name: str, k: Array | float) -> Move:
         more = (1,) * (v.ndim - np.ndim(k)) if np.ndim(k) else ()
         return np.asarray(v * np.reshape(k, (*np.shape(k), *more)))
 
-    return Move(name, times, times, scales=True)
+    return Move(name, times, times, scales=True, uniform=np.ndim(k) == 0)
 
 
 def bent(name: str, value: Map, slope: Map) -> Move:
@@ -105,6 +124,25 @@ def bent(name: str, value: Map, slope: Map) -> Move:
         return value(v)
 
     return Move(name, there, lambda d: d * slope(seen["v"]), linear=False)
+
+
+def largest() -> Move:
+    """The largest of each unit's states (T + 1, ...) after the first, up to every step."""
+    seen = {}
+
+    def there(v: Array) -> Array:
+        top = np.maximum.accumulate(v[1:])
+        n = np.arange(1, len(v)).reshape(-1, *(1,) * (v.ndim - 1))
+        seen["at"] = np.maximum.accumulate(np.where(v[1:] == top, n, 1))
+        return np.concatenate([v[:1], top])
+
+    def back(d: Array) -> Array:
+        out, at = np.zeros_like(d), seen["at"]
+        np.add.at(out, (at, *np.indices(at.shape)[1:]), d[1:])
+        out[0] += d[0]
+        return out
+
+    return Move("is the largest of the steps so far", there, back, linear=False)
 
 
 def moves(lengths: Array, T: int, first: int = 0) -> Iterator[Move]:
@@ -125,6 +163,9 @@ def moves(lengths: Array, T: int, first: int = 0) -> Iterator[Move]:
             yield gathered("has batch and time exchanged", b + first, u)
     for name, k in (("is zero", 0), ("counts twice", 2), ("is halved", 0.5)):
         yield scaled(name, k)
+    if B > 1:
+        yield scaled("is divided by the batch B", 1 / B)
+        yield scaled("counts B times", B)
     yield scaled("has the wrong sign", -1)
 
 
@@ -237,5 +278,3 @@ def of_examples(T: int, B: int) -> Iterator[Move]:
 
         yield Move(f"is the {name} over the examples", over, over)
     yield scaled("is zero but in example 0", b == 0)
-    yield scaled("is divided by the batch B", 1 / B)
-    yield scaled("counts B times", B)

@@ -12,7 +12,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.programs.explain import Programs
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate, Runs
+from refnet.check.programs.runs import Candidate
 from refnet.check.programs.weights import Weights
 
 __all__ = ["Pairs"]
@@ -122,8 +122,4 @@ def _edited(program: Program, candidate: Candidate) -> Program:
             new.pulls[n] = lines
         else:
             new.pulls[n] = (*new.pulls[n][:m], lines[0], *new.pulls[n][m + 1 :])
-    runs = Runs(program, [candidate])
-    runs.states()
-    direct, (results,) = runs.read_out()
-    new.direct, new.results = direct[:, 0], results
     return new

@@ -3,18 +3,20 @@
 Checked by: tests/check/test_programs.py.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.check.programs.arrays import LAYOUTS, pulled_back, relaid
+from refnet.check.naive.nets import Recurrent
+from refnet.check.programs.arrays import LAYOUTS, TYPES, coarse, pulled_back, relaid
 from refnet.check.programs.cells import FORMS, STATES, Factor, Line, Term, function
-from refnet.check.programs.edit import SUMS, Candidate, Edit, Fits, Place, Stays, sweeps
+from refnet.check.programs.edit import SUMS, Candidate, Edit, Fits, Place, Stays, sweeps, together
 from refnet.check.programs.program import Program
 
-__all__ = ["Candidate", "Edit", "Fits", "Place", "Runs", "SUMS", "Stays", "sweeps"]
+__all__ = ["Candidate", "Edit", "Fits", "Place", "Runs", "SUMS", "Stays", "sweeps", "together"]
 
 
 class Runs:
@@ -27,7 +29,9 @@ class Runs:
         self.of: dict[Place, list[tuple[int, Edit]]] = {}
         self._place()
         kinds = {place[0] for place in self.of}
-        self.forward = "line" in kinds
+        self.passes = [candidate.s or self.s for candidate in self.candidates]
+        self.apart = any(candidate.s for candidate in self.candidates)
+        self.forward = "line" in kinds or self.apart
         K = len(self.candidates)
         self.K = K if self.forward else 1
         self.loop = bool(self.forward or kinds - {"pull"} or self._in_the_loop())
@@ -36,9 +40,44 @@ class Runs:
         rows = (self.T + 1, self.K, self.B)
         H = self.s.p["Whh"].shape[1]
         names = {line.target.name for line in program.lines} | set(STATES)
-        self.v = {name: np.zeros((*rows, H)) for name in names}
-        self.v["x"] = np.concatenate([np.zeros_like(self.s.x[:1]), self.s.x])[:, None]
+        self.v = {name: self._zeros(*rows, H) for name in names}
+        self._around(self.passes if self.apart else [self.s])
         self.results: list[Params] = []
+
+    def _zeros(self, *shape: int) -> Array:
+        return np.zeros_like(self.s.x, shape=shape)
+
+    def _around(self, passes: list[Recurrent]) -> None:
+        """Take x, the mask, the initial states and the parameters of the passes."""
+        x = np.stack([s.x for s in passes], axis=1)
+        self.v["x"] = np.concatenate([np.zeros_like(x[:1]), x])
+        if re.search(r"\bm\b", self.s.text):
+            m = np.stack([s.at("m", s.batch.mask) for s in passes], axis=1)[..., None]
+            self.v["m"] = np.concatenate([m[:1], m])
+        for n, s in enumerate(passes):
+            at = slice(None) if len(passes) == 1 else n
+            for name, states in (("h", s.h), ("c", s.c)):
+                if states:
+                    self.v[name][0, at] = states[0]
+        self.p: Params = {}
+        if len(passes) > 1:
+            parts = [self.program.parts(s) for s in passes]
+            for name, first in parts[0].items():
+                if any(not np.array_equal(first, part[name]) for part in parts):
+                    many = np.stack([part[name] for part in parts])
+                    self.p[name] = many if first.ndim == 2 else many[:, None]
+        self.called: dict[str, list[int]] = {}
+        for role in ("act", "sigmoid"):
+            self.called[role] = [
+                k
+                for k, s in enumerate(passes)
+                if s.has(role, f"{role}_pull") or role == "act" and self.program.unknown
+            ]
+
+    def _parameter(self, name: str, k: int | None) -> Array:
+        if name in self.p:
+            return self.p[name] if k is None else self.p[name][k]
+        return self.program.value(name)
 
     def _place(self) -> None:
         self.of = {}
@@ -69,7 +108,7 @@ class Runs:
 
     def _value(self, f: Factor, at: int | Array, k: int | None) -> Array:
         if f.name in self.program.p or "|" in f.name:
-            return self.program.value(f.name)
+            return self._parameter(f.name, k)
         v = self.v[f.name]
         row, inside = self._row(f, at)
         rows = self._relaid(v, f, at) if f.edge in LAYOUTS else v[row]
@@ -103,9 +142,9 @@ class Runs:
         if not term.matrix:
             out = self._product(term.factors, at, k)
         else:
-            M = self.program.value(term.matrix)
-            out = self._product(term.factors[: term.inside], at, k)
-            out = out @ (M if term.back != term.transposed else M.T)
+            M = self._parameter(term.matrix, k)
+            M = M if term.back != term.transposed else np.swapaxes(M, -1, -2)
+            out = self.s.product(self._product(term.factors[: term.inside], at, k), M)
             for f in term.factors[term.inside :]:
                 out = out * self._value(f, at, k)
         return out if term.coefficient == 1 else term.coefficient * out
@@ -118,8 +157,8 @@ class Runs:
         if not line.terms:
             first = self.v[line.target.name]
             out = np.zeros(first[0].shape if k is None else first[0][0].shape)
-        out = np.asarray(out)
-        if line.function:
+        out = np.asanyarray(out)
+        if line.function and line.function != self.program.unknown:
             out = (
                 self.s.clipped(out)
                 if line.function == "clip"
@@ -153,25 +192,24 @@ class Runs:
 
     def states(self, stays: Stays | None = None) -> None:
         """The forward pass, of the candidates whose states at every step so far may be right."""
-        program, s = self.program, self.s
-        self.v["h"][0] = s.h[0]
-        if s.c:
-            self.v["c"][0] = s.c[0]
+        program = self.program
         for at in range(1, self.T + 1):
-            for _ in range(self.sweeps):
-                for n, line in enumerate(program.lines):
-                    base = self.evaluate(line, at)
-                    value = self._blended(("line", n, 0), base, at, self.K)
-                    self.v[line.target.name][at] = value
+            for n, line in [*enumerate(program.lines)] * self.sweeps:
+                base = self.evaluate(line, at)
+                value = self._blended(("line", n, 0), base, at, self.K)
+                self.v[line.target.name][at] = value
+                role = program.roles.get(line.target.name, "")
+                for k in self.called.get(role, ()):
+                    (a,) = line.terms[0].factors
+                    called = getattr(self.passes[k], role)(self._value(a, at, k))
+                    self.v[line.target.name][at, k] = called
             if stays and self.forward:
                 self.keep(stays(at, self.v, [candidate.name for candidate in self.candidates]))
                 if not self.candidates:
                     return
-        if not self.forward:
-            self._tapes()
 
     def _tapes(self) -> None:
-        """What the backward pass reads in the place of the forward pass's variables."""
+        """What the backward pass reads."""
         read: Params = {}
         for n, line in enumerate(self.program.lines):
             name, edits = line.target.name, self.of.get(("tape", n, 0))
@@ -189,35 +227,24 @@ class Runs:
 
     def read_out(self) -> tuple[Array, list[Params]]:
         """The read-out's gradient (T + 1, K, B, H), and each candidate's results up to there."""
-        s = self.s
-        if not self.forward:
-            right = self.program.results
-            names = ("loss", "outputs", "h", "c", "dWhy", "dby")
-            shared: Params = {name: right[name] for name in right if name in names}
-            return self.program.direct[:, None], [
-                {**shared, **self._stale(k)} for k in range(len(self.candidates))
-            ]
         direct, results = np.zeros_like(self.v["h"]), []
-        for k in range(self.K):
-            s.h = [self.v["h"][0, k], *self.v["read"][1:, k]]
+        for k, s in enumerate(self.passes[: self.K]):
+            s.h = list(self.v["h"][:, k])
             s.c = list(self.v["c"][:, k]) if s.c else []
-            dv, direct[:, k] = s.read_out()
+            direct[:, k] = s.read_out(np.concatenate([self.v["h"][:1, k], self.v["read"][1:, k]]))
             results.append({
                 "loss": s.loss, "outputs": s.outputs, "h": self.v["h"][:, k],
                 **({"c": self.v["c"][:, k]} if s.c else {}),
-                "dWhy": dv.T @ s.rows, "dby": dv.sum(axis=0),
+                "dWhy": s.product(s.dv.T, s.rows), "dby": s.dv.sum(axis=0),
             })  # fmt: skip
-        return direct, results
+        return direct, results if self.forward else results * len(self.candidates)
 
-    def _stale(self, k: int) -> Params:
-        """The gradient of Why where the backward pass reads other states of a candidate there."""
-        edits = self.of.get(("tape", self.program.index["read"], 0), [])
-        if k not in {n for n, _ in edits}:
-            return {}
+    def _stale(self, k: int) -> Array:
+        """The gradient of Why where it takes what the backward pass reads of the states."""
         s, h = self.s, self.v["read"][:, k]
         every = getattr(s.net, "readout", "") == "every"
         rows = h[1:].reshape(-1, h.shape[-1]) if every else h[s.lengths, np.arange(self.B)]
-        return {"dWhy": s.dv.T @ rows}
+        return np.asarray(s.dv.T @ rows)
 
     def outcomes(self) -> Iterator[tuple[Candidate, Params]]:
         """Every candidate's results of the forward pass."""
@@ -231,7 +258,9 @@ class Runs:
         for name, value in self.v.items():
             if value.shape[1] == len(fit) and (len(fit) > 1 or not fit.any()):
                 self.v[name] = value[:, fit]
+        self.p = {name: value[fit] for name, value in self.p.items()}
         self.candidates = [c for c, good in zip(self.candidates, fit) if good]
+        self.passes = [c for c, good in zip(self.passes, fit) if good]
         self.results = [c for c, good in zip(self.results, fit) if good]
         self.K = len(self.candidates) if self.forward else 1
         self.KB = len(self.candidates)
@@ -255,8 +284,9 @@ class Runs:
             self.keep(good)
             if not self.candidates:
                 return
-        if self.forward:
-            self._tapes()
+        self._tapes()
+        for k, _ in self.of.get(("tape", self.program.index["read"], 0), []):
+            self.results[k] = {**self.results[k], "dWhy": self._stale(k)}
         program, v = self.program, self.v
         names = {pull.target.name for group in program.pulls for pull in group} | {
             "d x",
@@ -266,10 +296,12 @@ class Runs:
         for edits in self.of.values():
             names |= {line.target.name for _, edit in edits for line in edit.lines if line.adds}
         for name in names - program.parameters:
-            v[name] = np.zeros((self.T + 1, self.KB, *self.v[name.removeprefix("d ")].shape[2:]))
-        v["d read"] = np.broadcast_to(direct, (self.T + 1, self.KB, *direct.shape[2:])).copy()
-        for name, end in zip(("d h", "d c"), np.zeros((2, 1, 1)) + self.s.final.get("h0", 0)):
-            v[name][self.T] += end
+            shape = self.v[name.removeprefix("d ")].shape[2:]
+            v[name] = self._zeros(self.T + 1, self.KB, *shape)
+        v["d read"] = self._zeros(self.T + 1, self.KB, *direct.shape[2:]) + direct
+        for k, s in enumerate(self.passes if self.apart else [self.s]):
+            for name, end in zip(("d h", "d c"), np.zeros((2, 1, 1)) + s.final.get("h0", 0)):
+                v[name][self.T, k if self.apart else slice(None)] += end
         for at in range(self.T, 0, -1):
             for n in reversed(range(len(program.lines))):
                 self._pull(n, at)
@@ -291,6 +323,7 @@ class Runs:
             if usual and ("pull", n, 0) not in self.of and not whole:
                 continue
             value = self._blended(("pull", n, m), self.evaluate(pull, at), at, self.KB)
+            value = self._pulled(n, m, at, value)
             for k, edit in self.of.get(("pull", n, m), []):
                 other = edit.lines[0].target
                 if other != pull.target:
@@ -313,6 +346,21 @@ class Runs:
                 row, inside = self._row(f, at)
                 v[f.name][row][k] += inside * self._weight(edit, at) * self.evaluate(pull, at, k)
 
+    def _pulled(self, n: int, m: int, at: int, value: Array) -> Array:
+        """What a function line adds, with the slopes of the passes that have their own."""
+        line = self.program.lines[n]
+        role = self.program.roles.get(line.target.name, "")
+        called = self.called.get(role) if m else None
+        if called:
+            value = self._zeros(self.KB, *value.shape[1:]) + value
+            for k in called:
+                s, name = self.passes[k], line.target.name
+                (a,) = line.terms[0].factors
+                of = self._value(a, at, k), self.v[name][at, k], self.v[f"d {name}"][at, k]
+                pulled = getattr(s, f"{role}_pull")(*of)
+                value[k] = s.clipped(pulled) if a.name.startswith("a.") else pulled
+        return value
+
     def _sum(self, line: Line, k: int | None, weight: Array | None = None) -> Array:
         """A parameter's gradient, summed over steps and examples."""
         out = np.asarray(sum(self._summed(line, term, k, weight) for term in line.terms))
@@ -327,7 +375,8 @@ class Runs:
         if self.program.p[line.target.name].ndim == 1:
             out = self._product(term.factors, every, k)
             out = out if weight is None else out * self._lifted(weight, out)
-            return np.asarray(term.coefficient * line.scale * out.sum(axis=(0, -2)))
+            out = self._coarse(line, out.sum(axis=-2)).sum(axis=0)
+            return np.asarray(term.coefficient * line.scale * out)
         rows = self._product(term.factors[: term.inside], every, k)
         rows = rows if weight is None else rows * self._lifted(weight, rows)
         columns = self._product(term.factors[term.inside :], every, k)
@@ -340,8 +389,16 @@ class Runs:
         )
         if term.transposed:
             left, right = right, left
-        out = np.swapaxes(left, -1, -2) @ right
+        if line.function in TYPES:
+            steps = (self.s.product(a.swapaxes(-1, -2), b) for a, b in zip(rows, columns))
+            return np.asarray(sum(self._coarse(line, part) for part in steps))
+        out = self.s.product(np.swapaxes(left, -1, -2), right)
         return np.asarray(term.coefficient * line.scale * out)
+
+    @staticmethod
+    def _coarse(line: Line, part: Array) -> Array:
+        """One step's share of a sum, perhaps in a coarser type."""
+        return coarse(part, line.function) if line.function in TYPES else part
 
     @staticmethod
     def _lifted(weight: Array, like: Array) -> Array:
@@ -383,11 +440,13 @@ class Runs:
 
     def _named(self, grads: Params, k: int) -> Params:
         """Gradients by the names of results."""
-        s, G = self.s, len(self.s.net.gates)  # type: ignore[union-attr]
+        s, results = self.passes[k], self.results[min(k, len(self.results) - 1)]
         for name in self.program.blocks:
-            grads[name] = np.concatenate([grads.pop(f"{name}{n}") for n in range(G)])
+            parts = [f"{name}{n}" for n in range(len(self.program.gates))]
+            grads[name] = np.concatenate([grads.pop(n, self.program.p[n] * 0) for n in parts])
         at = min(k, self.v["d h"].shape[1] - 1)
-        first = self.v["d h"][0, at]
-        start = np.stack([first, self.v["d c"][0, at]]) if s.c else first
-        named = s.finished({**grads, "h0": start, "x": self.v["d x"][1:, at]})
-        return {f"d{name}": value for name, value in named.items()}
+        s.d = {name: self.v[f"d {name}"][:, at] for name in ("h", "c")[: 1 + bool(s.c)]}
+        first = np.stack([s.d["h"][0], s.d["c"][0]]) if s.c else s.d["h"][0]
+        grads |= {"Why": results["dWhy"], "by": results["dby"]}
+        named = s.finished({**grads, "h0": first, "x": self.v["d x"][1:, at]})
+        return {f"d{name}": value.astype(s.x.dtype, copy=False) for name, value in named.items()}

@@ -198,7 +198,7 @@ class Scores:
 
     def _outputs(self) -> Scored:
         """Outputs of other predictions, as the loss or its gradient sees them."""
-        for move in self.moves:
+        for move in (move for move in self.moves if not move.uniform):
             each, slope = self.of(self.moved(move, self.v), self.t)
             text = f"the output in the loss {move.name}"
             yield text, each, slope
@@ -244,24 +244,27 @@ class Scores:
 
     def _of_the_softmax(self) -> Iterator[tuple[str, Array]]:
         v, t, right, p = self.v, self.t, self.slope, softmax(self.v)
-        exp = np.exp(v - v.max()).reshape(*self.grid, -1)
-        for what, axes in (("the examples", 1), ("the steps", 0), ("all predictions", None)):
-            total = exp.sum(axis=axes, keepdims=True)
-            q = (exp / total).reshape(v.shape)
-            yield f"takes the softmax over {what} for that over the classes", q - t
+        largest = v.max(axis=1, keepdims=True)
+        for rest, top in (("", v.max()), (", below each row's largest,", largest)):
+            exp = np.exp(v - top).reshape(*self.grid, -1)
+            for what, axes in (("the examples", 1), ("the steps", 0), ("all predictions", None)):
+                q = (exp / exp.sum(axis=axes, keepdims=True)).reshape(v.shape)
+                yield f"takes the softmax over {what}{rest} for that over the classes", q - t
         for what, view in VIEWS.items():
             yield f"takes {what or 'the logits'} for the softmax", view(v) - t
             yield f"takes {what or 'the logits'} of the softmax for the softmax", view(p) - t
-        largest = np.eye(v.shape[1])[v.argmax(axis=1)]
+        likely = np.eye(v.shape[1])[v.argmax(axis=1)]
         for what, q in (
             ("1", 1 + 0 * p),
             ("1 / C", 0 * p + 1 / p.shape[1]),
             ("1 - the softmax", 1 - p),
-            ("the class of the largest logit", largest),
+            ("the class of the largest logit", likely),
         ):
             yield f"takes {what} for the softmax", q - t
+        yield "takes exp of the logits less their largest for the softmax", np.exp(v - largest) - t
+        yield "takes off the label before the division", p - t * p.max(axis=1, keepdims=True)
         at = (p * t).sum(axis=1, keepdims=True)
-        hit = (largest * t).sum(axis=1, keepdims=True) > 0
+        hit = (likely * t).sum(axis=1, keepdims=True) > 0
         yield "is that of the label's logit alone", right * t
         yield "is that of the other logits alone", right * (1 - t)
         once = p * (right - (p * right).sum(axis=1, keepdims=True))
@@ -273,6 +276,7 @@ class Scores:
             ("p of the label", at),
             ("1 / p of the label", 1 / at),
             ("1 - p of the label", 1 - at),
+            ("(1 - p)^2 of the label", (1 - at) ** 2),
             ("0 where the largest logit is the label's", ~hit),
         ):
             yield f"is multiplied by {what}", right * factor

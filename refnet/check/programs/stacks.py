@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
-from refnet.check.naive import covers
 from refnet.check.naive.nets import Recurrent
-from refnet.check.programs.candidates import of_the_forward_pass, of_the_loop, of_the_sums
+from refnet.check.programs.candidates import backward_edits, forward_edits
 from refnet.check.programs.cells import has
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.layers import Change, Layers, same
+from refnet.check.programs.passes import covers
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate, Runs
+from refnet.check.programs.runs import Candidate, Edit, Runs
 from refnet.nets.base import named
 from refnet.nets.stacked import StackedNet
 
@@ -75,7 +75,7 @@ class Stacks:
         params |= {"Why": np.eye(H), "by": np.zeros(H)}
         y = np.zeros((*x.shape[:2], H)) if dh is None else dh[1:]
         batch = Batch(x, y, final=None if carry is None else {"h0": carry})
-        return Program(Recurrent(net, params, batch, (), np.matmul, False, True))
+        return Program(Recurrent(net, params, batch, ()))
 
     def _inside(
         self, suffix: str, candidate: Candidate, x: Array, start: Array, *ends: Array | None
@@ -90,6 +90,8 @@ class Stacks:
         forward = self.search.wrong & {"outputs", "loss"}
         seen: list[Params] = []
         for said, cells in self._places():
+            if seen:
+                return
             fit = self._forward(cells) if forward else self._backward(cells)
             for candidate in fit:
                 inside = {suffix: partial(self._inside, suffix, candidate) for suffix in cells}
@@ -125,10 +127,7 @@ class Stacks:
         above = {suffix for layer in layers[number + 1 :] for suffix in layer}
         if {*here} != wrong & {*layers[number]} or above & {*cells}:
             return
-        grammar = self.grammar
-        every: Iterable[Candidate] = [
-            *of_the_sums(grammar), *of_the_loop(grammar), *grammar.together()
-        ]  # fmt: skip
+        every: Iterable[Candidate] = list(backward_edits(self.grammar, True, True))
         for suffix in here:
             every = [c for c, results in self._run(suffix, every) if self._fits(suffix, results)]
         yield from every
@@ -160,12 +159,15 @@ class Stacks:
         return self._right({f"d{named(n[1:], suffix)}": results[n] for n in own})
 
     def _forward(self, cells: Sequence[str]) -> Iterator[Candidate]:
-        """Those with which the outputs are what was given."""
-        for some in _batches(of_the_forward_pass(self.grammar)):
-            outputs = self._outputs(list(some), cells)
-            for k, candidate in enumerate(some):
-                if self._right({"outputs": outputs[k]}):
-                    yield candidate
+        """Those with which the outputs are what was given, whatever the backward pass does."""
+        grammar, alike = self.grammar, dict[tuple[Edit, ...], list[Candidate]]()
+        for candidate in forward_edits(grammar):
+            lines = tuple(edit for edit in candidate.edits if edit.place[0] == "line")
+            alike.setdefault(lines, []).append(candidate)
+        for some in _batches(Candidate("", lines) for lines in alike):
+            for candidate, outputs in zip(some, self._outputs(some, cells)):
+                if self._right({"outputs": outputs}):
+                    yield from alike[candidate.edits]
 
     def _outputs(self, candidates: Sequence[Candidate], cells: Sequence[str]) -> Array:
         """The outputs of all candidates, which are blocks of the last axis but one."""
@@ -183,7 +185,9 @@ class Stacks:
                 runs.v["x"] = np.moveaxis(np.concatenate([first, seen]), 2, 1)
                 runs.forward, runs.K = True, K
                 for name in runs.v.keys() - {"x"}:
-                    runs.v[name] = np.zeros((len(x) + 1, K, *runs.v[name].shape[2:]))
+                    start = runs.v[name][0]
+                    runs.v[name] = np.zeros((len(x) + 1, K, *start.shape[1:]))
+                    runs.v[name][0] = start
                 runs.states()
                 h = np.moveaxis(runs.v["h"], 1, 2)
                 states.append(edges[f"out{suffix}"].there(h))
