@@ -6,7 +6,15 @@ Checked by: tests/check/test_programs.py.
 from collections.abc import Iterator
 
 from refnet.check.programs import approximations
-from refnet.check.programs.exchanges import gradients, late, moves, peepholes, swaps, tapes
+from refnet.check.programs.exchanges import (
+    gradients,
+    late,
+    moves,
+    peepholes,
+    swaps,
+    tapes,
+    together,
+)
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.layouts import layouts
 from refnet.check.programs.runs import Candidate
@@ -35,7 +43,7 @@ def backward_edits(g: Grammar, in_sums: bool, in_the_loop: bool) -> Iterator[Can
         yield from tapes(g)
         yield from peepholes(g)
         yield from late(g)
-    yield from g.together()
+    yield from together(g)
 
 
 def approximated(g: Grammar) -> Iterator[Candidate]:

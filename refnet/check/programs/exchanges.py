@@ -14,7 +14,7 @@ from refnet.check.programs.program import stem
 from refnet.check.programs.runs import Candidate, Edit, Place, sweeps
 from refnet.check.programs.words import CARRIED
 
-__all__ = ["gradients", "late", "moves", "peepholes", "swaps", "tapes"]
+__all__ = ["gradients", "late", "moves", "peepholes", "swaps", "tapes", "together"]
 
 Pulls = dict[Place, Line]
 
@@ -229,3 +229,35 @@ def _late(g: Grammar, part: Line, readers: Pulls) -> Iterator[Candidate]:
     yield Candidate(said, tuple(edits))
     if after != edits:
         yield Candidate(f"{said}, and goes on as it is", tuple(after))
+
+
+def together(g: Grammar) -> Iterator[Candidate]:
+    """The same edit in every gate."""
+    groups: dict[str, dict[str, list[Edit]]] = {}
+    sizes: dict[str, int] = {}
+    for n, group in enumerate(g.program.pulls):
+        line = g.program.lines[n]
+        for m, pull in enumerate(group):
+            what = _family(g, line, pull) if m else ""
+            if not what:
+                continue
+            sizes[what] = sizes.get(what, 0) + 1
+            edits = g.slopes(line, pull) if line.function else g.lines(pull)
+            for said, new in edits:
+                said = said.replace(g.word(Factor(line.target.name)), "s")
+                said = said.replace(g.product(pull.terms[0]), "it")
+                options = groups.setdefault(what, {}).setdefault(said, [])
+                options.append(Edit(("pull", n, m), (new,)))
+    for what, found in groups.items():
+        for said, members in found.items():
+            if len(members) == sizes[what] > 1:
+                yield Candidate(f"{what} {said}", tuple(members))
+
+
+def _family(g: Grammar, line: Line, pull: Line) -> str:
+    name = stem(pull.target.name)
+    if name.startswith("d a."):
+        return f"the slope of every {line.function}"
+    known = {"d y": "the gradient that is carried through Whh", "d x": "dx"}
+    known |= {block: f"the gradient of {block}" for block in g.program.blocks}
+    return known.get(name, "")

@@ -216,36 +216,6 @@ class Grammar(Words):
             said = f"is {'rounded to ' * (how in TYPES)}{how}"
             yield said, pull._replace(function=how)
 
-    def together(self) -> Iterator[Candidate]:
-        """The same edit in every gate."""
-        groups: dict[str, dict[str, list[Edit]]] = {}
-        sizes: dict[str, int] = {}
-        for n, group in enumerate(self.program.pulls):
-            line = self.program.lines[n]
-            for m, pull in enumerate(group):
-                what = self._family(line, pull) if m else ""
-                if not what:
-                    continue
-                sizes[what] = sizes.get(what, 0) + 1
-                edits = self.slopes(line, pull) if line.function else self.lines(pull)
-                for said, new in edits:
-                    said = said.replace(self.word(Factor(line.target.name)), "s")
-                    said = said.replace(self.product(pull.terms[0]), "it")
-                    options = groups.setdefault(what, {}).setdefault(said, [])
-                    options.append(Edit(("pull", n, m), (new,)))
-        for what, found in groups.items():
-            for said, members in found.items():
-                if len(members) == sizes[what] > 1:
-                    yield Candidate(f"{what} {said}", tuple(members))
-
-    def _family(self, line: Line, pull: Line) -> str:
-        name = stem(pull.target.name)
-        if name.startswith("d a."):
-            return f"the slope of every {line.function}"
-        known = {"d y": "the gradient that is carried through Whh", "d x": "dx"}
-        known |= {block: f"the gradient of {block}" for block in self.program.blocks}
-        return known.get(name, "")
-
     def tapes(self) -> Iterator[Candidate]:
         """What the backward pass reads of another step, or rounded."""
         ways: list[tuple[str, int, str, str]] = []  # a step, an edge and a form
@@ -367,7 +337,8 @@ class Grammar(Words):
         if not any(line.target.name in {*STATES, *PASSED} or line.target.name[:2] == "a."
                    for _, line in lines):  # fmt: skip
             kept = tuple(Edit(("tape", n, 0), (line,)) for n, line in lines)
-            said = f"{how}, in the forward pass alone, and the right one is kept"
+            right = ", ".join(self.word(line.target) for _, line in lines)
+            said = f"{how}, in the forward pass alone, and the backward pass has the right {right}"
             yield Candidate(said, (*forward.edits, *kept))
 
 
