@@ -236,6 +236,8 @@ def _run_alone(text: str, name: str) -> str:
             blocks.append(table(header, known).rstrip("\n"))
         elif part:
             blocks.pop()
+    if left and not blocks:
+        return f"Not run; this makes its runs: `refnet study {name}`.\n"
     if left:
         command = f"Not run yet, by `refnet study {name}`:"
         blocks.append(
@@ -255,10 +257,9 @@ def section(study: Study) -> str:
     if (store_of(study).folder / "figure.png").exists():
         text += f"\n![{study.title}](results/studies/{study.name}/figure.png)\n"
     if study.search is not None:
-        text += (
-            f"\n#### {study.search.title}\n\n`refnet study {study.name} --search`\n\n"
-            + study.search.table(View(recorded(study), seeds(study)))
-        )
+        name = f"{study.name} --search"
+        text += f"\n#### {study.search.title}\n\n`refnet study {name}`\n\n"
+        text += _run_alone(study.search.table(View(recorded(study), seeds(study))), name)
     return text + "\n"
 
 

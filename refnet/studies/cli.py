@@ -73,7 +73,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "with --list or NAME: measure a few steps of each kind of run, from which --list "
         "then estimates hours and memory"
     },
-    "search": {"help": "with table-i: search a grid that contains the printed rates and lambdas"},
+    "search": {
+        "help": "with table-i, table-ii or table-iii: search a grid with the printed rates and "
+        "lambdas"
+    },
     "protocol": {
         "metavar": "NAME",
         "help": "make the runs under the other protocol of the same authors: their text's or their "
@@ -195,8 +198,8 @@ def _run(study: "Study", args: argparse.Namespace) -> int:
     if args.search:
         if study.search is None:
             raise ValueError(
-                "--search is for studies with a grid to search, such as table-i under "
-                f"its own protocol; {study.name} has none"
+                "--search is for studies with a grid to search, table-i, table-ii and table-iii "
+                f"under their own protocol; {study.name} has none"
             )
         study = study.search
     followed = protocols(study, args.quick)

@@ -1,5 +1,8 @@
 """The tables and figures of Manchev & Spratling, under the protocol of their released code."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 from math import sqrt
 
 from refnet.analysis.orthogonalization import orthogonalization_experiment
@@ -7,11 +10,11 @@ from refnet.runs.plots import words
 from refnet.runs.read import Record
 from refnet.runs.rows import Canvas, finite, table
 from refnet.studies.declared import declared
-from refnet.studies.grid import label_of
+from refnet.studies.grid import Cell, Grid, label_of
 from refnet.studies.jobs import Job
-from refnet.studies.ladder import TABLES
+from refnet.studies.ladder import NETS, TABLES
 from refnet.studies.published import place_of
-from refnet.studies.quantities import BATCH
+from refnet.studies.quantities import BATCH, QUANTITIES
 from refnet.studies.study import Published, Study, View, spread
 
 __all__ = ["STUDIES"]
@@ -145,13 +148,52 @@ def pixel_by_pixel(rows: dict[str, Record], title: str = "") -> Canvas:
     return figure
 
 
+def _searched(
+    study: Study,
+    net: str,
+    settings: Record,
+    rates: Sequence[float],
+    deviations: Sequence[float],
+    strengths: Sequence[float],
+) -> Study:
+    """The study of a ``net`` with a search of the text's grid, in shorter runs: ``rates``, standard
+    ``deviations`` of the start and, for OPEN, lambdas."""
+    cells: list[Cell] = []
+    for name, method in NETS.items():
+        lambdas = [{"strength": value} for value in strengths] if method == "open" else [{}]
+        for rate, deviation, other in product(rates, deviations, lambdas):
+            label = f"{name.replace('SRNN', net)}, alpha = {rate:g}, sd = {deviation:g}"
+            label += "".join(f", lambda = {value:g}" for value in other.values())
+            start = {"method": method, "rate": rate, "weights": f"gaussian:sd={deviation:g}"}
+            quick = {} if cells else {"iterations": 60, "evaluate_every": 60}
+            cells.append(Cell(label, {**settings, **start, **other}, quick=quick))
+    title = f"The grid of the text, in runs of {settings['iterations']:,} iterations"
+    grid = Grid(study.name, title, cells, [("best accuracy, %", QUANTITIES["accuracy"], ".2f")])
+    return replace(study, search=replace(grid.study(), switched=None))
+
+
+SEARCHED = {"protocol": "manchev-spratling/code", "order": "shuffled"}
 STUDIES = [
     Study("orthogonalisation", TITLE, _experiments, _experiment_table, published=_numbers),
     declared("figure-2").study(),
-    declared("table-iii").study(),
+    _searched(
+        declared("table-iii").study(),
+        "FF",
+        {**SEARCHED, "task": "mnist", "iterations": 60_000, "evaluate_every": 3000},
+        (0.1, 0.01, 0.001, 0.0001, 0.00001),
+        (0.001,),
+        (1.0, 0.1, 0.01, 0.001),
+    ),
     declared("table-iii-rates").study(),
     declared("table-iv").study(),
     *TABLES,
     declared("gaussian-start").study(),
-    declared("table-ii", pixel_by_pixel).study(),
+    _searched(
+        declared("table-ii", pixel_by_pixel).study(),
+        "SRNN",
+        {**SEARCHED, "task": "sequential-mnist", "iterations": 20_000},
+        (1e-3, 1e-4, 1e-5, 1e-6, 1e-7),
+        (0.001, 0.01, 0.1),
+        (1.0, 0.1, 0.01),
+    ),
 ]

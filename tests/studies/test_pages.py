@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -123,6 +124,28 @@ def test_a_ladder_climbs_until_a_length_is_not_solved():
     assert "at least 30, not finished" in text and "not run" in text
     assert "30 (one seed)" in study.table(by_name(ended))
     assert str(PRINTED["random-permutation"]["oinit"]) in text
+
+
+@pytest.mark.parametrize(
+    "name, runs, printed",
+    [
+        (
+            "table-ii",
+            {"plain": 15, "oinit": 15, "open": 45},
+            "SRNN+OINIT, alpha = 1e-05, sd = 0.01",
+        ),
+        ("table-iii", {"plain": 5, "oinit": 5, "open": 20}, "FF+OINIT, alpha = 0.01, sd = 0.001"),
+    ],
+)
+def test_the_texts_grid_has_every_rate_start_and_lambda(name, runs, printed):
+    study = find(name)
+    jobs = study.search.jobs(by_name({}))
+    assert Counter(job.config.method for job in jobs) == runs
+    assert len({job.key for job in jobs}) == len(jobs) and study.search.name == name
+    (searched,) = [job.config for job in jobs if job.name == f"{printed}, seed 0"]
+    (whole,) = [job.config for job in study.jobs(by_name({})) if job.config.method == "oinit"]
+    same = {"iterations": 1, "evaluate_every": 1}
+    assert replace(searched, **same) == replace(whole, **same)
 
 
 def test_the_search_climbs_with_every_candidate_and_names_the_best():
