@@ -18,9 +18,22 @@ from refnet.check.programs.layouts import layouts
 from refnet.check.programs.program import Program
 from refnet.check.programs.runs import Candidate, Fits, Runs, Stays, sweeps, together
 
-__all__ = ["Programs"]
+__all__ = ["Programs", "backward_edits"]
 
 FORWARD = {"loss", "outputs", "h", "c"}
+
+
+def backward_edits(grammar: Grammar, in_sums: bool, in_the_loop: bool) -> Iterator[Candidate]:
+    """Of the backward pass: in the sums over the steps, in the loop, or both."""
+    if in_sums:
+        yield from grammar.backward(True)
+        yield from gradients(grammar, True)
+    if in_the_loop:
+        yield from grammar.backward(False)
+        yield from grammar.tapes()
+        yield from layouts(grammar, False)
+        yield from of_the_backward_pass(grammar)
+    yield from grammar.together()
 
 
 class Programs:
@@ -42,22 +55,13 @@ class Programs:
 
     def candidates(self) -> Iterator[Candidate]:
         """The edits that the location leaves."""
-        grammar = self.grammar
-        if self.backward and self.in_sums:
-            yield from grammar.backward(True)
-            yield from gradients(grammar, True)
-        if self.backward and self.in_the_loop:
-            yield from grammar.backward(False)
-            yield from grammar.tapes()
-            yield from layouts(grammar, False)
-            yield from of_the_backward_pass(grammar)
         if self.backward:
-            yield from grammar.together()
+            yield from backward_edits(self.grammar, self.in_sums, self.in_the_loop)
         if self.forward:
-            yield from grammar.forward()
-            yield from layouts(grammar, True)
-            yield from of_the_forward_pass(grammar)
-            yield from grammar.approximated()
+            yield from self.grammar.forward()
+            yield from layouts(self.grammar, True)
+            yield from of_the_forward_pass(self.grammar)
+            yield from self.grammar.approximated()
 
     def readings(self) -> Iterator[tuple[str, Params]]:
         """What the candidates that fit give, by their names."""
