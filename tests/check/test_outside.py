@@ -127,7 +127,7 @@ def named(net, params, batch, *kinds):
         true = readings.true
         wrong = {n for n in true if (abs(theirs[n] - true[n]) > 12 * sigma[n]).any()}
         search = Search(readings, theirs, wrong, sigma, 2.0**-53)
-        ways = (search.best(getattr(search, kind)()) for kind in kinds or ("outside",))
+        ways = (search.best(getattr(search.around, kind)()) for kind in kinds or ("readings",))
         return next(filter(None, ways), "") if wrong else "right"
 
     return name
