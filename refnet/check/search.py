@@ -22,7 +22,7 @@ from refnet.check.programs.around import Around
 from refnet.check.programs.cells import has
 from refnet.check.programs.constants import Constants, Waves
 from refnet.check.programs.elements import Elements
-from refnet.check.programs.explain import Programs
+from refnet.check.programs.explain import Approximations, Programs
 from refnet.check.programs.pairs import Pairs
 from refnet.check.programs.passes import covers
 from refnet.check.programs.steps import Steps
@@ -162,10 +162,11 @@ class Search:
     def fitted_programs(self) -> Iterator[tuple[str, Params]]:
         """Edits of it with something fitted, each kind if the ones before explain nothing."""
         if self.of_programs and self.all.passes() > 3 * FITTED:
-            forward = self.of_programs.forward  # where constants take the longest
-            usual = (Weights, Steps, Elements)
-            for kind in (*usual, Constants, Pairs) if forward else (Constants, *usual, Pairs):
-                readings = list(self.of_programs.distinct(kind(self.of_programs).readings()))
+            programs = self.of_programs
+            usual = (Weights, Steps, Elements)  # constants take the longest in the forward pass
+            kinds = (*usual, Constants) if programs.forward else (Constants, *usual)
+            for kind in (Approximations, *kinds, Pairs):
+                readings = list(programs.distinct(kind(programs).readings()))
                 yield from readings
                 if readings:
                     return

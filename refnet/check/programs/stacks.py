@@ -8,16 +8,15 @@ Checked by: tests/check/test_outside.py.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.naive.nets import Recurrent
+from refnet.check.programs.candidates import backward_edits, forward_edits
 from refnet.check.programs.cells import has
-from refnet.check.programs.exchanges import of_the_forward_pass
-from refnet.check.programs.explain import backward_edits
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.layers import Change, Layers, same
 from refnet.check.programs.passes import covers
@@ -162,7 +161,7 @@ class Stacks:
     def _forward(self, cells: Sequence[str]) -> Iterator[Candidate]:
         """Those with which the outputs are what was given, whatever the backward pass does."""
         grammar, alike = self.grammar, dict[tuple[Edit, ...], list[Candidate]]()
-        for candidate in chain(grammar.forward(), of_the_forward_pass(grammar)):
+        for candidate in forward_edits(grammar):
             lines = tuple(edit for edit in candidate.edits if edit.place[0] == "line")
             alike.setdefault(lines, []).append(candidate)
         for some in _batches(Candidate("", lines) for lines in alike):
