@@ -323,19 +323,9 @@ _BEST = [
             "schedule": "cosine:steps=30000",
         },
     ),
+    Rule({"task": "random-permutation"}, {"length": 240, "rate": 3e-5}),
     Rule({"method": "plain"}, {"recurrent": "orthogonal"}),
-    # 98 of 100 answers never occur, which the biases have to learn first: refnet/training/README.md
-    Rule(
-        {"task": "random-permutation"},
-        {
-            "length": 240,
-            "weights": "gaussian:sd=0.01",
-            "recurrent": "identity:scale=-1",
-            "optimizer": "momentum",
-            "rate": 0.1,
-            "evaluate_every": 250,
-        },
-    ),
+    Rule({"task": "random-permutation", "method": "plain"}, {"recurrent": ""}),
     Rule({"method": ("open", "oinit+open")}, {"strength": 0.1}),
     Rule(
         {"method": ("open", "oinit+open"), "task": ("adding", "random-permutation")},
