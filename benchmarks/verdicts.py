@@ -2,7 +2,8 @@
 
 ``refnet check function`` on a program that runs refnet's own compiled net in float32, as whole
 processes: first with an empty cache; again after an edit of the file, when certificate and sigmas
-are in the cache; and after an edit that makes the program wrong, which the verdict has to name.
+are in the cache; and after edits that make the program wrong, by a mistake that the verdict has to
+name, and by one that has no name.
 Medians over ROUNDS rounds, each with a new cache, go to results/verdicts.json.
 """
 
@@ -32,18 +33,19 @@ def gradients(p, x, y):
     return {"loss": result.loss, **dp}
 """
 EDITS = (
-    ("first", "", 0),
-    ("edited", "# the same, written otherwise\n", 0),
-    ("wrong", '    dp["dWhh"] = -dp["dWhh"]\n    return', 1),
+    ("first", "", ""),
+    ("edited", "# the same, written otherwise\n", ""),
+    ("wrong", '    dp["dWhh"] = -dp["dWhh"]\n    return', "dWhh has the wrong sign"),
+    ("nameless", '    dp["dWhh"] = dp["dWhh"] ** 3\n    return', "not rounding"),
 )
 
 
 def seconds(cell: str, sizes: str, folder: Path) -> dict[str, float]:
     """Seconds of a verdict after each edit. Raises RuntimeError for an unexpected verdict."""
     file, taken = folder / "mine.py", {}
-    for name, text, status in EDITS:
+    for name, text, verdict in EDITS:
         program = PROGRAM.replace("CELL", cell)
-        file.write_text(program.replace("    return", text) if status else text + program)
+        file.write_text(program.replace("    return", text) if verdict else text + program)
         started = time.perf_counter()
         done = subprocess.run(
             [
@@ -65,7 +67,7 @@ def seconds(cell: str, sizes: str, folder: Path) -> dict[str, float]:
             env={**os.environ, "REFNET_JUDGE_CACHE": str(folder)},
         )
         taken[name] = time.perf_counter() - started
-        if done.returncode != status or status and "dWhh has the wrong sign" not in done.stdout:
+        if done.returncode != bool(verdict) or verdict not in done.stdout:
             raise RuntimeError(f"{cell}, {name}: {done.returncode}\n{done.stdout}{done.stderr}")
     return taken
 

@@ -3,6 +3,7 @@ deadline, the same examples in every run; the judge's certificates and sigmas co
 one cache of kernels, also for tests with a cache folder of their own; and tests skipped where a
 package they need is missing."""
 
+import gc
 import os
 import re
 import warnings
@@ -29,11 +30,40 @@ settings.register_profile(
     "refnet",
     deadline=None,
     derandomize=True,
-    max_examples=100,
+    max_examples=50,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("refnet")
+
+LONGEST = (
+    "test_repeats test_style test_examples test_mistake_names test_function_command test_vectors "
+    "test_error_rates test_fitted_names test_jax test_startup test_prove test_default_sizes "
+    "test_travel test_noise test_blas test_textbook_forms test_signals"
+).split()
+"""The files that come first, so that two workers end together."""
+
+
+def pytest_configure(config):
+    config.option.loadscopereorder = False  # xdist puts files with few tests last, however long
+
+
+def pytest_collection_modifyitems(items):
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_curves():
+    """Runs draw no curves, which takes half a second each, but where a test asks for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("refnet.training.loop.draw_curves", lambda *run: None)
+        yield
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what is imported by now is not looked through at every collection
+
 
 NEEDS = re.compile(r"^pytestmark = pytest\.mark\.needs\((.*)\)$", re.MULTILINE)
 

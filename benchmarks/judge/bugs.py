@@ -6,6 +6,7 @@ Checked by: tests/check/test_error_rates.py.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +14,9 @@ from refnet.batch import Array, Batch, Params
 from refnet.check.edits import edits
 from refnet.check.mistakes import Mistake, mistakes, of_the_types
 from refnet.check.mistakes.base import Mistakes, mistake
-from refnet.check.mistakes.formulas import Scores, coarse
+from refnet.check.mistakes.formulas import Scores, coarse, scaled
 from refnet.check.naive import Pass
+from refnet.check.programs.runs import Edit
 from refnet.exact.enclose import Certified
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
@@ -75,7 +77,7 @@ def nameless(net: Net, batch: Batch) -> Mistakes:
             y=narrow,
             h0=narrow,
         )
-    yield mistake("a dropout of 5% is left on in the states", h=_dropped)
+    yield mistake("a dropout of 5% is left on in the states", h=_dropped, lines=_dropped_states)
     if net.loss == "cross_entropy":
         yield mistake("the softmax has an epsilon of 1e-3 in its sum", each=_grown)
         yield mistake(
@@ -92,6 +94,11 @@ def _dropped(h: Array, s: Pass) -> Array:
     return np.asarray(h * keep / h.dtype.type(0.95))
 
 
+def _dropped_states(_: list[Edit], s: Pass) -> list[Edit]:
+    keep = np.random.default_rng(0).random((*s.x.shape[:2], s.params["Why"].shape[1])) >= 0.05
+    return scaled(s, "h", lambda t: keep / 0.95)
+
+
 def _grown(v: Scores, s: Pass) -> Scores:
     each, p = v
     onehot = np.eye(p.shape[1], dtype=p.dtype)[s.y.reshape(-1)] * s.raw[2][:, None]
@@ -100,27 +107,34 @@ def _grown(v: Scores, s: Pass) -> Scores:
 
 def _over_time(T: int) -> Mistakes:
     yield mistake(
-        "the gradient is damped by 1% a step",
-        carry="tuple(part * v[0].dtype.type(0.99) for part in v)",
+        "the gradient is damped by 1% a step", pulls="v + counted(s, carried, lambda t: 0.99)"
     )
     yield mistake(
         "one step is computed in float16",
-        h=f"coarse(v, 'float16 or TF32') if s.t == {T // 2} else v",
+        lines=f"v + [through(s, 'h', 'float16')._replace("
+        f"weight=put(np.zeros(({T}, 1, 1)), {T // 2}, 1))]",
     )
     yield mistake(
-        "the first unit is left out of the backward recursion", e="v * (np.arange(v.shape[1]) > 0)"
+        "the first unit is left out of the backward recursion",
+        pulls=lambda v, s: _of_the_gradient(s, "h", np.s_[:, :, 0], 0),
     )
     yield mistake(
         "one entry of da is wrong at one step",
-        da=lambda v, s: scaled_entry(v, 1.1) if s.t == T // 2 else v,
+        pulls=lambda v, s: _of_the_gradient(s, "a.", np.s_[T // 2, 0, 0], 1.1),
     )
-    yield mistake(
-        "the state is clipped to 0.9", h="np.clip(v, -v.dtype.type(0.9), v.dtype.type(0.9))"
-    )
+    yield mistake("the state is clipped to 0.9", lines="v + [through(s, 'h', 'clipped at K|0.9')]")
     yield mistake(
         "the inputs are standardised",
         x="(v - v.mean(axis=(0, 1))) / (v.std(axis=(0, 1)) + v.dtype.type(1e-5))",
     )
+
+
+def _of_the_gradient(s: Pass, name: str, entries: Any, factor: float) -> list[Edit]:
+    """Some entries, by step, example and unit, of the gradient of the first such variable."""
+    n = next(n for n, line in enumerate(s.program.lines) if line.target.name.startswith(name))
+    w = np.ones((*s.x.shape[:2], s.params["Why"].shape[1]))
+    w[entries] = factor
+    return [Edit(("pull", n, 0), (s.program.pulls[n][0],), w - 1, True)]
 
 
 def scaled_entry(array: Array, factor: float) -> Array:

@@ -21,7 +21,8 @@ import numpy as np
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.adapters import jax_nets, onnx_nets, torch_nets
 from refnet.check.cases import reference_results
-from refnet.check.naive import PEEPHOLES, run
+from refnet.check.naive import PEEPHOLES
+from refnet.check.programs.passes import run
 from refnet.interop import onnx_nodes
 from refnet.maths.losses import counted_predictions
 from refnet.nets.feedforward import FeedforwardNet
@@ -36,17 +37,21 @@ Traced: TypeAlias = Any
 
 def _sequential(a: Array, b: Array) -> Array:
     """a @ b, every sum from its first term to its last."""
-    return np.asarray(np.cumsum(a[:, :, None] * b, axis=1)[:, -1] if a.shape[1] else a @ b)
+    terms = (a[..., :, k : k + 1] * b[..., k : k + 1, :] for k in range(1, a.shape[-1]))
+    return np.asarray(sum(terms, a[..., :1] * b[..., :1, :]))
 
 
 def _backwards(a: Array, b: Array) -> Array:
     """The same from the last term to the first."""
-    return _sequential(a[:, ::-1], b[::-1])
+    return _sequential(a[..., ::-1], b[..., ::-1, :])
 
 
 def _pairwise(a: Array, b: Array) -> Array:
     """The same in NumPy's pairwise order."""
-    return np.asarray((a[:, None] * np.ascontiguousarray(b.T)).sum(axis=2))
+    columns = np.ascontiguousarray(np.swapaxes(b, -1, -2))
+    return np.stack(
+        [(a * column[..., None, :]).sum(axis=-1) for column in np.moveaxis(columns, -2, 0)], -1
+    )
 
 
 def permuted(net: RecurrentNet, params: Params, batch: Batch) -> Params:
@@ -240,9 +245,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     "permuted": permuted,
     "compiled": compiled,
     "loops BLAS": run,
-    "loops fused": partial(run, fused=True),
     "loops sequential": partial(run, product=_sequential),
-    "loops sequential fused": partial(run, product=_sequential, fused=True),
     "loops backwards": partial(run, product=_backwards),
     "loops pairwise": partial(run, product=_pairwise),
     "C bias-first": in_c,

@@ -17,8 +17,8 @@ import numpy as np
 from refnet.batch import Params
 from refnet.check.function_edits import other_cotangents
 from refnet.check.mistakes import Mistake, faint, mistakes, of_the_types
-from refnet.check.mistakes.base import Mistakes
-from refnet.check.naive import covers, run
+from refnet.check.mistakes.base import Mistakes, run_all
+from refnet.check.programs.passes import covers, run
 from refnet.check.search import Search
 from refnet.exact.enclose import Certified, run_on
 from refnet.exact.functions import CertifiedFunction
@@ -76,15 +76,25 @@ class Readings:
             more = faint(self.net), of_the_types(self.net, self.certified.batch)
         every = chain(mistakes(self.net, self.params, self.batch), *more)
         with np.errstate(all="ignore"):
-            self.mistakes = list(islice(every, self.passes()))
-            readings = others + [
-                (mistake.name, mistake.run(self.net, self.params, self.batch))
-                for mistake in self.mistakes
-            ]
+            some = list(islice(every, self.passes()))
+            outcomes = run_all(self.net, self.params, self.batch, [(each, ()) for each in some])
+            fit = [(mistake, reading) for mistake, reading in zip(some, outcomes) if reading]
+            self.mistakes = [mistake for mistake, _ in fit]
+            readings = [(mistake.name, reading) for mistake, reading in fit] + others
             for label, other in self.variants.items():
                 wide = {name: np.asarray(value, float) for name, value in other.items()}
                 readings.append((label, run(self.net, self.params | wide, self.batch)))
         return readings
+
+    @property
+    def plain(self) -> bool:
+        """Whether this is a net of real numbers with its own loss and divisor."""
+        certified = self.certified
+        return (
+            isinstance(certified, Certified)
+            and not _scored_otherwise(certified)
+            and not any(np.iscomplexobj(value) for value in certified.params.values())
+        )
 
     def passes(self) -> int:
         """How many passes WORK allows."""
@@ -115,13 +125,19 @@ class Readings:
             return (
                 search.best(search.edited(), first=True)
                 or search.best(search.computed())
+                or search.best(search.outside())
+                or search.best(search.between())
                 or search.best(search.programs())
+                or search.best(search.stacked())
                 or search.best(search.of_parts())
                 or search.best(search.estimated())
+                or search.best(search.multiples())
                 or search.structure()
                 or search.differences()
                 or search.best(search.fitted_programs())
+                or search.best(search.constants())
                 or search.best(search.fitted())
+                or search.best(search.added())
                 or search.stored()
                 or search.coarse(rerolled)
                 or search.best(search.two())

@@ -71,8 +71,12 @@ def _multiple(basis: Array, off: Array) -> float:
 
 def _spacing(theirs: Array, size: float, B: tuple[int, ...], u: float) -> float:
     """The sum of the steps, if all of ``theirs`` are multiples of an eighth of the spacing of
-    losses of this ``size``, divided by it and perhaps by ``B``; or 0."""
+    losses of this ``size``, divided by it and perhaps by ``B``; or 0. Numbers of half precision,
+    of at most 11 bits, are multiples of a spacing, too."""
     entries = abs(theirs[theirs != 0])
+    bits = np.frexp(entries)[0] * 2**11
+    if (bits == np.round(bits)).all():
+        return 0.0
     for divisor in (1, *B) if len(entries) >= 16 else ():
         for apart in STEPS:
             count = entries * (apart * divisor / (size * u / 4))

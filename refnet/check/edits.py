@@ -5,7 +5,7 @@ from the judged array itself, and are believed only if nothing else explains it.
 Checked by: tests/check/test_mistake_names.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from refnet.cells import CELLS
 from refnet.check import function_edits
 from refnet.check.mistakes.formulas import put, taken
 from refnet.check.mistakes.gates import orders
+from refnet.check.programs.arrays import OF_THE_GATES, formed
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.exact.running import parts
@@ -65,22 +66,58 @@ def _of_the_gates(name: str, right: Array, certified: Certified) -> Edits:
             yield f"each gate's block of {name} {edited[0][0]}", value
     for order, names in orders(net.gates):
         yield f"{name} has its gates stacked in the order {names}", taken(right, order)
+    for how, value in _layouts(right, net.gates):
+        yield f"{name} is read {how}", value
     for n, gate in enumerate(net.gates):
         rows = slice(n * net.hidden, (n + 1) * net.hidden)
         yield f"{name} is zero for the gate {gate}", put(right, rows, 0)
 
 
+def _layouts(stacked: Array, gates: tuple[str, ...]) -> Edits:
+    """The rows of all gates in another order."""
+    blocks = stacked.reshape(len(gates), -1, *stacked.shape[1:])
+    for how in OF_THE_GATES:
+        yield how, formed(blocks, how).reshape(stacked.shape)
+
+
 def _of_the_manifold(name: str, right: Array, certified: Certified) -> Edits:
-    """Gradients of a transition's parts: tangents in place of the Euclidean gradient."""
-    if "." not in name or right.ndim != 2:
+    """Tangents in place of the Euclidean gradient, of the parts of a transition or of square
+    blocks."""
+    M = certified.params.get(name[1:])
+    if M is None or right.ndim != 2 or np.iscomplexobj(M) or M.shape != right.shape:
         return
-    M = np.asarray(certified.params[name[1:]], float)
-    if name.rpartition(".")[2] in getattr(certified.net.transition, "manifold", ()):
-        inner = M.T @ right
-        tangent = right - M @ (inner + inner.T) / 2
-        yield "is projected onto the tangent space: G - M sym(M'G)", tangent
-        if M.shape == right.shape:
-            yield "is the tangent of the canonical metric: G - M G'M", right - M @ right.T @ M
+    blocks = 1 if "." in name else len(right) // right.shape[1]
+    if "." not in name and (not blocks or blocks * right.shape[1] != len(right)):
+        return
+    pairs = list(zip(np.split(np.asarray(M, float), blocks), np.split(right, blocks)))
+    for how, tangent in TANGENTS.items():
+        if M.shape[0] == blocks * M.shape[1] or "sym(M'G)" in how:
+            yield how, np.concatenate([tangent(M, G) for M, G in pairs])
+
+
+def _skew(A: Array) -> Array:
+    return A - A.T
+
+
+TANGENTS: dict[str, Callable[[Array, Array], Array]] = {
+    "is projected onto the tangent space: G - M sym(M'G)": (
+        lambda M, G: G - M @ (M.T @ G + G.T @ M) / 2
+    ),
+    "is the tangent of the canonical metric: G - M G'M": lambda M, G: G - M @ G.T @ M,
+    "is half the tangent of the canonical metric: (G - M G'M) / 2": (
+        lambda M, G: (G - M @ G.T @ M) / 2
+    ),
+    "is skew-symmetric: G M' - M G'": lambda M, G: _skew(G @ M.T),
+    "is skew-symmetric: (G M' - M G') / 2": lambda M, G: _skew(G @ M.T) / 2,
+    "is skew-symmetric: M'G - G'M": lambda M, G: _skew(M.T @ G),
+    "is skew-symmetric: (M'G - G'M) / 2": lambda M, G: _skew(M.T @ G) / 2,
+    "is (G M' - M G') M": lambda M, G: _skew(G @ M.T) @ M,
+    "is (G M' - M G') M / 2": lambda M, G: _skew(G @ M.T) @ M / 2,
+    "is M (M'G - G'M)": lambda M, G: M @ _skew(M.T @ G),
+    "has no part along M: G - M <M, G> / <M, M>": lambda M, G: (
+        G - M * (M * G).sum() / (M * M).sum()
+    ),
+}
 
 
 def fitted_edits(name: str, right: Array, theirs: Array, certified: Certificate) -> Edits:
@@ -121,6 +158,10 @@ def shared_edits(right: Params, certified: Certificate) -> Iterator[tuple[str, P
         for order, names in orders(net.gates):
             label = f"the gradients' gates are stacked in the order {names}"
             yield label, {n: taken(v, order) for n, v in gradients.items() if plain(n) in STACKED}
+        stacked = {n: v for n, v in gradients.items() if plain(n) in STACKED}
+        for layouts in zip(*(_layouts(v, net.gates) for v in stacked.values())):
+            label = f"the gradients of the stacked gates are read {layouts[0][0]}"
+            yield label, {n: value for n, (_, value) in zip(stacked, layouts)}
 
 
 def shared_fitted_edits(

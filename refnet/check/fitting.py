@@ -14,15 +14,16 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.entries import plural
-from refnet.check.mistakes.base import change
-from refnet.check.mistakes.constants import of_the_constants
-from refnet.check.naive import Change, run
+from refnet.check.mistakes.base import change, run_all
+from refnet.check.mistakes.constants import Constant, of_the_constants
+from refnet.check.programs.passes import runs
 from refnet.nets.gradients import Net
 from refnet.nets.stacked import StackedNet
 
 __all__ = ["Fit"]
 
 Named = Iterator[tuple[str, Params]]
+STEP = 1e-5
 LEAST = 1e-6
 """A constant that is nearer to the neutral one is rounding."""
 MOST = 128
@@ -41,9 +42,11 @@ class Fit:
     sigma: Params
     wrong: set[str]
 
-    def run(self, *changes: Change) -> Params:
-        """The naive net with these changes."""
-        return run(self.net, self.params, self.batch, *changes)
+    def at(self, every: Iterable[tuple[Constant, float]]) -> Iterator[Params]:
+        """What mistakes with these constants give."""
+        planted = [(constant.mistake(k), ()) for constant, k in every]
+        found = run_all(self.net, self.params, self.batch, planted)
+        return (reading or self.true for reading in found)
 
     @cached_property
     def shaped(self) -> list[str]:
@@ -84,17 +87,16 @@ class Fit:
         """Mistakes with one constant, by Gauss and Newton."""
         names = self.shaped
         before = _norm(self.gap(self.true, names))
-        for constant, start in product(of_the_constants(self.net), (0, 1)):
-            k, reading, left = float(constant.neutral), self.true, before
-            if start:
-                k += start
-                reading = constant.mistake(k).run(self.net, self.params, self.batch)
-                left = _norm(self.gap(reading, names))
-                if not left < before:
-                    continue
-            for _ in range(10):
-                step = 1e-5 * max(1.0, abs(k))
-                ahead = constant.mistake(k + step).run(self.net, self.params, self.batch)
+        every = list(product(of_the_constants(self.net), (0, 1)))
+        starts = self.at((constant, constant.neutral + start) for constant, start in every)
+        nearby = self.at((constant, constant.neutral + start + STEP) for constant, start in every)
+        for (constant, start), reading, beside in zip(every, starts, nearby):
+            k, left = float(constant.neutral + start), _norm(self.gap(reading, names))
+            if start and not left < before:
+                continue
+            for number in range(10):
+                step = STEP * max(1.0, abs(k)) if number else STEP
+                ahead = next(self.at([(constant, k + step)])) if number else beside
                 slope = self.white({n: (ahead[n] - reading[n]) / step for n in names}, names)
                 gap = self.gap(reading, names)
                 size = float(slope @ slope)
@@ -102,7 +104,7 @@ class Fit:
                     break
                 for half in range(4):
                     nearer = k + float(slope @ gap) / size / 2**half
-                    tried = constant.mistake(nearer).run(self.net, self.params, self.batch)
+                    tried = next(self.at([(constant, nearer)]))
                     now = _norm(self.gap(tried, names))
                     if now < left:
                         break
@@ -124,7 +126,8 @@ class Fit:
             values = np.unique(labels[labels >= 0])
             if not 1 < len(values) <= MOST or noun == "prediction" and subjects:
                 continue
-            parts = [self.run(change(each=lambda v, s, n=n: _kept(v, labels == n))) for n in values]
+            chosen = [(change(each=lambda v, s, n=n: _kept(v, labels == n)),) for n in values]
+            parts = [*filter(None, runs(self.net, self.params, self.batch, chosen))]
             weights = self._weights(parts, names)
             if weights is None:
                 continue

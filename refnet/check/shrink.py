@@ -175,7 +175,7 @@ def _verdict(
         types[""],
         tuple(f"d{name}" for name in certified.params) if required is None else required,
     )
-    return replace(verdict, where=located(arrays, verdict.parts, sigma, certified))
+    return replace(verdict, where=located(arrays, verdict.parts, sigma, certified, conclude=False))
 
 
 def at_few_steps(

@@ -24,10 +24,16 @@ __all__ = ["indices", "located", "phrases"]
 
 
 def located(
-    theirs: Results, parts: Iterable[Judgement], sigma: Params, certified: Certificate
+    theirs: Results,
+    parts: Iterable[Judgement],
+    sigma: Params,
+    certified: Certificate,
+    conclude: bool = True,
 ) -> tuple[str, ...]:
     """Sentences on where ``theirs``, which are judged as ``parts``, are wrong: which results are
-    right, and which entries of the others are not, with what makes them of the certified ones."""
+    right, and which entries of the others are not, with what makes them of the certified ones;
+    where ``conclude`` is true, also which part of the computation the right ones rule out. At sizes
+    of 1, where a step has no next one, they rule out nothing."""
     true = {name: enclosure.value for name, enclosure in certified.named().items()}
     wrong = {part.name for part in parts if RANK[part.verdict]}
     known = {
@@ -41,7 +47,10 @@ def located(
     lines = [f"{', '.join(names)}: {phrase}" for phrase, names in together.items()]
     right = [name for name in known if name not in wrong]
     if lines:
-        lines.insert(0, _stage(right, wrong, certified))
+        said = f"right: {', '.join(right) or 'nothing'}"
+        if conclude and isinstance(certified, Certified):
+            said += _stage(right, wrong, set(certified.states))
+        lines.insert(0, said)
     return (*lines, *_parting(_shaped(known, true, sigma, wrong, certified), certified))
 
 
@@ -66,37 +75,33 @@ def _shaped(
     ]
 
 
-def _stage(right: Sequence[str], wrong: set[str], certified: Certificate) -> str:
+def _stage(right: Sequence[str], wrong: set[str], states: set[str]) -> str:
     """What the results that are right say of the computation."""
-    said = f"right: {', '.join(right) or 'nothing'}"
-    if not isinstance(certified, Certified):
-        return said
-    states = set(certified.states)
     forward, readout = {"loss", "outputs", *states}, {"dWhy", "dby"}
     if wrong & forward:
         if wrong & forward == {"loss"} and "outputs" in right:
-            return f"{said}: the fault is in the loss, after the outputs"
+            return ": the fault is in the loss, after the outputs"
         if states & set(right) and not states & wrong:
-            return f"{said}: the fault is in the read-out, after the states"
+            return ": the fault is in the read-out, after the states"
         known = (states | {"outputs"}) & {*right, *wrong}
-        return f"{said}: the fault is in the forward pass{'' if known else ' or in the loss'}"
+        return f": the fault is in the forward pass{'' if known else ' or in the loss'}"
     passed = "; the forward pass is right" * bool(forward & set(right))
-    if readout & wrong:
-        if readout & set(right) or wrong <= readout:
-            return f"{said}{passed}: the fault is in the read-out's gradients"
-        return f"{said}{passed}: the fault starts at the loss's gradient in the outputs"
-    if wrong == {"dx"}:
-        return f"{said}{passed}; the gradient that is carried is right: the fault is in dx alone"
+    if wrong <= readout:
+        return f"{passed}: the fault is in the read-out's gradients"
     if wrong == {"dh0"}:
-        return f"{said}{passed}: the fault is in the gradient of the initial state, after step 0"
+        return f"{passed}: only the gradient that reaches the initial state shows the fault"
+    if wrong == {"dx"}:
+        return f"{passed}; the gradient that is carried is right: the fault is in dx alone"
     if "dx" in right:
-        part = (
-            f"{', '.join(sorted(wrong))} alone" if any("." in name for name in wrong) else "a sum"
-        )
-        return f"{said}{passed}; the gradient that is carried is right: the fault is in {part}"
-    if readout & set(right):
-        return f"{said}{passed}: the fault is in the backward pass, after the read-out's gradients"
-    return f"{said}{passed}"
+        alone = any("." in name for name in wrong)
+        part = f"{', '.join(sorted(wrong))} alone" if alone else "a sum"
+        part = f"the sums {', '.join(sorted(wrong))}" if readout & wrong else part
+        return f"{passed}; the gradient that is carried is right: the fault is in {part}"
+    if readout <= wrong and set(right) <= forward:
+        return f"{passed}: the fault starts at the loss's gradient in the outputs"
+    if readout & set(right) and not readout & wrong:
+        return f"{passed}: the fault is in the backward pass, after the read-out's gradients"
+    return passed
 
 
 def _parting(wrong: Sequence[Wrong], certified: Certificate) -> Iterator[str]:

@@ -1,5 +1,7 @@
 """The gated recurrent unit of ``refnet.cells.gru``, compiled: its step, and the walk over time."""
 
+from typing import Any
+
 from refnet.batch import Array, Params
 from refnet.cells.gru import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
 from refnet.compiled import walk
@@ -58,7 +60,7 @@ WALK = Walk(
         (Product(N, inputs=False, bias="bhn"), Product(R), Product(Z), Product(N, state=False)),
         first=1,
         residual=0,
-        reads=((0, 0),),
+        reads=(0,),
         direct=True,
         vectors=("bhn",),
     ),
@@ -68,20 +70,14 @@ WALK = Walk(
 
 
 def forward(
-    p: Params,
-    x: Array,
-    h0: Array,
-    act: Activation,
-    gate: Activation = SIGMOID,
-    keeps: str = "tape",
-    lengths: Array | None = None,
+    p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID, **options: Any
 ) -> Tape:
     """As ``refnet.cells.gru.forward``, float32 or float64; the tape's ``a`` may be None.
-    What of it is kept: one of ``walk.KEEPS``.
+    ``options``: those of ``Walk.forward``.
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
-    x, h, _, a, v, u = WALK.forward(p, x, h0, (act, gate), keeps, lengths)
+    x, h, _, a, v, u = WALK.forward(p, x, h0, (act, gate), **options)
     return Tape(x, h, a, v, u)
 
 
@@ -92,13 +88,13 @@ def backward(
     act: Activation,
     inputs: bool = True,
     gate: Activation = SIGMOID,
-    clip: float | None = None,
-    lengths: Array | None = None,
+    **options: Any,
 ) -> Params:
-    """As ``refnet.cells.gru.backward``, float32 or float64.
+    """As ``refnet.cells.gru.backward``, float32 or float64; ``options``: those of
+    ``Walk.backward``.
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
     x, h, a, v, u = tape
     whole = walk.Tape(x, h, None, a, v, u)
-    return WALK.backward(p, whole, (dh,), (act, gate), inputs, clip, lengths)
+    return WALK.backward(p, whole, (dh,), (act, gate), inputs, **options)

@@ -1,5 +1,7 @@
 """The gated recurrent unit of ``refnet.cells.gru_before``, compiled: its step, and the walk."""
 
+from typing import Any
+
 from refnet.batch import Array, Params
 from refnet.cells.gru_before import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
 from refnet.compiled import walk
@@ -58,27 +60,21 @@ def step_back(at: Arg, stage: int) -> None:
 
 WALK = Walk(
     "gru_before",
-    Cell((Product(R), Product(Z), Product(N, second=True)), extra=2, reads=((0, 0),), direct=True),
+    Cell((Product(R), Product(Z), Product(N, second=True)), extra=2, reads=(0,), direct=True),
     step,
     step_back,
 )
 
 
 def forward(
-    p: Params,
-    x: Array,
-    h0: Array,
-    act: Activation,
-    gate: Activation = SIGMOID,
-    keeps: str = "tape",
-    lengths: Array | None = None,
+    p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID, **options: Any
 ) -> Tape:
     """As ``refnet.cells.gru_before.forward``, float32 or float64; the tape's ``a`` may be None.
-    What of it is kept: one of ``walk.KEEPS``.
+    ``options``: those of ``Walk.forward``.
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
-    x, h, _, a, v, _ = WALK.forward(p, x, h0, (act, gate), keeps, lengths)
+    x, h, _, a, v, _ = WALK.forward(p, x, h0, (act, gate), **options)
     return Tape(x, h, a, v)
 
 
@@ -89,13 +85,13 @@ def backward(
     act: Activation,
     inputs: bool = True,
     gate: Activation = SIGMOID,
-    clip: float | None = None,
-    lengths: Array | None = None,
+    **options: Any,
 ) -> Params:
-    """As ``refnet.cells.gru_before.backward``, float32 or float64.
+    """As ``refnet.cells.gru_before.backward``, float32 or float64; ``options``: those of
+    ``Walk.backward``.
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
     x, h, a, v = tape
     whole = walk.Tape(x, h, None, a, v, None)
-    return WALK.backward(p, whole, (dh,), (act, gate), inputs, clip, lengths)
+    return WALK.backward(p, whole, (dh,), (act, gate), inputs, **options)

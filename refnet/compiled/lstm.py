@@ -1,5 +1,7 @@
 """The LSTM of ``refnet.cells.lstm``, compiled: its step, and the walk over time."""
 
+from typing import Any
+
 from refnet.batch import Array, Params
 from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape, init
 from refnet.compiled import walk
@@ -46,7 +48,8 @@ def step(at: Arg, stage: int) -> None:
 
 @inlined
 def step_back(at: Arg, stage: int) -> None:
-    """With e and q the gradients at the state after, h and c; ``before`` is c before the step::
+    """With e and q the gradients at the state after, h and c; ``before`` is c before the step, and
+    c is computed once more, because zoneout may have changed it::
 
     da_o = s'(a_o) (k e);   q = q + act'(c) (o e) + Wpo da_o
     da_i = s'(a_i) (g q);   da_f = s'(a_f) (before q);   da_g = act'(a_g) (i q)
@@ -54,12 +57,14 @@ def step_back(at: Arg, stage: int) -> None:
     """
     i, f, g, o, k = at.panels
     di, df, dg, do = at.da
-    c, before = at.states
+    (before,) = at.states
     e, q = at.e
     third = len(at.vectors) // 3  # 0 without peepholes
     Wpi, Wpf, Wpo = split(at.vectors, third, third, 3)
     dWpi, dWpf, dWpo = split(at.dvectors, third, third, 3)
+    c = dg  # until da_g is computed
     for j in range(len(e)):
+        c[j] = f[j] * before[j] + i[j] * g[j]
         do[j] = e[j] * k[j]
     slope(at, at.gate, OUT, o, do)
     for j in range(len(e)):
@@ -93,7 +98,7 @@ WALK = Walk(
         extra=1,
         residual=4,
         states=2,
-        reads=((1, 1), (1, 0)),
+        reads=(1,),
         vectors=PEEPHOLES,
     ),
     step,
@@ -102,20 +107,14 @@ WALK = Walk(
 
 
 def forward(
-    p: Params,
-    x: Array,
-    h0: Array,
-    act: Activation,
-    gate: Activation = SIGMOID,
-    keeps: str = "tape",
-    lengths: Array | None = None,
+    p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID, **options: Any
 ) -> Tape:
     """As ``refnet.cells.lstm.forward``, float32 or float64; the tape's ``a`` may be None.
-    What of it is kept: one of ``walk.KEEPS``.
+    ``options``: those of ``Walk.forward``.
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
-    return Tape(*WALK.forward(p, x, h0, (act, gate), keeps, lengths))
+    return Tape(*WALK.forward(p, x, h0, (act, gate), **options))
 
 
 def backward(
@@ -126,12 +125,12 @@ def backward(
     inputs: bool = True,
     gate: Activation = SIGMOID,
     dc: Array | None = None,
-    clip: float | None = None,
-    lengths: Array | None = None,
+    **options: Any,
 ) -> Params:
-    """As ``refnet.cells.lstm.backward``, float32 or float64.
+    """As ``refnet.cells.lstm.backward``, float32 or float64; ``options``: those of
+    ``Walk.backward``.
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
     cotangents = (dh,) if dc is None else (dh, dc)
-    return WALK.backward(p, walk.Tape(*tape), cotangents, (act, gate), inputs, clip, lengths)
+    return WALK.backward(p, walk.Tape(*tape), cotangents, (act, gate), inputs, **options)

@@ -9,6 +9,7 @@ from refnet.compiled._jit import inlined, inner, jit
 from refnet.compiled.activations import Rule
 from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import add_rows, boundary, pack
+from refnet.compiled.noise import Noise, mix_rows, scale_rows, share_rows
 from refnet.compiled.step import Cell, Step, StepBack
 from refnet.compiled.tiles import Rows, Strided, product
 from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_control, split
@@ -22,11 +23,12 @@ the step needs out of the nearest cache. (Of a cell alone it is one array, read 
 
 
 class Rules(NamedTuple):
-    """The activation, that of the gates, and the cell's vectors, padded."""
+    """The activation, that of the gates, the cell's vectors, padded, and what is random."""
 
     act: Rule
     gate: Rule
     vectors: Arg
+    noise: Noise
 
 
 class Weights(NamedTuple):
@@ -40,7 +42,8 @@ class Weights(NamedTuple):
 class Tape(NamedTuple):
     """What the kernels keep and read: x (T, B, D); h and c (T + 1, B, H); the gates'
     pre-activations a, empty if no slope needs them, and values v, (T, B, gates, H); the kept panel
-    k (T, B, H). What the cell has not got is h; of a cell alone, v is h from its second state."""
+    k (T, B, H). What the cell has not got is h; of a cell alone, v is h from its second state,
+    unless zoneout or noise changes the states."""
 
     x: Arg
     h: Arg
@@ -80,11 +83,13 @@ class Block(NamedTuple):
 
 
 class BackBlock(NamedTuple):
-    """What a step back of a block of rows works in; the sums of the block."""
+    """What a step back of a block of rows works in, with the gradients ``direct`` at h, or at h and
+    c, that pass by the cell; the sums of the block."""
 
     rows: int
     panels: Arg
     states: Arg
+    direct: Arg
     pre: Arg
     dq: Arg
     dvectors: Arg
@@ -122,11 +127,13 @@ def _chunk(work: Arg, room: Arg) -> Arg:
 
 
 @inlined
-def _block(rows: int, panels: Arg, states: Arg, pre: Arg, grads: Arg, b: int, vectors: int) -> Arg:
+def _block(
+    rows: int, panels: Arg, states: Arg, direct: Arg, pre: Arg, grads: Arg, b: int, vectors: int
+) -> Arg:
     width = grads.dq.shape[1]
     dq, clipped = cut(grads.dq, b * width, width), cut(grads.clipped, b, 1)
     dvectors = cut(grads.dvectors, b * vectors, vectors)
-    return BackBlock(rows, panels, states, pre, dq, dvectors, clipped)
+    return BackBlock(rows, panels, states, direct, pre, dq, dvectors, clipped)
 
 
 def _packing(cell: Cell) -> Arg:
@@ -170,10 +177,14 @@ def _multiplying(cell: Cell) -> Arg:
     S, (_, STATE, INPUTS, _, BIAS) = cell.panels - 2, cell.columns
 
     @inlined
-    def join_inputs(seen: Arg, panels: Arg, x: Arg, at: int, s: Arg, rows: int, stage: int) -> None:
-        """Write s, in a second stage, the inputs and 1 into the rows [h | x | 1]."""
+    def join_inputs(
+        seen: Arg, panels: Arg, x: Arg, drop: Arg, at: int, s: Arg, rows: int, stage: int
+    ) -> None:
+        """Write s, in a second stage, the inputs and 1 into the rows [h | x | 1]; drop of h."""
         if stage:
             copy_rows(seen, 0, s.step, panels[S], 0, s.width, rows, s.H)
+        if len(drop):
+            scale_rows(seen, s.step, drop, at % s.B * s.H, rows, s.H)
         copy_rows(seen, s.H, s.step, x, at * s.D, s.D, rows, s.D)
         for r in range(rows):
             seen[r * s.step + s.H + s.D] = 1
@@ -234,24 +245,26 @@ def _storing(cell: Cell) -> Arg:
 
     @inlined
     def store(
-        tape: Arg,
-        panels: Arg,
-        stride: int,
-        state: Arg,
-        tape_at: int,
-        state_at: int,
-        s: Arg,
-        rows: int,
+        block: Arg, noise: Arg, tape: Arg, at: int, tape_at: int, state_at: int, s: Arg
     ) -> None:
-        """Write the gates' values and the next state to the tape."""
-        B, H, width = s.B, s.H, s.width
+        """Write the gates' values and the next state, which the noise changes, to the tape."""
+        (rows, stride, panels, state), B, H, width = block, s.B, s.H, s.width
+        h, apart = panels[0] if ALONE else state[0], stride if ALONE else width
         for n in range(GATES):
-            at = (tape_at * GATES + n) * H
-            copy_rows(tape.v, at, GATES * H, panels[FIRST + n], 0, stride, rows, H)
+            place = (tape_at * GATES + n) * H
+            copy_rows(tape.v, place, GATES * H, panels[FIRST + n], 0, stride, rows, H)
         if K >= 0:
             copy_rows(tape.k, tape_at * H, H, panels[K], 0, width, rows, H)
-        if not ALONE:
-            copy_rows(tape.h, (state_at + B) * H, H, state[0], 0, width, rows, H)
+        if len(noise.shares):
+            place, before = at // B * noise.apart + at % B * H, min(at, state_at + B) * H
+            mix_rows(h, apart, tape.h, before, noise.shares, place, rows, H)
+            if STATES > 1:
+                place, before = place + B * H, min(at, tape_at + B) * H
+                mix_rows(state[LAST], width, tape.c, before, noise.shares, place, rows, H)
+        if len(noise.added):
+            add_rows(h, apart, noise.added, at * H, H, rows, H)
+        if not ALONE or len(noise.shares) + len(noise.added):
+            copy_rows(tape.h, (state_at + B) * H, H, h, 0, apart, rows, H)
         if STATES > 1:
             copy_rows(tape.c, (tape_at + B) * H, H, state[LAST], 0, width, rows, H)
 
@@ -297,8 +310,8 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
         begin: int, end: int, work: Arg, plan: Arg, acts: Arg, weights: Arg, tape: Arg, keeps: int
     ) -> None:
         mode = float_control(-1, FLUSH)
-        (starts, ends, s, room), (act, gate, vectors) = plan, acts
-        rules = Rules(Rule(*act), Rule(*gate), vectors)
+        (starts, ends, s, room), (act, gate, vectors, noise) = plan, acts
+        rules = Rules(Rule(*act), Rule(*gate), vectors, Noise(*noise))
         B, H, width, stride = s.B, s.H, s.width, s.step if ALONE else s.width
         work = cut(work, boundary(work), room.end)
         w = cut(work, *room.w)
@@ -326,16 +339,17 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
                     at = t * B + start
                     tape_at, state_at = at if keeps == 2 else start, at if keeps else start
                     panels = split(after if ALONE else flat, each, each, PANELS)
+                    block = Block(rows, stride, panels, state)
                     for stage in range(STAGES):
                         seen = after if stage else now
-                        join_inputs(seen, panels, tape.x, at, s, rows, stage)
+                        join_inputs(seen, panels, tape.x, rules.noise.drop, at, s, rows, stage)
                         for p in range(PRODUCTS):
                             if SECOND[p] == stage:
                                 if keeps == 2:
                                     fetch_part(tape, at + B, B, s, rows, p)
                                 multiply(panels[p], stride, seen, w, rules.vectors, s, rows, p)
-                        advance(Block(rows, stride, panels, state), rules, tape, tape_at, s, stage)
-                    store(tape, panels, stride, state, tape_at, state_at, s, rows)
+                        advance(block, rules, tape, tape_at, s, stage)
+                    store(block, rules.noise, tape, at, tape_at, state_at, s)
                     if ALONE:
                         now, after = after, now
                     else:
@@ -354,12 +368,12 @@ def _kernel(function: Arg, step: Arg) -> Arg:
 
 def _loading(cell: Cell) -> Arg:
     GATES, FIRST, K, READS = cell.gates, cell.first, cell.residual, len(cell.reads)
-    WHICH, LATER = zip(*(cell.reads or [(0, 0)]))
+    WHICH = cell.reads or (0,)
 
     @inlined
     def load(panels: Arg, states: Arg, pre: Arg, tape: Arg, at: int, s: Arg, rows: int) -> None:
         """Read what the tape has of a step."""
-        B, H, width = s.B, s.H, s.width
+        H, width = s.H, s.width
         for n in range(GATES):
             place = (at * GATES + n) * H
             copy_rows(panels[FIRST + n], 0, width, tape.v, place, GATES * H, rows, H)
@@ -369,7 +383,7 @@ def _loading(cell: Cell) -> Arg:
             copy_rows(panels[K], 0, width, tape.k, at * H, H, rows, H)
         for n in range(READS):
             source = tape.c if WHICH[n] else tape.h
-            copy_rows(states[n], 0, width, source, (at + LATER[n] * B) * H, H, rows, H)
+            copy_rows(states[n], 0, width, source, at * H, H, rows, H)
 
     return load
 
@@ -379,9 +393,11 @@ def _recursion(cell: Cell) -> Arg:
     (_, STATE, _, SECOND, _), fetch_part = cell.columns, _fetching(cell)
 
     @inlined
-    def back(to: Arg, das: Arg, w: Arg, tape: Arg, at: int, s: Arg, rows: int, stage: int) -> None:
-        """The gradient at h, or at s of the second stage, through the products of a stage."""
-        H, width, more = s.H, s.width, DIRECT and stage == 0
+    def back(to: Arg, das: Arg, w: Arg, given: Arg, at: int, rows: int, stage: int) -> None:
+        """The gradient at h, or at s of the second stage, through the products of a stage; it is
+        added to the one at h that passes by them, but with dropout."""
+        s, drop, tape = given.s, given.rules.noise.drop, given.tape
+        H, width, more = s.H, s.width, DIRECT and stage == 0 and not len(drop)
         near = not ALONE and rows * H * (GATES + 3) * to.itemsize <= NEAR
         for p in range(PRODUCTS):
             if SECOND[p] == stage and near:
@@ -391,6 +407,8 @@ def _recursion(cell: Cell) -> Arg:
                 by = Strided(das[p], width, 1)
                 product(Rows(to, width), by, packed, H, rows, s.units, s.lane, more)
                 more = True
+        if len(drop):
+            scale_rows(to, width, drop, at % s.B * H, rows, H)
 
     return back
 
@@ -471,7 +489,7 @@ def _delivering(cell: Cell) -> Arg:
 
 
 def _collecting(cell: Cell) -> Arg:
-    STAGES, SECOND = cell.stages, cell.panels - 2
+    STAGES, STATES, SECOND = cell.stages, cell.states, cell.panels - 2
 
     @inner
     def prepare(chunk: Arg, s: Arg) -> None:
@@ -485,32 +503,50 @@ def _collecting(cell: Cell) -> Arg:
                 chunk.second[r * s.wide + s.H + s.D] = 1
 
     @inlined
-    def collect(chunk: Arg, panels: Arg, tape: Arg, at: int, held: int, s: Arg, rows: int) -> None:
+    def collect(chunk: Arg, panels: Arg, given: Arg, at: int, held: int, rows: int) -> None:
         """Add the rows of a step, after ``held`` of later steps."""
-        D, H, place = s.D, s.H, held * s.wide
+        s, drop, tape = given.s, given.rules.noise.drop, given.tape
+        D, H, place, first = s.D, s.H, held * s.wide, at % s.B * s.H
         if STAGES > 1:
             copy_rows(chunk.second, place, s.wide, panels[SECOND], 0, s.width, rows, H)
             copy_rows(chunk.second, place + H, s.wide, tape.x, at * D, D, rows, D)
+            if len(drop):
+                to = cut(chunk.second, place, rows * s.wide)
+                scale_rows(to, s.wide, drop, first, rows, H)
         copy_rows(chunk.seen, place, s.wide, tape.h, at * H, H, rows, H)
         copy_rows(chunk.seen, place + H, s.wide, tape.x, at * D, D, rows, D)
+        if len(drop):
+            scale_rows(cut(chunk.seen, place, rows * s.wide), s.wide, drop, first, rows, H)
 
-    return prepare, collect
+    @inner
+    def share(direct: Arg, e: Arg, noise: Arg, at: int, s: Arg, rows: int) -> None:
+        """What passes by the cell of the gradient at the next states, and what goes through it."""
+        place = at // s.B * noise.apart + at % s.B * s.H
+        for n in range(STATES):
+            clear(direct[n], 0, len(direct[n]))
+            if len(noise.shares):
+                here = place + n * s.B * s.H
+                share_rows(direct[n], e[n], s.width, noise.shares, here, rows, s.H)
+
+    return prepare, collect, share
 
 
 def _stepping_back(cell: Cell, step_back: Arg) -> Arg:
-    STAGES, DS, PRODUCTS = cell.stages, cell.panels - 1, len(cell.products)
-    load, back, (_, collect) = _loading(cell), _recursion(cell), _collecting(cell)
+    STAGES, DS, PRODUCTS, DIRECT = (cell.stages, cell.panels - 1, len(cell.products), cell.direct)
+    load, back, (_, collect, share) = _loading(cell), _recursion(cell), _collecting(cell)
 
     @inlined
     def step_through(block: Arg, chunk: Arg, e: Arg, given: Arg, at: int, held: int) -> Arg:
         """The cell's step back, both stages, from the gradients at the next states, to which those
         that come in are added; its rows are added to the chunk. The products' gradients."""
-        rows, panels, states, pre, dq, dvectors, clipped = block
-        s, rules, tape, grads = given
+        rows, panels, states, direct, pre, dq, dvectors, clipped = block
+        (s, rules, tape, grads), noise = given, given.rules.noise
         load(panels, states, pre, tape, at, s, rows)
         coming = at - (s.T - grads.last) * s.B
         if grads.last > 1 and coming >= 0:
             add_rows(e[0], s.width, grads.dh, coming * s.H, s.H, rows, s.H)
+        if len(noise.drop) + len(noise.shares):
+            share(direct, e, noise, at, s, rows)
         rest = cut(chunk.da, held * s.width, len(chunk.da) - held * s.width)
         das = split(rest, s.chunk * s.width, rows * s.width, PRODUCTS)
         here = StepBack(
@@ -533,9 +569,11 @@ def _stepping_back(cell: Cell, step_back: Arg) -> Arg:
         )
         step_back(here, 0)
         if STAGES > 1:
-            back(panels[DS], das, chunk.w, tape, at, s, rows, 1)
+            back(panels[DS], das, chunk.w, given, at, rows, 1)
             step_back(here, 1)
-        collect(chunk, panels, tape, at, held, s, rows)
+        collect(chunk, panels, given, at, held, rows)
+        if DIRECT and len(noise.drop):
+            add_rows(direct[0], 0, e[0], 0, 0, 1, len(e[0]))
         return das
 
     return step_through, back
@@ -546,7 +584,7 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
     from ``begin`` to ``end``. The rows of a block come in one by one at their ends."""
     STATES, PANELS, ALONE = cell.states, cell.panels, cell.alone
     SEEN, LAST = len(cell.reads) or 1, STATES - 1
-    (_, pack_back), (prepare, _) = _packing(cell), _collecting(cell)
+    (_, pack_back), (prepare, *_) = _packing(cell), _collecting(cell)
     accumulate, (deliver, deliver_first) = _accumulating(cell), _delivering(cell)
     step_through, back = _stepping_back(cell, step_back)
 
@@ -554,8 +592,8 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
         begin: int, end: int, work: Arg, plan: Arg, acts: Arg, weights: Arg, tape: Arg, grads: Arg
     ) -> None:
         mode = float_control(-1, FLUSH)
-        (starts, ends, s, room), (act, gate, vectors) = plan, acts
-        rules = Rules(Rule(*act), Rule(*gate), vectors)
+        (starts, ends, s, room), (act, gate, vectors, noise) = plan, acts
+        rules = Rules(Rule(*act), Rule(*gate), vectors, Noise(*noise))
         H, width, work = s.H, s.width, cut(work, boundary(work), room.end)
         chunk, pre = _chunk(work, room), cut(work, *room.pre)
         da, given = chunk.da, Given(s, rules, tape, grads)
@@ -576,7 +614,8 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
                 since, now = max(ends[start + rows], 0) if rows < most else 0, rows * width
                 panels = split(cut(work, *room.panels), now, now, PANELS)
                 states = split(cut(work, *room.states), now, now, SEEN)
-                block = _block(rows, panels, states, pre, grads, b, len(rules.vectors))
+                direct = split(cut(work, *room.direct), size, now, STATES)
+                block = _block(rows, panels, states, direct, pre, grads, b, len(rules.vectors))
                 here = cut(da, held * width, size) if ALONE else cut(work, *room.e)
                 e = split(here, size, now, STATES)
                 fresh = cut(e[0], before * width, now - before * width)
@@ -590,7 +629,10 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
                     held += rows
                     if ALONE:
                         e = split(cut(da, held * width, now), now, now, STATES)
-                    back(e[0], das, chunk.w, tape, at, s, rows, 0)
+                    back(e[0], das, chunk.w, given, at, rows, 0)
+                    if len(rules.noise.drop) + len(rules.noise.shares):
+                        for n in range(STATES):
+                            add_rows(e[n], 0, direct[n], 0, 0, 1, now)
                     if held + most > s.chunk or t == 0:
                         accumulate(chunk, grads.dx, s, ends, start, t, held, rows)
                         held = 0

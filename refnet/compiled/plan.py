@@ -13,6 +13,8 @@ workspace of a thread of the walk (``refnet.compiled.walk``), each part aligned 
                                                   dx      chunk rows of the inputs' gradients
                                                   totals  H rows [dWhh | dWxh | dbh] for every
                                                           product
+                                                  direct  gradients that zoneout, or dropout beside
+                                                          the cell's own path, passes by the cell
 
 Checked by: tests/compiled/test_compiled.py::test_source_is_exact_on_fractions.
 """
@@ -24,6 +26,7 @@ import numpy as np
 from refnet.batch import Array
 from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import Layout, cut_up
+from refnet.compiled.noise import Noise
 from refnet.compiled.step import Cell
 
 __all__ = ["CHUNK", "BackRoom", "Plan", "Room", "Sizes", "plan"]
@@ -78,6 +81,7 @@ class BackRoom(NamedTuple):
     da: Arg
     dx: Arg
     totals: Arg
+    direct: Arg
     end: int
 
 
@@ -93,7 +97,7 @@ def _places(lane: int, **sizes: int) -> dict[str, Arg]:
 
 class Plan(NamedTuple):
     """All that follows from the sizes; ``counts``: the numbers of Whh, Wxh, bh, and of each
-    part of a tape; ``ends`` (B,): T for each row."""
+    part of a tape; ``ends`` (B,): T for each row; ``quiet``: the noise of a net without any."""
 
     lay: Layout
     sizes: Sizes
@@ -101,6 +105,7 @@ class Plan(NamedTuple):
     back: BackRoom
     counts: list[int]
     ends: Array
+    quiet: Noise
 
 
 def plan(cell: Cell, slopes: bool, dtype: Arg, T: int, B: int, D: int, gates: int, H: int) -> Plan:
@@ -146,7 +151,9 @@ def plan(cell: Cell, slopes: bool, dtype: Arg, T: int, B: int, D: int, gates: in
             da=P * chunk * width + cell.alone * size,
             dx=chunk * padded,
             totals=P * H * wide,
+            direct=cell.states * size,
         )
     )
     sizes = Sizes(T, B, D, H, lane, width, width // lane, row, step, wide, padded, chunk)
-    return Plan(lay, sizes, room, back, counts, np.full(B, T))
+    none = np.empty(0, dtype)
+    return Plan(lay, sizes, room, back, counts, np.full(B, T), Noise(none, none, 0, none))

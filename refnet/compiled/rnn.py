@@ -1,5 +1,7 @@
 """The simple recurrent net of ``refnet.cells.rnn``, compiled: its step, and the walk over time."""
 
+from typing import Any
+
 from refnet.batch import Array, Params
 from refnet.cells.rnn import GATES, STATES, Tape, init
 from refnet.compiled import walk
@@ -30,39 +32,36 @@ def step_back(at: Arg, stage: int) -> None:
 WALK = Walk("rnn", Cell((Product(0),), alone=True), step, step_back)
 
 
-def forward(
-    p: Params,
-    x: Array,
-    h0: Array,
-    act: Activation,
-    keeps: str = "tape",
-    lengths: Array | None = None,
-) -> Tape:
+def forward(p: Params, x: Array, h0: Array, act: Activation, **options: Any) -> Tape | walk.Tape:
     """As ``refnet.cells.rnn.forward``, float32 or float64; the tape's ``a`` is None where the
-    slope is computed from ``h``. What of it is kept: one of ``walk.KEEPS``.
+    slope is computed from ``h``. ``options``: those of ``Walk.forward``; with zoneout or noise the
+    tape is the walk's, whose ``v`` are the states that the cell makes.
 
     Raises TypeError for any other dtype; the net checks the shapes.
     Checked by: tests/compiled/test_compiled.py::test_matches_the_reference.
     """
-    x, h, _, a, _, _ = WALK.forward(p, x, h0, (act,), keeps, lengths)
-    return Tape(x, a if a is None else a[:, :, 0], h)  # type: ignore[arg-type]
+    tape = WALK.forward(p, x, h0, (act,), **options)
+    if {"shares", "added"} & options.keys():
+        return tape
+    return Tape(tape.x, None if tape.a is None else tape.a[:, :, 0], tape.h)  # type: ignore[arg-type]
 
 
 def backward(
     p: Params,
-    tape: Tape,
+    tape: Tape | walk.Tape,
     dh: Array,
     act: Activation,
     inputs: bool = True,
-    clip: float | None = None,
-    lengths: Array | None = None,
+    **options: Any,
 ) -> Params:
     """As ``refnet.cells.rnn.backward``, float32 or float64, for a tape made by ``forward`` above.
+    ``options``: those of ``Walk.backward``.
 
     Checked by: tests/compiled/test_compiled.py::test_matches_the_reference,
     tests/compiled/test_compiled.py::test_same_bits.
     """
-    x, a, h = tape
-    a = a if a is None else a[:, :, None]
-    whole = walk.Tape(x, h, None, a, h[1:, :, None], None)
-    return WALK.backward(p, whole, (dh,), (act,), inputs, clip, lengths)
+    if isinstance(tape, Tape):
+        x, a, h = tape
+        a = a if a is None else a[:, :, None]
+        tape = walk.Tape(x, h, None, a, h[1:, :, None], None)
+    return WALK.backward(p, tape, (dh,), (act,), inputs, **options)

@@ -32,10 +32,10 @@ class Cell(NamedTuple):
     ``products``: its first panels, in the order in which their gradients add up. ``extra``: how
     many panels it adds to them; of two stages, the last are s and its gradient ds. ``first``: the
     panel of the first gate, which the others follow. ``residual``: the panel on the tape besides
-    the gates' values, or -1. ``states``: 1, h, or 2, h and c. ``reads``: the states that
-    ``step_back`` reads, each (0 for h or 1 for c, 0 for that before the step or 1 for that after
-    it). ``direct``: h reaches the next h past the products too. ``alone``: the one panel is the
-    next state, and its gradient stands where e stood. ``vectors``: names of parameters (H,).
+    the gates' values, or -1. ``states``: 1, h, or 2, h and c. ``reads``: the states before the
+    step that ``step_back`` reads, 0 for h and 1 for c. ``direct``: h reaches the next h past the
+    products too. ``alone``: the one panel is the next state, and its gradient stands where e stood.
+    ``vectors``: names of parameters (H,).
     """
 
     products: tuple[Product, ...]
@@ -43,7 +43,7 @@ class Cell(NamedTuple):
     first: int = 0
     residual: int = -1
     states: int = 1
-    reads: tuple[tuple[int, int], ...] = ()
+    reads: tuple[int, ...] = ()
     direct: bool = False
     alone: bool = False
     vectors: tuple[str, ...] = ()

@@ -33,6 +33,7 @@ from refnet.compiled.layout import (
     normals,
     spaces,
 )
+from refnet.compiled.noise import Noise
 from refnet.compiled.passes import Gradients, Tape, Weights, backward_kernel, forward_kernel
 from refnet.compiled.plan import Plan, plan
 from refnet.compiled.step import Cell
@@ -85,6 +86,20 @@ class Walk:
         first = (*settings(acts[0], lay.dtype), q)
         return first, (*settings(acts[1], lay.dtype), q) if acts[1:] else first, vectors
 
+    def _noise(self, where: str, known: Plan, given: Params) -> Noise:
+        """As the kernels take it; ``shares`` may be one number for all states."""
+        dtype, T, B, _, H, *_ = known.lay
+        flat: Arg = {name: normal(value, dtype).ravel() for name, value in given.items()}
+        noise, whole = known.quiet._replace(**flat), self.cell.states * B * H
+        if noise.shares.size == 1:
+            noise = noise._replace(shares=np.repeat(noise.shares, whole))
+        drop, shares, _, added = noise
+        apart = 0 if shares.size == whole else whole
+        counts = (B * H, T * apart or whole, T * B * H)
+        arrays = drop, shares, added
+        admit_counts(where, arrays, [part.size and n for part, n in zip(arrays, counts)])
+        return noise._replace(apart=apart)
+
     def forward(
         self,
         p: Params,
@@ -93,15 +108,19 @@ class Walk:
         acts: Acts,
         keeps: str = "tape",
         lengths: Array | None = None,
+        **noise: Array,
     ) -> Tape:
         """The tape, with x (T, B, D), h and c (T + 1, B, H), a (T, B, gates, H) or None, v and
         k (T, B, H); what the cell has not got is None. Of what it does not keep, for which see
         KEEPS, a, v and k have one step, h two, the first and the last, and c two.
 
         ``lengths`` (B,), if given, are the rows' numbers of steps, in the order that
-        ``layout.deal`` gives: later steps are not computed, and have anything on the tape."""
+        ``layout.deal`` gives: later steps are not computed, and have anything on the tape.
+        ``noise``: ``drop``, ``shares`` and ``added`` as of ``refnet.compiled.noise``."""
         where, cell, slopes = f"{self.name}.forward", self.cell, _need_a(acts)
-        lay, sizes, room, _, counts, ends = self._plan(where, p, acts[0], slopes, x, h0)
+        known = self._plan(where, p, acts[0], slopes, x, h0)
+        lay, sizes, room, _, counts, ends, quiet = known
+        random = self._noise(where, known, noise) if noise else quiet
         if lengths is not None:
             admit_lengths(where, lengths, lay.starts)
             ends = lengths
@@ -116,7 +135,10 @@ class Walk:
             h[0], c[0] = h0
         else:
             h[0] = h0
-        v = h[1:, :, None] if cell.alone else lend((steps, B, self.gates, H), dtype)
+        if cell.alone and not len(random.shares) + len(random.added):
+            v = h[1:, :, None]
+        else:
+            v = lend((steps, B, self.gates, H), dtype)
         if cell.residual >= 0:
             k = lend((steps, B, H), dtype)
         if slopes:
@@ -137,7 +159,7 @@ class Walk:
             lay.blocks,
             work,
             (lay.starts, ends, sizes, room),
-            self._rules(lay, p, acts),
+            (*self._rules(lay, p, acts), random),
             weights,
             tape,
             most,
@@ -155,10 +177,12 @@ class Walk:
         inputs: bool = True,
         clip: float | None = None,
         lengths: Array | None = None,
+        **noise: Array,
     ) -> Params:
         """The gradients, by name, for a tape that has the entries of ``forward``'s, which took the
-        same ``lengths``. ``cotangents``: dh, where (1, B, H) is that at each row's last state, and
-        for a cell with c dc (B, H), if it is not 0. Raises ValueError for a tape of other sizes.
+        same ``lengths`` and ``noise``. ``cotangents``: dh, where (1, B, H) is that at each row's
+        last state, and for a cell with c dc (B, H), if it is not 0. Raises ValueError for a tape of
+        other sizes.
 
         The bits do not depend on the number of threads: weight gradients are summed within fixed
         blocks of rows, and then over the blocks in order.
@@ -167,9 +191,9 @@ class Walk:
         dh, dc = cotangents[0], cotangents[-1]
         if len(cotangents) == 1:
             dc = np.zeros_like(tape.c[0]) if cell.states > 1 else tape.h[0]
-        lay, sizes, _, room, counts, ends = self._plan(
-            where, p, acts[0], slopes, tape.x, tape.h, dh, dc
-        )
+        known = self._plan(where, p, acts[0], slopes, tape.x, tape.h, dh, dc)
+        lay, sizes, _, room, counts, ends, quiet = known
+        random = self._noise(where, known, noise) if noise else quiet
         T, B, D, H, dtype, G = lay.T, lay.B, lay.D, lay.H, lay.dtype, self.gates
         if lengths is not None:
             admit_lengths(where, lengths, lay.starts)
@@ -200,7 +224,7 @@ class Walk:
             lay.blocks,
             work,
             (lay.starts, ends, sizes, room),
-            rules,
+            (*rules, random),
             weights,
             seen,
             grads,

@@ -9,8 +9,10 @@ Checked by: tests/exact/test_complex.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import product
 from math import prod
+from operator import attrgetter
 from typing import NoReturn
 
 import numpy as np
@@ -198,15 +200,21 @@ def _tanh(a: Operand) -> Complex:
     return Complex(np.sinh(x) / below, np.sin(y) / below)
 
 
+def _by_parts(name: str) -> Operation:
+    """A linear ufunc, on the real and on the imaginary parts."""
+
+    def operation(*operands: Operand) -> Complex:
+        return Complex(*map(getattr(np, name), *map(_parts, operands)))
+
+    return operation
+
+
 _OPERATIONS: dict[str, Operation] = {
-    "add": lambda a, b: Complex(*(p + q for p, q in zip(_parts(a), _parts(b)))),
-    "subtract": lambda a, b: Complex(*(p - q for p, q in zip(_parts(a), _parts(b)))),
+    **{name: _by_parts(name) for name in ("add", "subtract", "negative", "positive")},
     "divide": _divide,
     "power": _power,
     "square": lambda a: _product(np.multiply, a, a),
-    "reciprocal": lambda a: _divide(1, a),
-    "negative": lambda a: Complex(-a.real, -a.imag),
-    "positive": lambda a: Complex(+a.real, +a.imag),
+    "reciprocal": partial(_divide, 1),
     "conjugate": lambda a: Complex(+a.real, -a.imag),
     "absolute": lambda a: UFUNCS["hypot"](a.real, a.imag),
     "exp": _exp,
@@ -283,12 +291,8 @@ def _roots(like: Recorded, n: int, sign: int) -> Complex:
 
 _FUNCTIONS: dict[str, Operation] = {
     "where": _where,
-    "real": lambda z: z.real,
-    "imag": lambda z: z.imag,
+    **{name: attrgetter(name) for name in ("real", "imag", "shape", "ndim", "size")},
     "angle": lambda z: np.arctan2(z.imag, z.real),
-    "shape": lambda z: z.shape,
-    "ndim": lambda z: z.ndim,
-    "size": lambda z: z.size,
     "iscomplexobj": lambda z: True,
     "vdot": lambda a, b: np.sum(np.conjugate(np.ravel(a)) * np.ravel(b)),
     "linalg.norm": lambda z, *args, **options: np.linalg.norm(abs(z), *args, **options),

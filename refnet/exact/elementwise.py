@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -320,6 +321,10 @@ def _arctan2(a: Operand, b: Operand) -> Operand:
     )
 
 
+def _log(x: Operand, base: int) -> Operand:
+    return np.log(x) / np.log(record(x, base))
+
+
 UFUNCS: dict[str, Operation] = {
     **{name: _unary(name) for name in SLOPES},
     **{name: _binary(name) for name in COTANGENTS},
@@ -329,11 +334,11 @@ UFUNCS: dict[str, Operation] = {
     "conjugate": same,
     "hypot": lambda x, y: np.sqrt(x * x + y * y),
     "square": lambda x: x * x,
-    "reciprocal": lambda x: 1 / x,
+    "reciprocal": partial(operator.truediv, 1),
     "sign": lambda x: derived(x, x.lift(_sign(x.raw), ""), "np.sign"),
-    "log2": lambda x: np.log(x) / np.log(record(x, 2)),
-    "log10": lambda x: np.log(x) / np.log(record(x, 10)),
-    "exp2": lambda x: _power(2, x),
+    "log2": partial(_log, base=2),
+    "log10": partial(_log, base=10),
+    "exp2": partial(_power, 2),
     "arctan2": _arctan2,
     "power": _power,
     "float_power": _power,

@@ -5,9 +5,9 @@ tests/check/test_onnx_models.py.
 """
 
 from collections.abc import Callable, Iterable
-from functools import reduce
+from functools import partial, reduce
 from math import prod
-from operator import index
+from operator import add, eq, index, mul, neg, sub
 from typing import Any
 
 import numpy as np
@@ -213,6 +213,10 @@ def _divide(a: Value, b: Value) -> Value:
     return a / b if _is_number(a) or _is_number(b) else np.asarray(a // b)
 
 
+def _same(a: Value, *_: Value, **__: Value) -> Value:
+    return a
+
+
 def _unary(name: str, **constant: float) -> Callable[..., Value]:
     def operator(a: Value, alpha: float | None = None) -> Value:
         act = activation(name, alpha if "alpha" in constant else None)
@@ -241,7 +245,7 @@ OPERATORS: dict[str, Callable[..., Value]] = {
     },
     "PRelu": lambda a, slope: np.where(activation("relu").forward(a, {}) == a, a, a * slope),
     **{name: _of_integers(function) for name, function in INTEGERS.items()},
-    "Add": lambda a, b: a + b,
+    "Add": add,
     "BatchNormalization": _batch_normalized,
     "Cast": _cast,
     "Concat": lambda *parts, axis: np.concatenate(parts, axis),
@@ -249,8 +253,8 @@ OPERATORS: dict[str, Callable[..., Value]] = {
         _bounded(shape), np.float32(0) if value is None else array_of(value)[0]
     ),
     "Div": _divide,
-    "Dropout": lambda a, *_, **__: a,
-    "Equal": lambda a, b: a == b,
+    "Dropout": _same,
+    "Equal": eq,
     "Exp": exp,
     "Expand": lambda a, shape: np.array(
         np.broadcast_to(a, _bounded(np.broadcast_shapes(a.shape, _bounded(shape)))), subok=True
@@ -260,13 +264,13 @@ OPERATORS: dict[str, Callable[..., Value]] = {
     "GatherElements": lambda a, indices, axis=0: np.take_along_axis(a, indices, axis),
     "GatherND": _gather,
     "Gemm": _gemm,
-    "Identity": lambda a: a,
+    "Identity": _same,
     "LayerNormalization": _normalized,
     "Log": log,
-    "LogSoftmax": lambda a, axis=-1: _softmax(a, axis, True),
+    "LogSoftmax": partial(_softmax, logarithm=True),
     "MatMul": _matmul,
-    "Mul": lambda a, b: a * b,
-    "Neg": lambda a: -a,
+    "Mul": mul,
+    "Neg": neg,
     "Range": _range,
     "ReduceMax": _most,
     "ReduceMean": _mean,
@@ -280,7 +284,7 @@ OPERATORS: dict[str, Callable[..., Value]] = {
     "Split": _split,
     "Sqrt": sqrt,
     "Squeeze": lambda a, axes=None: a.squeeze(None if axes is None else _axes(axes, a.ndim)),
-    "Sub": lambda a, b: a - b,
+    "Sub": sub,
     "Transpose": lambda a, perm=None: a.transpose(perm),
     "Unsqueeze": lambda a, axes: np.expand_dims(a, _axes(axes, a.ndim + len(np.atleast_1d(axes)))),
     "Where": np.where,

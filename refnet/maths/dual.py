@@ -7,7 +7,6 @@ Checked by: tests/cells/test_exact_transpose.py::test_dual_derivatives.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -83,37 +82,36 @@ class Dual:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _chain(self, name: str, slope: Callable[[Scalar], Scalar]) -> Dual:
-        value = _elementary(self.x, name)
-        return Dual(value, slope(value) * self.d)
-
     def exp(self) -> Dual:
         """exp' = exp."""
-        return self._chain("exp", lambda y: y)
+        y = _elementary(self.x, "exp")
+        return Dual(y, y * self.d)
 
     def expm1(self) -> Dual:
         """expm1' = exp."""
-        return self._chain("expm1", lambda y: _elementary(self.x, "exp"))
+        return Dual(_elementary(self.x, "expm1"), _elementary(self.x, "exp") * self.d)
 
     def log(self) -> Dual:
         """log' = 1 / x."""
-        return self._chain("log", lambda y: 1 / self.x)
+        return Dual(_elementary(self.x, "log"), 1 / self.x * self.d)
 
     def sqrt(self) -> Dual:
         """sqrt' = 1 / (2 sqrt)."""
-        return self._chain("sqrt", lambda y: 1 / (2 * y))
+        y = _elementary(self.x, "sqrt")
+        return Dual(y, 1 / (2 * y) * self.d)
 
     def tanh(self) -> Dual:
         """tanh' = 1 - tanh^2."""
-        return self._chain("tanh", lambda y: 1 - y * y)
+        y = _elementary(self.x, "tanh")
+        return Dual(y, (1 - y * y) * self.d)
 
     def cos(self) -> Dual:
         """cos' = -sin."""
-        return self._chain("cos", lambda y: -_elementary(self.x, "sin"))
+        return Dual(_elementary(self.x, "cos"), -_elementary(self.x, "sin") * self.d)
 
     def sin(self) -> Dual:
         """sin' = cos."""
-        return self._chain("sin", lambda y: _elementary(self.x, "cos"))
+        return Dual(_elementary(self.x, "sin"), _elementary(self.x, "cos") * self.d)
 
 
 def _dual(value: Scalar) -> Dual:

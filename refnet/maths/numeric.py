@@ -107,7 +107,7 @@ def alike(c: Array, a: Array) -> Array:
     [Fraction(1, 2), Fraction(3, 1)]
     """
     if a.dtype != object:
-        return c.astype(a.dtype)
+        return c.astype(a.dtype, copy=False)
     if c.dtype == object:
         return c
     unit = _one(a)

@@ -67,15 +67,19 @@ def passes_of(cell: str, backend: str) -> Any:
 class ByNumbers:
     """The passes of a net with ``backend="auto"``: for every call those that its numbers need."""
 
-    def __init__(self, net: "Backed", cell: str) -> None:
-        self.net, self.cell = net, cell
+    def __init__(self, net: Any, reference: Any) -> None:
+        self.net, self.reference = net, reference
+
+    def _passes(self, dtype: DTypeLike) -> Any:
+        compiled = self.net.backend_for(dtype) == "compiled"
+        return passes_of(self.net.cell, "compiled") if compiled else self.reference
 
     def forward(self, p: Params, x: Array, h0: Array, act: Activation, **options: Any) -> CellTape:
         """The cell's tape; the reference always keeps all of it."""
-        backend = self.net.backend_for(x.dtype)
-        if backend == "reference":
+        passes = self._passes(x.dtype)
+        if passes is self.reference:
             options.pop("keeps", None)
-        tape: CellTape = passes_of(self.cell, backend).forward(p, x, h0, act, **options)
+        tape: CellTape = passes.forward(p, x, h0, act, **options)
         return tape
 
     def backward(
@@ -88,7 +92,7 @@ class ByNumbers:
         **options: Any,
     ) -> Params:
         """The gradients, by the backend that made the tape."""
-        passes = passes_of(self.cell, self.net.backend_for(tape.x.dtype))
+        passes = self._passes(tape.x.dtype)
         grads: Params = passes.backward(p, tape, dh, act, inputs, **options)
         return grads
 

@@ -76,8 +76,8 @@ class Layer:
     multiplies the pre-activation (Vorontsov et al., 3.1.3). ``clip``, if given, bounds the entries
     of its gradient inside the recursion. ``checkpoints``: gradient checkpointing. ``gate``: the
     activation of the gates, for a cell that has any. ``keeps``: whether the tape is for a backward
-    pass (where it is not, a cell of refnet.compiled writes less). ``drop``: factors (B, H)
-    of the state in its products with Whh.
+    pass (where it is not, a cell of refnet.compiled writes less). ``noise``, if given, are
+    the arrays of ``refnet.nets.noise`` that the cell takes: ``drop``, ``shares``, ``added``.
     """
 
     passes: Any
@@ -87,11 +87,12 @@ class Layer:
     checkpoints: bool = False
     gate: Activation | None = None
     keeps: bool = True
-    drop: Array | None = None
+    noise: Params | None = None
 
     def _options(self, p: Params) -> dict[str, Any]:
         options: dict[str, Any] = {} if self.gate is None else {"gate": self.gate}
-        return options if self.drop is None else {**options, "drop": alike(self.drop, p["Whh"])}
+        noise = self.noise or {}
+        return options | {name: alike(value, p["Whh"]) for name, value in noise.items()}
 
     def run(
         self, p: Params, x: Array, state: Array, last: bool = False, lengths: Array | None = None

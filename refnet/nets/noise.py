@@ -102,23 +102,28 @@ class ZonedTape(NamedTuple):
     parts: list[CellTape]
 
 
+def _at(shares: Array | None, t: int) -> Any:
+    return shares if shares is None or not shares.ndim else shares[t]
+
+
 class Zoned(NamedTuple):
-    """A cell's passes that go step by step and change the state between two of them by the
-    ``shares`` k and by ``added`` (see above), each an array, or None; k may be one number."""
+    """A cell's passes of the reference, which go step by step and change the state between two of
+    them by the ``shares`` k and by ``added`` (see above), each an array, or None; k may be one
+    number."""
 
     passes: Any
-    shares: Array | None
-    added: Array | None
 
-    def _shares(self, t: int, like: Array) -> Any:
-        if self.shares is None:
-            return None
-        return alike(self.shares[t] if self.shares.ndim else self.shares, like)
-
-    def forward(self, p: Params, x: Array, h0: Array, act: Activation, **options: Any) -> ZonedTape:
+    def forward(
+        self,
+        p: Params,
+        x: Array,
+        h0: Array,
+        act: Activation,
+        shares: Array | None = None,
+        added: Array | None = None,
+        **options: Any,
+    ) -> ZonedTape:
         """As of ``passes``: x (T, B, D), h0 (B, H) or (2, B, H)."""
-        keeps = "keeps" not in options  # whether the tape is for a backward pass
-        options.pop("keeps", None)
         width = p["Whh"].shape[1]
         old, parts = h0, []
         states = [h0]
@@ -126,14 +131,13 @@ class Zoned(NamedTuple):
             part = self.passes.forward(p, x[t : t + 1], old, act, **options)
             H = h0.shape[-1]
             new = part.h[1] if h0.ndim == 2 else np.stack([widened(part.h[1], H), part.c[1]])
-            if (k := self._shares(t, p["Whh"])) is not None:
+            if (k := _at(shares, t)) is not None:
                 new = k * old + (1 - k) * new
-            if self.added is not None:
+            if added is not None:
                 new = np.array(new)
                 state = new if h0.ndim == 2 else new[0]
-                state[:, :width] = state[:, :width] + alike(self.added[t], p["Whh"])
-            if keeps:
-                parts.append(part)
+                state[:, :width] = state[:, :width] + added[t]
+            parts.append(part)
             states.append(new)
             old = new
         h = np.stack(states)
@@ -153,6 +157,8 @@ class Zoned(NamedTuple):
     ) -> Params:
         """As of ``passes``. With e the complete gradient at h[t+1], the cell's pullback has
         (1 - k) e, and k e is added to what it gives for h[t]."""
+        shares = options.pop("shares", None)
+        options.pop("added", None)
         two, width = tape.c is not None, dh.shape[2]
         shape = (2, *tape.c.shape[1:]) if tape.c is not None else tape.h.shape[1:]
         e = np.zeros_like(tape.h, shape=shape)
@@ -165,7 +171,7 @@ class Zoned(NamedTuple):
             if t >= first:
                 e_h = e[0] if two else e
                 e_h[:, :width] = e_h[:, :width] + dh[t - first]
-            k = self._shares(t, p["Whh"])
+            k = _at(shares, t)
             through, direct = (e, 0) if k is None else ((1 - k) * e, k * e)
             last = {"dc": through[1]} if two else {}
             grads = self.passes.backward(

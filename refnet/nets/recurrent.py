@@ -179,11 +179,6 @@ class RecurrentNet(Backed):
     def _check_noise(self) -> None:
         kind("noise", self.noise, Noise, "refnet.nets.noise.Noise, or None")
         assert self.noise is not None
-        if self.noise.products and self.backend == "compiled":
-            raise ValueError(
-                "dropout of the state has no compiled kernel; use backend 'reference' "
-                "(--backend reference)"
-            )
         if self.checkpoint == "sqrt" and (self.noise.zoneout or self.noise.added):
             raise ValueError(
                 "checkpoint is 'sqrt'; need 'none' with zoneout or noise on the state, which "
@@ -216,19 +211,24 @@ class RecurrentNet(Backed):
 
         Raises ValueError for a cell without a compiled kernel: there is no silent fallback.
         """
-        auto = self.backend == "auto"
-        passes: Any = ByNumbers(self, self.cell) if auto else passes_of(self.cell, self.backend)
         act, gate = self.activation, None if len(self.gates) == 1 else self.gate
         if self.clip_forward is not None:
             act = clipped(act, self.clip_forward)
             gate = gate and clipped(gate, self.clip_forward)
         keeps = self.checkpoint != "forward" or self.backend == "reference"
-        noise = self.noise or Noise()
-        shares = noise.zoneout.get("", np.asarray(self.zoneout) if self.zoneout else None)
-        if shares is not None or noise.added:
-            passes = Zoned(passes, shares, noise.added.get(""))
-        sqrt, drop = self.checkpoint == "sqrt", noise.products.get("")
-        return Layer(passes, act, self.gain, self.clip_step, sqrt, gate, keeps, drop)
+        noise = {"shares": np.asarray(self.zoneout)} if self.zoneout else {}
+        if self.noise is not None:
+            names = zip(("drop", "shares", "added"), self.noise.by_cell)
+            noise |= {name: part[""] for name, part in names if "" in part}
+        passes: Any = CELLS[self.cell]
+        if noise.keys() - {"drop"}:
+            passes = Zoned(passes)
+        if self.backend == "compiled":
+            passes = passes_of(self.cell, "compiled")
+        elif self.backend == "auto":
+            passes = ByNumbers(self, passes)
+        sqrt = self.checkpoint == "sqrt"
+        return Layer(passes, act, self.gain, self.clip_step, sqrt, gate, keeps, noise)
 
     @cached_property
     def has_kernels(self) -> bool:
@@ -242,7 +242,6 @@ class RecurrentNet(Backed):
             and known(self.gate)
             and self.clip_forward is None
             and not self.projection
-            and not (self.noise and self.noise.products)
         )
 
     def with_layers(self, change: Callable[[Layer], Layer]) -> "RecurrentNet":
@@ -536,9 +535,8 @@ class RecurrentNet(Backed):
             elif isinstance(steps, int):
                 rows = part.h[-1].copy()  # a view would hold the whole tape
             else:
-                rows = rows if first else part.h[0].copy()  # a sequence without steps: read at h0
-                here = _read_within(steps, first, part)
-                rows[here] = part.h[steps[here] - first, here]
+                last = part.h[(steps - first).clip(0, len(part.h) - 1), np.arange(B)]
+                rows = np.where((steps > first)[:, None], last, rows) if first else last
 
         cell = self.layer.forward(p, x, h0, read, isinstance(steps, int), tape.lengths)
         result = (
@@ -654,11 +652,9 @@ class RecurrentNet(Backed):
                 return dh.reshape(end - first, B, H)
             if isinstance(steps, int):
                 return drows[None] if end == steps else np.zeros_like(drows)[None]
-            here = _read_within(steps, first, part)
             if tape.lengths is not None:  # the kernels take it at each sequence's end
-                dh = np.zeros_like(drows)[None]
-                dh[0, here] = drows[here]
-                return dh
+                return np.where((steps <= end)[:, None], drows, 0)[None]
+            here = np.flatnonzero((first < steps) & (steps <= end))
             earliest = steps[here].min(initial=end)
             dh = np.zeros_like(drows, shape=(end - earliest + 1, B, H))
             dh[steps[here] - earliest, here] = drows[here]
@@ -718,8 +714,3 @@ def _start(name: str, hidden: int, options: dict[str, Any]) -> Params:
         )
     params: Params = CELLS[name].init(hidden, **options)
     return params
-
-
-def _read_within(steps: Array, first: int, tape: CellTape) -> Array:
-    """The sequences whose last state is one that a segment's tape adds, h[first + 1] onwards."""
-    return np.flatnonzero((first < steps) & (steps < first + len(tape.h)))

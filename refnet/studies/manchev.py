@@ -158,7 +158,7 @@ def _searched(
 ) -> Study:
     """The study of a ``net`` with a search of the text's grid, in shorter runs: ``rates``, standard
     ``deviations`` of the start and, for OPEN, lambdas."""
-    cells = []
+    cells: list[Cell] = []
     for name, method in NETS.items():
         lambdas = [{"strength": value} for value in strengths] if method == "open" else [{}]
         for rate, deviation, other in product(rates, deviations, lambdas):

@@ -355,7 +355,7 @@ class Config:
     dropout_state: float = _setting(
         0.0,
         "share of the state's units that its products with the recurrent matrix do not see in "
-        "training, the same ones at every step of a sequence (backend reference)",
+        "training, the same ones at every step of a sequence",
         least=0,
         below=1,
         where=RECURRENT,

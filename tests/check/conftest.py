@@ -1,4 +1,4 @@
-"""Folders of golden vectors, each written once."""
+"""Folders of golden vectors, each written once; and the judge without its search."""
 
 import pytest
 
@@ -15,6 +15,12 @@ def written(tmp_path_factory, name, cases=None):
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     return written(tmp_path_factory, "vectors")
+
+
+@pytest.fixture
+def unnamed(monkeypatch):
+    """The judge does not look for a mistake's name, which takes seconds and which is not asked."""
+    monkeypatch.setattr("refnet.check.conventions.Readings.explain", lambda *case, **options: "")
 
 
 @pytest.fixture(scope="session")

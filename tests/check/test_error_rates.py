@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.judge import checkers, rates
-from benchmarks.judge.bugs import nameless
+from benchmarks.judge.bugs import bugs, nameless
 from benchmarks.judge.implementations import IMPLEMENTATIONS
 from refnet.check.cases import random_batch, random_params
 from refnet.check.mistakes import mistakes
@@ -52,20 +52,21 @@ def test_no_false_alarm_on_correct_results(seed, nets, longest, names):
 
 
 @pytest.mark.parametrize(
-    "what, dtype",
+    "what, dtype, every",
     [
-        ("rnn h0", np.float32),
-        ("rnn clipped", np.float64),
-        ("gru every mask", np.float32),
-        ("feedforward", np.float64),
+        ("rnn h0", np.float32, 1),
+        ("rnn clipped", np.float64, 3),
+        ("gru every mask", np.float32, 5),
+        ("feedforward", np.float64, 1),
     ],
 )
-def test_no_bug_passes_that_rounding_could_not_hide(what, dtype, monkeypatch):
+def test_no_bug_passes_that_rounding_could_not_hide(what, dtype, every, monkeypatch):
+    """Of the slower cases every third or fifth bug; benchmarks.judge.rates counts all of all."""
     monkeypatch.setattr(rates, "DTYPES", (dtype,))
     number = [case.name for case in rates.CASES].index(what)
-    rows = list(rates.bug_rows(cases=[number]))
+    rows = list(rates.bug_rows(cases=[number], planted=lambda case: bugs(case)[::every]))
     counts = rates.summary(rows)
-    assert counts["correct"] == 1 and counts["bugs"] > (50 if what == "feedforward" else 100)
+    assert counts["correct"] == 1 and counts["bugs"] > 50
     assert counts["missed"] == 0 and counts["false_alarms"] == 0
     assert counts["found"] + counts["hidden_in_rounding"] == counts["bugs"]
     assert counts["found"] >= 0.98 * counts["bugs"]

@@ -50,9 +50,9 @@ def test_jax_computes_on_the_device_that_is_named():
 @pytest.mark.parametrize("table", needs(FLAX, EQUINOX, KERAS))
 def test_layers_are_judged(table):
     kinds, variants = {
-        "Flax": (("nnx.SimpleCell tanh", "nnx.GRUCell"), ("", "lengths")),
+        "Flax": (("nnx.SimpleCell tanh", "nnx.GRUCell"), ("lengths",)),
         "Equinox": (("nn.LSTMCell",), ("h0",)),
-        "Keras": (("GRU reset_after", "GRU reset before"), ("lengths",)),
+        "Keras": (("GRU reset before",), ("lengths",)),
     }[table.framework]
     part = few(table, *kinds, depths=(2,), variants=variants)
     rows = list(layers.rows(part, (4, 3, 2), (np.float32,)))
@@ -67,19 +67,20 @@ def casting(monkeypatch, kind):
 
 
 @pytest.mark.needs("keras")
+@pytest.mark.usefixtures("unnamed")
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_what_keras_computes_in_float32_is_seen(kind, monkeypatch):
     """The table of types by which Keras casts float64 is the whole cause. A scan over steps whose
     state is tanh(a) itself refuses the change of type."""
     casting(monkeypatch, kind)
-    names = ("SimpleRNN tanh", "LSTM", "GRU reset_after")
+    names = ("SimpleRNN tanh", "GRU reset_after")
     part = few(KERAS, *names, depths=(1,), directions=1, variants=("h0",))
-    simple, *gated = layers.rows(part, (4, 3, 2), (np.float64,))
+    simple, gated = layers.rows(part, (4, 3, 2), (np.float64,))
     if kind == "float64":
-        assert {row["verdict"] for row in (simple, *gated)} == {EXPLAINED}
+        assert simple["verdict"] == gated["verdict"] == EXPLAINED
     else:
         assert simple["verdict"] == "refused" and "carry" in simple["note"]
-        assert {row["verdict"] for row in gated} == {NOT_ROUNDING}
+        assert gated["verdict"] == NOT_ROUNDING
 
 
 @pytest.mark.needs("keras")

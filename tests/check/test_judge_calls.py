@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from refnet import Batch, FeedforwardNet, RecurrentNet, transitions
-from refnet.check import assert_gradients, judge
+from refnet.check import assert_gradients, calls, judge
 from refnet.check.cases import reference_results
 from refnet.check.certificates import certificate, sigma_of
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SUSPICIOUS
@@ -285,10 +285,10 @@ def test_the_frame_of_the_assertion_is_hidden(tmp_path):
     assert "arguments of shape (1,)" in done.stdout
 
 
-def test_a_long_case_is_named_at_its_first_steps(monkeypatch, tmp_path):
-    monkeypatch.setenv("REFNET_JUDGE_CACHE", str(tmp_path))  # one certificate for both
-    net = RecurrentNet(2, 10, 3, "lstm")
-    params, batch = drawn(net, 260, 4)
+def test_a_long_case_is_named_at_its_first_steps(monkeypatch):
+    monkeypatch.setattr(calls, "LONG", 1000)
+    net = RecurrentNet(2, 8, 3, "lstm")
+    params, batch = drawn(net, 40, 4)
     program, steps = times(net, 1.5, "dWhh"), []
 
     def wrong(params, batch):
@@ -297,7 +297,7 @@ def test_a_long_case_is_named_at_its_first_steps(monkeypatch, tmp_path):
 
     verdict = judge(net, wrong, params, batch)
     assert verdict.convention.endswith(" (at T = 19, B = 3)") and "dWhh" in verdict.convention
-    assert steps[:2] == [(260, 4), (19, 3)] and sum(T for T, _ in steps[2:]) < 9
+    assert steps[:2] == [(40, 4), (19, 3)] and sum(T for T, _ in steps[2:]) < 9
     assert "dWhh" in judge(net, wrong(params, batch), params, batch).convention
 
 

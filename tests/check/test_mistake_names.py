@@ -9,8 +9,9 @@ from refnet.check import compare
 from refnet.check.cases import reference_results
 from refnet.check.conventions import Readings
 from refnet.check.mistakes import faint, mistakes, of_the_types
-from refnet.check.naive import run
+from refnet.check.mistakes.formulas import scaled
 from refnet.check.noise import spread
+from refnet.check.programs.passes import run
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.exact import certify
 from refnet.matrices.transitions import transition
@@ -337,7 +338,7 @@ def test_the_size_of_an_error_alone_names_no_type(size):
     judge = judge_of(R(2, 5, 3))
     rng = np.random.default_rng(0)
     noise = rng.uniform(-size / 2, size / 2, (7, 3, 5))
-    change = {"h": lambda h, s: (h * (1 + noise[s.t])).astype(np.float32)}
+    change = {"lines": lambda v, s: scaled(s, "h", lambda t: 1 + noise)}
     theirs = run(judge.net, judge.params, judge.batch, change)
     verdict = judge({key: theirs[key] for key in theirs if key != "h"})
     assert verdict.verdict == NOT_ROUNDING and verdict.convention == ""

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from refnet.check.mistakes.base import mistake
-from refnet.check.naive import run
+from refnet.check.mistakes.formulas import carried, counted
+from refnet.check.programs.passes import run, runs
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
@@ -43,7 +44,6 @@ def test_agrees_with_the_reference(cell, readout):
     for mask in (False, True):
         agree(RecurrentNet(2, 4, 3, cell=cell, readout=readout), mask, cell == "lstm")
         agree(RecurrentNet(2, 4, 3, cell=cell, readout=readout, **OPTIONS), mask)
-    agree(RecurrentNet(2, 4, 3, cell=cell, readout=readout), fused=True)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -59,6 +59,31 @@ def test_agrees_for_feedforward_nets(name):
     agree(FeedforwardNet((4, 5, 5, 3), ACTIVATIONS[name], transition("svd"), "squared_error"))
 
 
+@pytest.mark.parametrize("name", ["tanh", "prelu", "modrelu"])
+def test_many_passes_at_once_are_those_of_each_alone(name):
+    """Of other inputs, parameters, activations and programs; None of changes that do not fit."""
+    net = RecurrentNet(2, 4, 3, cell="lstm", activation=ACTIVATIONS[name], clip_step=0.1)
+    case = drawn(net, 6, 3, float)
+    every = [
+        {},
+        {"x": lambda v, s: v[::-1]},
+        {"x": lambda v, s: v[1:]},
+        {"h0": lambda v, s: v + 0.1},
+        {"p": lambda v, s: {**v, "Whh": v["Whh"] * 2, "bh": v["bh"] + 1}},
+        {"y": lambda v, s: v[:2]},
+        {"sigmoid": lambda f, s: lambda a: f(2 * a), "act": lambda f, s: lambda a: f(a) / 2},
+        {"cell": lambda v, s: v.replace("h = o k", "h = k")},
+        {"pulls": lambda v, s: counted(s, carried, lambda t: t % 2)},
+    ]
+    found = list(runs(net, *case, [(change,) for change in every]))
+    assert found.pop(5) is None and every.pop(5)
+    for change, results in zip(every, found):
+        alone = run(net, *case, change)
+        assert set(alone) == set(results)
+        for key, value in alone.items():
+            assert abs(results[key] - value).max() < 1e4 * np.finfo(float).eps, key
+
+
 def test_the_forward_pass_alone():
     net = RecurrentNet(2, 4, 3)
     params, batch = drawn(net, 6, 3, float)
@@ -69,11 +94,9 @@ def test_the_forward_pass_alone():
 def test_a_mistake_is_the_text_of_a_formula_or_a_function():
     net = RecurrentNet(2, 4, 3)
     case = drawn(net, 6, 3, float)
-    by_text = mistake("halved", e="v / 2 if s.t else v", act="f(a) / 2").run(net, *case)
-    by_function = run(
-        net, *case, {"e": lambda v, s: v / 2 if s.t else v, "act": lambda f, s: lambda a: f(a) / 2}
-    )
+    by_text = mistake("halved", x="v / 2", act="f(a) / 2").run(net, *case)
+    by_function = run(net, *case, {"x": lambda v, s: v / 2, "act": lambda f, s: lambda a: f(a) / 2})
     assert all((by_text[name] == by_function[name]).all() for name in by_text)
     assert (by_text["dWhh"] != run(net, *case)["dWhh"]).all()
     with refused("absent", NameError):
-        mistake("of no name", h="absent(v)").run(net, *case)
+        mistake("of no name", x="absent(v)").run(net, *case)

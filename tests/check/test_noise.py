@@ -13,9 +13,9 @@ import scipy.linalg
 from benchmarks.judge.implementations import FREE, FUSED, IMPLEMENTATIONS, STRICT, in_c
 from refnet.batch import Batch
 from refnet.check.cases import random_batch, random_mask, random_params
-from refnet.check.naive import run
 from refnet.check.noise import RUNS, spread
 from refnet.check.noisy import Source, Split, noisy, running
+from refnet.check.programs.passes import run
 from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, compare_values
 from refnet.exact.enclose import Certified, run_on
 from refnet.exact.functions import certify_function
@@ -281,9 +281,8 @@ def test_elementary_functions_of_usual_accuracy_are_rounding(cell, T, B):
     weights = [f"d{name}" for name in params]
     for ulps, towards in [(0, "up"), *product((1, 2), ("any", "up", "away"))]:
         changed = functions(ulps, towards)
-        for fused in (False, True):
-            verdict = verdict_of(run(net, params, batch, changed, fused=fused))
-            assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
+        verdict = verdict_of(run(net, params, batch, changed))
+        assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)
         theirs = run(net, params, backwards, changed)
         verdict = verdict_of({name: theirs[name] for name in weights})
         assert verdict.verdict == EXPLAINED, (ulps, towards, verdict.worst)

@@ -10,8 +10,8 @@ from benchmarks.judge.cases import wide
 from refnet.check.cases import random_batch, random_params, with_drawn
 from refnet.check.conventions import Readings
 from refnet.check.mistakes import mistakes
-from refnet.check.naive import run
 from refnet.check.noise import spread
+from refnet.check.programs.passes import run
 from refnet.check.verdict import NOT_ROUNDING, compare
 from refnet.exact import certify
 from refnet.exact.enclose import run_on

@@ -56,6 +56,7 @@ def test_the_sigmoid_by_tanh_is_explained_and_named(closed):
     assert "the sigmoid is computed as" in compare(theirs, divided).convention
 
 
+@pytest.mark.usefixtures("unnamed")
 def test_a_bug_is_not_excused_by_a_form(closed):
     params, batch, certified = closed
     readings = Readings(certified, pairs=False)
@@ -151,6 +152,7 @@ def test_the_loss_by_log_sum_exp_is_explained_and_named(scale):
 
 @pytest.mark.needs("torch")
 @both_dtypes
+@pytest.mark.usefixtures("unnamed")
 def test_the_mix_of_a_gru_is_explained_and_named(dtype):
     """h + (1 - z) (n - h) passes 1 - (1 - z) of the gradient on, which keeps few digits of z."""
     import torch
@@ -193,6 +195,7 @@ def test_tanh_by_exp_of_either_sign(form, dtype):
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.usefixtures("unnamed")
 @pytest.mark.parametrize("dtype, seed", [(np.float32, 0), (np.float64, 2), (np.float64, 4)])
 def test_the_coupled_gate_as_a_difference_is_explained_and_named(dtype, seed):
     """As the cell is defined; in float32 the noise of the gates covers it without a name. A tenth
@@ -213,6 +216,7 @@ def autograd_of_softsign(a, h, dh, p, alpha, factor=1.0):
     return dh / size - dh * a * np.sign(a) / size**2 * a.dtype.type(factor), {}
 
 
+@pytest.mark.usefixtures("unnamed")
 @pytest.mark.parametrize("dtype, seed", [(np.float32, 3), (np.float64, 0)])
 def test_the_slope_of_softsign_by_autograd_is_explained_and_named(dtype, seed):
     """PyTorch and JAX take the difference of two numbers that are nearly equal where |a| is large.

@@ -8,8 +8,8 @@ from refnet.check import tolerances
 from refnet.check.cases import reference_results
 from refnet.check.certificates import case_of, certificate, sigma_of
 from refnet.check.mistakes import mistakes
-from refnet.check.naive import run
 from refnet.check.noise import spread
+from refnet.check.programs.passes import run
 from refnet.check.tolerance import Tolerance, _tolerance
 from refnet.check.verdict import NOT_ROUNDING, compare_values
 from refnet.exact.functions import certify_function
@@ -44,8 +44,8 @@ def test_correct_programs_pass(cell, dtype):
     params, batch, allowed, true = case(net, dtype)
     orders = (
         np.matmul,
-        lambda a, b: np.matmul(a[:, ::-1], b[::-1]),
-        lambda a, b: np.cumsum(a[:, :, None] * b, axis=1)[:, -1],
+        lambda a, b: np.matmul(a[..., ::-1], b[..., ::-1, :]),
+        lambda a, b: np.cumsum(a[..., :, None] * b[..., None, :, :], axis=-2)[..., -1, :],
     )
     for theirs in (
         reference_results(net, params, batch),

@@ -72,9 +72,10 @@ def test_inputs_are_exact_and_kinks_are_met(folder):
 @pytest.mark.parametrize(
     "dtype, encoding", [*((np.float32, each) for each in ENCODINGS), (np.float64, "npz")]
 )
-def test_the_reference_passes_in_every_encoding(folder, tmp_path, dtype, encoding):
-    reference_answers(folder, tmp_path, dtype, encoding)
-    verdicts = vectors.judge(folder, tmp_path)
+def test_the_reference_passes_in_every_encoding(folder, few, tmp_path, dtype, encoding):
+    golden = folder if encoding == "npz" else few
+    reference_answers(golden, tmp_path, dtype, encoding)
+    verdicts = vectors.judge(golden, tmp_path)
     assert {name for name, verdict in verdicts.items() if not verdict.passed} == set()
     assert {verdict.dtype for verdict in verdicts.values()} == {np.dtype(dtype).name}
 
@@ -172,7 +173,7 @@ def compiled(tmp_path, source=CLIENTS / "net.c", real="float"):
     return program
 
 
-def agrees(folder, out):
+def agrees(folder, out, least=80):
     """What a client wrote is right: of every stack and of other cases."""
     cases = vectors.load(folder)
     verdicts = {
@@ -180,22 +181,19 @@ def agrees(folder, out):
         for name, verdict in vectors.judge(folder, out).items()
         if (out / f"{name}.json").exists()
     }
-    assert len(verdicts) >= 80 and {name for name in cases if "stacked" in name} <= set(verdicts)
-    assert {case.net.cell for case in cases.values() if hasattr(case.net, "layers")} == {
-        "rnn",
-        "lstm",
-        "gru",
-    }
+    stacks = {name: case.net for name, case in cases.items() if "stacked" in name}
+    assert len(verdicts) >= least and (least < 80 or set(stacks) <= set(verdicts))
+    assert {stacks[name].cell for name in stacks if name in verdicts} == {"rnn", "lstm", "gru"}
     assert {verdict.verdict for verdict in verdicts.values()} == {EXPLAINED}, verdicts
 
 
-@pytest.mark.parametrize("real", ["float", "double"])
-def test_client_in_c(folder, tmp_path, real):
+@pytest.mark.parametrize("real, every", [("float", 1), ("double", 4)])
+def test_client_in_c(folder, tmp_path, real, every):
     program = compiled(tmp_path, real=real)
-    for name in vectors.load(folder):
+    for name in [*vectors.load(folder)][::every]:
         status = subprocess.run([program, folder / f"{name}.json", tmp_path / f"{name}.json"])
         assert status.returncode in (0, 2)
-    agrees(folder, tmp_path)
+    agrees(folder, tmp_path, 80 // every)
 
 
 def test_client_in_javascript(folder, tmp_path):

@@ -32,8 +32,10 @@ def gradient():
 TWO_KERNELS = """
 import numpy as np
 from refnet.compiled import _jit
+@_jit.inner
+def half(x): return x / 2
 @_jit.jit
-def forward(first, last, space): space[0] = 1.5
+def forward(first, last, space): space[0] = half(3)
 @_jit.jit
 def backward(first, last, space): space[0] *= 3
 def gradient():
@@ -156,31 +158,39 @@ def test_the_second_kernel_is_made_ahead(program, change, ahead, tmp_path):
     assert again.stdout.split() == [gradient] and not (tmp_path / "none").exists(), again.stderr
 
 
+PRODUCTS = """
+import numpy as np
+from refnet.compiled import products as module
+a = (np.arange(2**19).reshape(2**15, 16) % 7).astype("f4")
+assert (module.matmul(a, a[:16, :9]) == a @ a[:16, :9]).all()
+outer = module._long_kernel
+"""
+DESCENT = """
+import numpy as np
+from refnet.compiled import orthogonality as module
+W = module.descend(np.float32([np.eye(9) / 2 + 0.01]), 0.1, 1e-6, 100).W[0]
+assert abs(W @ W.T - np.eye(9)).max() < 1e-2
+outer = module._descend
+"""
+KINDS = """
+import numba
+from refnet.compiled import tiles
+from refnet.compiled.numba_private import InnerLibrary
+def plain(n): return n + 1
+assert numba.njit(plain)(1) == 2
+def libraries(k): return {type(each.library) for each in k.overloads.values()}
+kinds = libraries(tiles.product)
+assert kinds <= {InnerLibrary} and InnerLibrary not in libraries(outer), kinds
+print(len(kinds))
+"""
+
+
 def test_machine_code_of_kernels_only(tmp_path):
     """A function that only kernels call is linked into them, also from the cache, where another
-    cell finds those of the first net."""
-    code = (
-        SMALL_RUN + "print(gradient())\nfrom refnet.compiled import _jit, losses, tiles\n"
-        "from refnet.compiled.numba_private import InnerLibrary\n"
-        "def plain(n): return n + 1\n"
-        "import numba; assert numba.njit(plain)(1) == 2\n"
-        "def libraries(k): return [type(each.library) for each in k.overloads.values()]\n"
-        "kinds = libraries(tiles.product); assert set(kinds) == {InnerLibrary}, kinds\n"
-        "assert InnerLibrary not in libraries(rnn.WALK.kernels[0])\n"
-    )
-    lstm = (
-        code.replace("import rnn", "import lstm as rnn")
-        .replace("eye(4, ", "ones((16, 4), ")
-        .replace("ones((4, 1)", "ones((16, 1)")
-        .replace('zeros(4, "f4")', 'zeros(16, "f4")')
-        .replace("zeros((4, 4)", "zeros((2, 4, 4)")
-    )
-    for program in (code, lstm):
-        known = {"__name__": "kernels"}
-        exec(program.partition("print")[0].replace("refnet.compiled", "refnet.cells"), known)
-        cached = run_python(program, NUMBA_CACHE_DIR=str(tmp_path))
-        assert cached.returncode == 0, cached.stderr
-        assert float(cached.stdout) == pytest.approx(float(known["gradient"]()), rel=64 * 2**-23)
+    kernel finds it, and where a whole kernel needs none."""
+    for program, kinds in ((PRODUCTS, "1"), (DESCENT, "1"), (DESCENT, "0")):
+        cached = run_python(program + KINDS, NUMBA_CACHE_DIR=str(tmp_path))
+        assert cached.stdout.strip() == kinds, cached.stderr
 
 
 def test_numba_is_bounded_by_the_versions_that_the_tests_ran_on():
@@ -197,25 +207,21 @@ def test_nothing_is_compiled_at_import():
 
 
 @pytest.mark.parametrize(
-    "missing, program",
-    [
-        ("del numba.core.caching._Cache", SMALL_RUN),
-        ("del numba.core.cpu.CPUTargetOptions", TWO_KERNELS),
-    ],
+    "missing", ["del numba.core.caching._Cache", "del numba.core.cpu.CPUTargetOptions"]
 )
-def test_a_numba_without_its_private_parts(missing, program, tmp_path):
+def test_a_numba_without_its_private_parts(missing, tmp_path):
     """A warning, and the same bits from kernels that are compiled plainly and not kept."""
     finished = run_python(
         f"import numba.core.caching, numba.core.cpu, warnings\n{missing}\n"
         "with warnings.catch_warnings(record=True) as seen:\n"
         "    warnings.simplefilter('always')\n    from refnet.compiled import info, rnn\n"
-        f"{program}\nprint(gradient())\n"
+        f"{TWO_KERNELS}\nprint(gradient())\n"
         "assert 'is not as refnet knows it' in str(seen[0].message)\n"
         "assert info()['cache'] == 'none'\n",
         NUMBA_CACHE_DIR=str(tmp_path / "none"),
     )
     known = {"__name__": "kernels"}
-    exec(program, known)
+    exec(TWO_KERNELS, known)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout == str(known["gradient"]()) + "\n" and not (tmp_path / "none").exists()
 

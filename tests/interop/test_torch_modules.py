@@ -1,7 +1,6 @@
 """PyTorch's layers on refnet's kernels, judged in random configurations and used as PyTorch's."""
 
 import copy
-import doctest
 import io
 import pickle
 from threading import Barrier, get_ident
@@ -93,12 +92,6 @@ def test_planted_bugs_are_rejected(place, name, bug, monkeypatch):
     monkeypatch.setattr(place, name, lambda *args, **options: bug(right, *args, **options))
     verdict_of = {name: verdict.verdict for name, verdict in verdicts(PACKED)}
     assert verdict_of == {"torch": EXPLAINED, "refnet": NOT_ROUNDING}
-
-
-@pytest.mark.parametrize("module", [torch_cells, torch_modules])
-def test_examples_run(module):
-    failed, tried = doctest.testmod(module)
-    assert tried and not failed
 
 
 @each_layer

@@ -160,10 +160,13 @@ def test_determinant_never_changes(retraction):
     assert determinant(M[:, :2]) == 0
 
 
-@pytest.mark.parametrize("shape,steps", [((16, 16), 100_000), ((8, 3), 20_000)])
+@pytest.mark.parametrize(
+    "shape, steps",
+    [((16, 16), 30_000), ((8, 3), 10_000), pytest.param((16, 16), 100_000, marks=pytest.mark.slow)],
+)
 def test_float32_steps_do_not_drift(shape, steps):
-    """100,000 Cayley steps in float32 end below 1e-5 (measured in float64), with the guard's
-    few repairs; without it they end above."""
+    """Many Cayley steps in float32 end below 1e-5 (measured in float64), with the guard's few
+    repairs; without it 20,000 end above."""
     rng = np.random.default_rng(4)
     M, _ = random_point(*shape, np.float32)
     G = rng.normal(size=(64, *shape)).astype(np.float32)
@@ -173,8 +176,8 @@ def test_float32_steps_do_not_drift(shape, steps):
         repairs += repaired
     assert defect(M.astype(np.float64)) < 1e-5
     assert 0 < repairs < steps / 50
-    if steps == 100_000:
-        for k in range(steps // 5):
+    if shape == (16, 16):
+        for k in range(20_000):
             free = step(free, G[k % 64], 1e-2)
         assert defect(free.astype(np.float64)) > 1e-5
 

@@ -16,12 +16,13 @@ NETS = [
     RecurrentNet(2, 3, 2, "lstm"),
     RecurrentNet(2, 3, 2, checkpoint="sqrt", readout="every"),
     StackedNet(2, 3, 2, "gru", layers=2, bidirectional=True),
+    RecurrentNet(2, 3, 2, "gru", noise=Noise(products={"": np.full((5, 3), 2.0)})),
+    RecurrentNet(2, 3, 2, zoneout=0.1),
     FeedforwardNet((2, 3, 3, 2)),
 ]
 NO_KERNEL = [
     RecurrentNet(2, 3, 2, clip_forward=1),
     RecurrentNet(2, 3, 2, "lstm", projection=2),
-    RecurrentNet(2, 3, 2, "gru", noise=Noise(products={"": np.full((5, 3), 2.0)})),
     FeedforwardNet((2, 3, 2), noise=Noise(outputs={0: np.full((5, 3), 2.0)})),
     RecurrentNet(2, 3, 2, activation=replace(ACTIVATIONS["relu"], value=lambda a, p, alpha: a)),
     RecurrentNet(2, 3, 2, "gru", gate=replace(ACTIVATIONS["tanh"], name="mine")),

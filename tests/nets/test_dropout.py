@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction as F
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ import pytest
 from refnet import FeedforwardNet, RecurrentNet, StackedNet
 from refnet.batch import Batch
 from refnet.cells import gru, gru_before, lstm, rnn
+from refnet.compiled.walk import Walk
 from refnet.exact.enclose import certify
 from refnet.nets.gradients import loss_and_gradients, per_example_gradients
 from refnet.nets.noise import Noise, Zoned
 from refnet.nets.states import state_gradients
 from refnet.prove.checks import RATIONAL_GATE, generic
 from support.arguments import refused
+from support.compiled import at_every_number_of_threads
 from support.marks import both_dtypes
 from support.oracles import loss_push_minus_pull, planted, push_minus_pull
 from support.rational import generic_case
@@ -198,29 +201,58 @@ def test_zoneout_of_a_net_is_the_mean_of_masks(cell):
     assert (outputs == masked).all() and (outputs != plain).all()
 
 
-@both_dtypes
-@pytest.mark.parametrize("cell", CELLS)
-def test_compiled_cells_go_step_by_step(cell, dtype):
-    """Zoneout and noise on a compiled cell, beside the reference on the same numbers: a hundred
-    roundings of numbers below 10 in each of 6 steps."""
+def compare_backends(net, dtype):
+    """Noise of every kind on compiled cells, with any number of threads, beside the reference on
+    the same numbers: a hundred roundings of numbers below 10 in each of 6 steps."""
     rng = np.random.default_rng(2)
-    net = RecurrentNet(3, 8, 4, cell, readout="every", reduction="sum")
-    lead = (2,) if cell in ("lstm", "cifg") else ()
+    lead = (2,) if net.cell in ("lstm", "cifg") else ()
     noise = Noise(
-        outputs={0: rng.integers(0, 2, (5, 8)) * 2.0},
-        zoneout={"": rng.integers(0, 2, (6, *lead, 5, 8))},
-        added={"": 0.1 * rng.standard_normal((6, 5, 8))},
+        outputs={n: rng.integers(0, 2, (37, net.width)) * 2.0 for n in range(len(net.cells))},
+        products={name: rng.integers(0, 2, (37, 8)) / 0.8 for name in net.every_cell},
+        zoneout={name: rng.integers(0, 3, (6, *lead, 37, 8)) / 2 for name in net.every_cell},
+        added={name: 0.1 * rng.standard_normal((6, 37, 8)) for name in net.every_cell},
     )
     params = net.init(rng, dtype)
-    batch = Batch(rng.standard_normal((6, 5, 3)).astype(dtype), rng.integers(0, 4, (6, 5)))
-    first, second = (
-        loss_and_gradients(replace(net, noise=noise, backend=backend), params, batch)
-        for backend in ("reference", "compiled")
-    )
-    for name, value in first.gradients.items():
+    x, every = rng.standard_normal((6, 37, 3)).astype(dtype), net.readout == "every"
+    y, lengths = rng.integers(0, 4, (6, 37) if every else 37), rng.integers(0, 7, 37)
+    batch = Batch(x, y, np.arange(6)[:, None] < lengths)
+    net = replace(net, noise=noise)
+    want = loss_and_gradients(replace(net, backend="reference"), params, batch).gradients
+    compiled = partial(loss_and_gradients, replace(net, backend="compiled"), params, batch)
+    first, *others = (result.gradients for result in at_every_number_of_threads(compiled, 3))
+    for name, value in want.items():
         limit = 600 * 10 * np.finfo(dtype).eps * max(1, abs(value).max())
-        assert abs(value - second.gradients[name]).max() <= limit, name
-    assert second.outputs.dtype == dtype
+        assert abs(value - first[name]).max() <= limit and first[name].dtype == dtype, name
+        assert all((first[name] == other[name]).all() for other in others), name
+
+
+@both_dtypes
+@pytest.mark.parametrize("readout", ["last", "every"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_compiled_cells_match_the_reference(cell, readout, dtype):
+    compare_backends(RecurrentNet(3, 8, 4, cell, readout=readout, reduction="sum"), dtype)
+
+
+@pytest.mark.parametrize("act", ["softsign", "relu"])
+def test_compiled_stacks_match_the_reference(act):
+    """Both directions, and slopes that need the pre-activations."""
+    net = StackedNet(3, 8, 4, "lstm", act, layers=2, bidirectional=True, readout="every")
+    compare_backends(net, np.float64)
+
+
+@pytest.mark.parametrize("cell, part", [("gru", "drop"), ("lstm", "shares"), ("rnn", "order")])
+def test_a_planted_bug_in_compiled_noise_is_rejected(cell, part, monkeypatch):
+    pull = Walk.backward
+    if part == "order":
+        monkeypatch.setattr(Noise, "examples", lambda noise, rows: noise)
+    else:
+
+        def without(*given, **options):
+            return pull(*given, **{name: options[name] for name in options.keys() - {part}})
+
+        monkeypatch.setattr(Walk, "backward", without)
+    with pytest.raises(AssertionError):
+        compare_backends(RecurrentNet(3, 8, 4, cell), np.float64)
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
@@ -264,8 +296,6 @@ def test_what_does_not_fit_is_refused():
         with refused(says):
             replace(net, noise=noise).forward(params, x)
     dropped = Noise(products={"": np.ones((2, 3))})
-    with refused("dropout of the state has no compiled kernel"):
-        replace(net, noise=dropped, backend="compiled")
     with refused("checkpoint is 'sqrt'; need 'none' with zoneout"):
         replace(net, noise=Noise(added={"": np.ones((4, 2, 3))}), checkpoint="sqrt")
     with refused("dropout in a feedforward net has no compiled kernel"):

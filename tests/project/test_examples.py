@@ -72,6 +72,9 @@ def texts():
         yield path.read_text(encoding="utf-8")
 
 
+TEXTS = [*texts()]
+
+
 def subcommands():
     """The names of the commands, as the program knows them."""
 
@@ -97,11 +100,10 @@ def commands():
         re.M,
     )
     return sorted(
-        {command.strip().rstrip(".,") for text in texts() for command in pattern.findall(text)}
+        {command.strip().rstrip(".,") for text in TEXTS for command in pattern.findall(text)}
     )
 
 
-COMMANDS = commands()
 COMPLETE = ("errata", "info", "orthogonalize", "runs")
 """The commands that need no further word; the name of another one stands for its help."""
 PLACEHOLDERS = {
@@ -120,6 +122,17 @@ PLACEHOLDERS = {
     "/shared/studies": "studies",
     "book --serve": "book site",  # which would not end
 }
+
+
+def completed(command):
+    """A text's command with what its placeholders stand for, without what a shell reads of it."""
+    command = re.split(" > | +#", command)[0]
+    for placeholder, instead in sorted(PLACEHOLDERS.items(), key=lambda entry: -len(entry[0])):
+        command = command.replace(placeholder, instead)
+    return command
+
+
+COMMANDS = sorted({*map(completed, commands())})
 SMALLER = {
     "book": "--only 01",
     "train --resume": "--iterations 4",
@@ -175,8 +188,9 @@ def gradients(p, x, y, mask=None):
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    """A folder with the files that the examples name."""
-    folder = tmp_path_factory.mktemp("workplace")
+    """A folder with the files that the examples name; of mine.py it has a link to the one file
+    whose kernels are compiled once."""
+    folder, mine = tmp_path_factory.mktemp("workplace"), tmp_path_factory.mktemp("mine") / "mine.py"
     for name, method in (
         ("NAME", "plain"),
         ("temporal-order-T60-oinit-seed0", "oinit"),
@@ -188,7 +202,8 @@ def workplace(tmp_path_factory):
         refnet.train(config, folder / "runs" / name)
     (folder / "THIS_FILE").write_text(to_toml(config))
     (folder / "lstm.py").write_text(MINE)
-    (folder / "mine.py").write_text("\n".join([MINE, *map(example, KINDS_OF_EXAMPLES)]))
+    mine.write_text("\n".join([MINE, *map(example, KINDS_OF_EXAMPLES)]))
+    (folder / "mine.py").symlink_to(mine)
     rng = np.random.default_rng(0)
     np.savez(folder / "data.npz", x=rng.standard_normal((60, 5, 2)), y=rng.integers(0, 2, 60))
     rows = [f"{n},{t},{rng.random()},{'ab'[n % 2]}" for n in range(60) for t in range(5)]
@@ -228,10 +243,7 @@ def prepared(command, folder):
     for data in ("mnist", "ptb"):
         if any(data in word for word in words) and words[1] == "train":
             os.environ["REFNET_DATA"] = str(real_data(data))
-    command = re.split(" > | +#", command)[0]
-    for placeholder, instead in sorted(PLACEHOLDERS.items(), key=lambda entry: -len(entry[0])):
-        command = command.replace(placeholder, instead)
-    words = shlex.split(command)[1:]
+    words = words[1:]
     if len(words) == 1 and words[0] not in COMPLETE:
         return [*words, "--help"]
     if words[:2] == ["check", "onnx"]:
@@ -279,7 +291,7 @@ def test_every_command_in_a_text_runs_to_its_end(
     command, workplace, tmp_path, monkeypatch, capsys, request
 ):
     monkeypatch.setenv("REFNET_DATA", os.environ.get("REFNET_DATA", ""))
-    shutil.copytree(workplace, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(workplace, tmp_path, symlinks=True, dirs_exist_ok=True)
     words = prepared(command, tmp_path)
     if "--cluster" in words:
         words[words.index("--cluster") + 1] = request.getfixturevalue("cluster")
@@ -301,7 +313,7 @@ def test_every_command_in_a_text_runs_to_its_end(
 SPEC = re.compile(r"(?<![\w.`:-])[a-z_][a-z_0-9-]*:[a-z_]+=[\w.-]+(?:,[a-z_]+=[\w.-]+)*")
 GENERIC = {"name:key=value", "name:key=value,key=value"}
 """The form itself, not an example of it."""
-SPECS = sorted({spec.rstrip(".") for text in texts() for spec in SPEC.findall(text)} - GENERIC)
+SPECS = sorted({spec.rstrip(".") for text in TEXTS for spec in SPEC.findall(text)} - GENERIC)
 RUNNABLE = {"hidden": 4, "batch": 2, "length": 10, "iterations": 2, "evaluate_every": 2}
 
 
@@ -370,7 +382,7 @@ def test_every_extra_in_a_text_exists():
     setup.read(ROOT / "setup.cfg")
     named = {
         extra
-        for text in texts()
+        for text in TEXTS
         for group in re.findall(r"refnet\[([\w,]+)\]", text)
         for extra in group.split(",")
     }

@@ -35,7 +35,6 @@ def test_a_shell_reads_the_word():
 def test_every_command_prints_names_that_a_terminal_shows(tmp_path, monkeypatch, capsys):
     """As many lines as with a plain name, all of them printable."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("refnet.training.loop.draw_curves", lambda *ask: None)  # for the time
     seen = []
     for name in ("plain", "a\x1b[31m\nb\udcff'\u202e"):
         folder = Path("runs of " + name) / name

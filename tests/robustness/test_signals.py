@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import pytest
@@ -24,31 +25,48 @@ NEEDED = {
 }
 
 
-@pytest.mark.parametrize(
-    "name, delay, number",
-    [
-        ("info", 0.0, signal.SIGINT),
-        ("train", 0.3, signal.SIGINT),
-        ("train, pre-training", 2, signal.SIGINT),
-        ("orthogonalize", 2, signal.SIGINT),
-        ("vectors", 2, signal.SIGTERM),
-        ("check", 2, signal.SIGINT),
-        ("study, two processes", 4, signal.SIGINT),
-        ("train", 2, signal.SIGHUP),
-        ("study, two processes", 4, signal.SIGHUP),
-        ("errata", 1, signal.SIGTERM),
-        ("compare", 0, signal.SIGINT),
-    ],
-)
-def test_one_line_and_128_plus_the_number(tmp_path, name, delay, number):
-    missing = [module for module in NEEDED.get(name, ()) if find_spec(module) is None]
-    if missing:
-        pytest.skip(f"{', '.join(missing)} (extras) not installed")
-    status, output, errors = interrupted(tmp_path, COMMANDS[name], delay, number)
+MOMENTS = [
+    ("study, two processes", 4, signal.SIGINT),
+    ("study, two processes", 4, signal.SIGHUP),
+    ("train, pre-training", 2, signal.SIGINT),
+    ("orthogonalize", 2, signal.SIGINT),
+    ("vectors", 2, signal.SIGTERM),
+    ("check", 2, signal.SIGINT),
+    ("train", 2, signal.SIGHUP),
+    ("errata", 1, signal.SIGTERM),
+    ("train", 0.3, signal.SIGINT),
+    ("info", 0.0, signal.SIGINT),
+    ("compare", 0, signal.SIGINT),
+]
+
+
+def missing(name):
+    return [module for module in NEEDED.get(name, ()) if find_spec(module) is None]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """How each command ends, and its folder, by its moment; four wait at a time."""
+
+    def end(moment):
+        folder, (name, *when) = tmp_path_factory.mktemp("signal"), moment
+        return moment, (folder, *interrupted(folder, COMMANDS[name], *when))
+
+    with ThreadPoolExecutor(4) as pool:
+        return dict(pool.map(end, [moment for moment in MOMENTS if not missing(moment[0])]))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("moment", MOMENTS, ids=str)
+def test_one_line_and_128_plus_the_number(ended, moment):
+    name, _, number = moment
+    if missing(name):
+        pytest.skip(f"{', '.join(missing(name))} (extras) not installed")
+    folder, status, output, errors = ended[moment]
     assert status == 128 + number, errors
     if "--resume" not in output:  # a run that had begun says how to go on instead
         assert errors.splitlines() == ["refnet: interrupted"]
-    assert not list(tmp_path.rglob("*.part"))
+    assert not list(folder.rglob("*.part"))
 
 
 def test_under_nohup_the_end_of_the_terminal_ends_nothing(tmp_path):

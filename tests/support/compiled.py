@@ -74,14 +74,17 @@ def at_every_number_of_threads(compute, most=None):
 EXACT_RUN = """
 from importlib import import_module
 from refnet.compiled import plan, vector
+from refnet.nets.noise import Zoned
 for cell in ("rnn", "lstm", "gru", "gru_before"):
-    plain, fast = (import_module(f"refnet.{room}.{cell}") for room in ("cells", "compiled"))
+    cells = (import_module(f"refnet.{room}.{cell}") for room in ("cells", "compiled"))
+    plain, fast = cells = tuple(cells)
     G, lead = len(plain.GATES), (2,) if plain.STATES == 2 else ()
-    extra = {} if cell == "rnn" else {"gate": ACTIVATIONS["softsign"]}
+    gate = {} if cell == "rnn" else {"gate": ACTIVATIONS["softsign"]}
     for name, act in ACTIVATIONS.items():
-        if not act.rational: continue
+        if not act.rational or extra and name in ("identity", "leaky_relu"): continue
         wide = 6 if cell == "rnn" else 2
-        for T, B, D, H in ((3, 5, 1, 2), (1, 3, 2, wide), (0, 2, 1, 2)):
+        for T, B, D, H in ((3, 5, 1, 2), (1, 3, 2, wide), (0, 2, 1, 2), (2, 3, 1, 2)):
+            plain, noise = cells[0], {}
             shapes = {k: v.shape for k, v in plain.init(H).items()}
             if cell == "lstm" and B == 3: shapes |= {k: (H,) for k in plain.PEEPHOLES}
             p = {"Whh": draw(G * H, H), "Wxh": draw(G * H, D),
@@ -89,6 +92,10 @@ for cell in ("rnn", "lstm", "gru", "gru_before"):
                  **{n: draw(*shape(H)) if shape(H) else np.array(Fraction(1, 3), object)
                     for n, shape, _ in act.start}}
             x, h0, dh = draw(T, B, D), draw(*lead, B, H), draw(min(T, 2), B, H)
+            if T == 2:
+                noise = {"shares": draw(T, *lead, B, H), "added": draw(T, B, H)}
+                plain, noise["drop"] = Zoned(plain), draw(B, H)
+            extra = gate | noise
             a, b = plain.forward(p, x, h0, act, **extra), fast.forward(p, x, h0, act, **extra)
             assert (a.h == b.h).all(), name
             c = fast.forward(p, x, h0, act, keeps="states", **extra)

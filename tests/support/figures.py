@@ -4,7 +4,9 @@ import re
 from itertools import combinations
 from unittest.mock import patch
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
@@ -24,6 +26,13 @@ def _drawn_texts(figure):
     with patch.object(Text, "draw", record):
         canvas.draw()
     return shown
+
+
+def numbers(figure):
+    """What a figure's lines and images show, NaN where nothing is."""
+    shown = [line.get_xydata() for line in figure.findobj(Line2D)]
+    shown += [image.get_array() for image in figure.findobj(AxesImage)]
+    return [np.ma.filled(np.ma.asarray(array, float), np.nan) for array in shown]
 
 
 def _meet(a, b):

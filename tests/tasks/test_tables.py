@@ -245,7 +245,6 @@ def test_the_page_on_your_own_data_runs(tmp_path, monkeypatch, capsys):
     """Its command and its Python, on two classes that a mean tells apart."""
     pytest.importorskip("sklearn")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(refnet.training.loop, "draw_curves", lambda *given: None)
     table = [("ID", "T", "a", "b", "LABEL")]
     for n in range(80):
         for t in range(RNG.integers(5, 12)):

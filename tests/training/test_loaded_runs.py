@@ -160,11 +160,7 @@ def test_commands(runs, tmp_path):
     pytest.importorskip("matplotlib")
     from support.figures import faults
 
-    for arguments in (
-        ["analyse", runs / "plain"],
-        ["compare", runs / "plain", runs / "unwatched"],
-        ["analyse", runs / "lstm"],
-    ):
+    for arguments in (["analyse", runs / "plain"], ["compare", runs / "plain", runs / "unwatched"]):
         figure = tmp_path / "figure.png"
         assert main([*map(str, arguments), "--figure", str(figure)]) == 0
         assert figure.read_bytes().startswith(b"\x89PNG")

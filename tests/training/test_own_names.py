@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from refnet.tasks import TASKS
 from refnet.training.config import Config, from_toml, of_run
 from refnet.training.listing import describe
 from support.arguments import refused
+from support.subprocesses import run_python, run_refnet
 
 SOURCE = """
 from dataclasses import dataclass
@@ -85,10 +84,9 @@ class Descent(SGD):
 
 @pytest.fixture(autouse=True)
 def _apart(tmp_path, monkeypatch):
-    """A working directory, a home for what is trusted, and no curves."""
+    """A working directory, and a home for what is trusted."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("refnet.training.loop.draw_curves", lambda *ask: None)
     Path("mine.py").write_text(SOURCE)
 
 
@@ -175,9 +173,8 @@ def test_a_file_runs_once_and_its_classes_travel():
     first = TASKS["mine.py:Majority"]
     assert first is TASKS["link.py:Majority"] is TASKS[f"{os.getcwd()}/mine.py:Majority"]
     sent = pickle.dumps(first(length=5))
-    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()))"
-    result = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True)
-    assert result.stdout.startswith(b"Majority(length=5"), result.stderr
+    result = run_python(f"import pickle; print(pickle.loads({sent}))")
+    assert result.stdout.startswith("Majority(length=5"), result.stderr
 
 
 def unchanged():
@@ -185,24 +182,21 @@ def unchanged():
 
 
 def test_changed_code_is_refused_unless_it_is_trusted(tmp_path, caplog):
-    """In a process of its own each, as a file runs once in a process."""
+    """In other processes, as a file runs once in a process."""
     train()
     before = unchanged()
     Path("mine.py").write_text(SOURCE + "\nprint('RAN')\n")
 
-    def refnet_says(*arguments):
-        command = [sys.executable, "-m", "refnet", *arguments]
-        return subprocess.run(command, capture_output=True, text=True)
-
     resume = ["train", "--resume", "run", "--iterations", "30", "--quiet"]
-    for arguments in (resume, ["analyse", "run"], ["runs", "."]):
-        said = refnet_says(*arguments)
-        assert "mine.py, which has changed since" in said.stderr + said.stdout
-        assert "RAN" not in said.stdout
-    assert unchanged() == before
-    said = refnet_says(*resume, "--trust")
+    code = "from refnet.cli import main\n"
+    for words in (resume, ["analyse", "run"], ["runs", "."]):
+        code += f"main({words})\n"
+    said = run_python(code)
+    assert (said.stderr + said.stdout).count("mine.py, which has changed since") == 3
+    assert "RAN" not in said.stdout and unchanged() == before
+    said = run_refnet(*resume, "--trust")
     assert said.returncode == 0 and "RAN" in said.stdout and "has changed" in said.stderr
-    assert refnet_says("analyse", "run").returncode == 0  # the run has the new digest
+    assert run_refnet("analyse", "run").returncode == 0  # the run has the new digest
     with refused("changed since this process ran it; start Python"):
         refnet.load("run")
 

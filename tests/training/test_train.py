@@ -18,12 +18,14 @@ from refnet.training.fit import better as better_row
 from refnet.training.loop import NotFiniteError
 from refnet.training.optimizers import Adam
 from refnet.training.protocols import preset
+from refnet.training.summary import draw_curves
 from support.arguments import refused
 from support.realdata import real_data
 from support.runs import SHORT, TINY, arrays, resume, resumes, rows, same, train, train_for
 
 
-def test_a_run_folder_holds_everything(tmp_path):
+def test_a_run_folder_holds_everything(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "draw_curves", draw_curves)
     folder = tmp_path / "run"
     summary = loop.train(TINY, folder)
     assert summary.state == "finished" and summary.iteration == 30
@@ -209,6 +211,7 @@ def test_a_figure_that_cannot_be_drawn_does_not_fail_the_run(tmp_path, monkeypat
     def fail(*arguments):
         raise RuntimeError("latex could not be found")
 
+    monkeypatch.setattr(loop, "draw_curves", draw_curves)
     monkeypatch.setattr(plots, "plot_curves", fail)
     assert loop.train(TINY, tmp_path / "run").state == "finished"
     assert "curves.png: Matplotlib could not draw it: latex could not be found" in caplog.text

@@ -1,30 +1,44 @@
 """Mistakes in the backward recursion and in the sums over the steps."""
 
+from collections.abc import Callable
+from typing import Any
+
 from refnet.batch import Batch
 from refnet.check.mistakes.base import Mistake, Mistakes, change, mistake
 from refnet.check.naive import Change
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["of_the_recursion", "of_the_sums"]
+__all__ = ["counts", "of_the_recursion", "of_the_sums"]
 
+GATES = "line.target.name[:2] == 'a.'"
+MATRICES = "pull.target.name[:3] in ('Whh', 'Wxh')"
 FARTHEST = 64
 """The longest truncation that is looked for."""
 WINDOW = 12
 """The same with a read-out at every step, where each k takes k passes."""
-CUT = "(0 * v[0], 0 * v[1])"
+
+
+def counts(
+    name: str, chosen: str, weight: str, common: bool = True, **places: str | Callable[..., Any]
+) -> Mistake:
+    """The chosen pulls count otherwise: by a text of the steps t."""
+    pulls = f"v + counted(s, {chosen}, lambda t: {weight})"
+    return mistake(name, common, pulls=pulls, **places)
 
 
 def of_the_recursion(net: RecurrentNet, batch: Batch) -> Mistakes:
     """What is carried from step to step."""
     T = len(batch.x)
     if T > 1:
-        yield mistake("the gradient is not carried from step to step", carry=CUT)
+        yield counts("the gradient is not carried from step to step", "carried", "0 * t")
         yield from _truncated(net, batch)
-        yield mistake("the backward pass leaves out the first step", da="v * (s.t > 0)")
-        yield mistake(
+        name = "the backward pass leaves out the first step"
+        yield counts(name, f"lambda line, pull: {GATES}", "t > 0")
+        yield counts(
             "the backward pass stops before the first step",
-            da="v * (s.t > 0)",
-            carry="v if s.t else (s.e, s.full if s.c else v[1])",
+            f"lambda line, pull: {GATES} or carried(line, pull)",
+            "t > 0",
+            grads="{**v, 'h0': np.stack([*s.d.values()])[:, 1] if s.c else s.d['h'][1]}",
         )
     yield mistake("each pre-activation's gradient is not clipped", clip="None")
     for bound in (0.01, 0.1, 1, 5):
@@ -38,18 +52,12 @@ def _truncated(net: RecurrentNet, batch: Batch) -> Mistakes:
     truncated = "the gradient is truncated"
     if every or batch.mask is not None:
         for k in steps:
-            yield mistake(
-                f"{truncated}: the state is detached every {k} steps",
-                common=False,
-                carry=f"{CUT} if s.t and s.t % {k} == 0 else v",
-            )
+            name = f"{truncated}: the state is detached every {k} steps"
+            yield counts(name, "carried", f"(t % {k} > 0) | (t == 0)", common=False)
     if not every:
         for k in steps:
-            yield mistake(
-                f"{truncated} to the last {k} steps",
-                common=False,
-                carry=f"{CUT} if s.t == {T - k} else v",
-            )
+            name = f"{truncated} to the last {k} steps"
+            yield counts(name, "carried", f"t != {T - k}", common=False)
     elif net.clip_step is None:
         for k in range(2, min(T, WINDOW)):
             yield Mistake(
@@ -64,7 +72,7 @@ def _window(k: int, r: int) -> Change:
     once = {"grads": "{**v, 'Why': 0 * v['Why'], 'by': 0 * v['by']}"} if r else {}
     return change(
         direct=f"put(v, np.arange(len(v)) % {k} != {r}, 0)",
-        carry=f"{CUT} if s.t % {k} == {r} else v",
+        pulls=f"v + counted(s, carried, lambda t: t % {k} != {r})",
         **once,
     )
 
@@ -75,19 +83,17 @@ def of_the_sums(net: RecurrentNet, batch: Batch) -> Mistakes:
     if T < 2:
         return
     for label, steps in (
-        ("the first step is dropped from {}", range(1, T)),
-        ("the last step is dropped from {}", range(T - 1)),
-        ("only the first step counts in {} (overwritten, not summed)", range(1)),
-        ("only the last step counts in {}", range(T - 1, T)),
+        ("the first step is dropped from {}", [*range(1, T)]),
+        ("the last step is dropped from {}", [*range(T - 1)]),
+        ("only the first step counts in {} (overwritten, not summed)", [0]),
+        ("only the last step counts in {}", [T - 1]),
     ):
-        yield mistake(label, parts=f"each(v, lambda part: part * (s.t in {steps}))")
-    yield mistake(
-        "the sum over the steps is divided by T in {}", parts=f"each(v, lambda part: part / {T})"
-    )
+        yield counts(label, "summed", f"np.isin(t, {steps})")
+    yield counts("the sum over the steps is divided by T in {}", "summed", f"1 / {T}")
     if B > 1:
         for label, b in (("first", 0), ("last", B - 1)):
             yield mistake(
                 f"the {label} example is left out of the gradients of Whh and Wxh",
-                past=f"put(v, {b}, 0)",
-                seen=f"put(v, {b}, 0)",
+                pulls=f"v + counted(s, lambda line, pull: {MATRICES}, "
+                f"lambda t: np.arange({B})[None, :, None] != {b})",
             )

@@ -8,33 +8,38 @@ tests/check/test_mistake_names.py,
 tests/check/test_naive.py::test_a_mistake_is_the_text_of_a_formula_or_a_function.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Batch, Params
 from refnet.check.mistakes import formulas
-from refnet.check.naive import FORWARD, Change, Pass, run
+from refnet.check.naive import FORWARD, Change, Pass
+from refnet.check.programs.passes import run, runs
 from refnet.nets.gradients import Net
 from refnet.nets.stacked import plain
 
-__all__ = ["Mistake", "Mistakes", "change", "changed", "mistake", "of_the_memory", "reading"]
+__all__ = [
+    "Mistake",
+    "Mistakes",
+    "change",
+    "changed",
+    "mistake",
+    "of_the_memory",
+    "reading",
+    "run_all",
+]
 
 ARGUMENTS = {
     **dict.fromkeys(("sigmoid", "act"), "a"),
     **dict.fromkeys(("sigmoid_pull", "act_pull"), "a, h, dh"),
-    **dict.fromkeys(("into", "out", "pull_out", "pull_into"), "values, steps, suffix"),
-    "padding": "values, steps",
     "product": "a, b",
 }
 """The arguments of the places at which functions stand."""
-
-
-SUMS = {"past", "seen", "parts"}
-"""The places of the sums over the steps."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +62,12 @@ class Mistake:
 
     def label_of(self, part: str) -> str:
         """The name, where only a part of the weight gradients is concerned."""
-        return self.name.format(part) if "{}" in self.name else f"{self.name}, in {part} alone"
+        return self.name.format(part)
 
     @property
     def of_a_sum(self) -> bool:
         """Whether it is in a sum over the steps, in which each gradient can go wrong alone."""
-        return {place for change in self.passes for place in change} <= SUMS
+        return "{}" in self.name
 
     @property
     def forward(self) -> bool:
@@ -71,15 +76,32 @@ class Mistake:
 
     def run(self, net: Net, params: Params, batch: Batch, *more: Change, **how: Any) -> Params:
         """Every quantity of the naive net with this mistake, and with the changes ``more``."""
-        first, *rest = (run(net, params, batch, change, *more, **how) for change in self.passes)
-        for other in rest:
-            first |= {
-                name: first[name] + value for name, value in other.items() if name.startswith("d")
-            }
-        return first
+        passes = (run(net, params, batch, change, *more, **how) for change in self.passes)
+        return reduce(_added, passes)
 
 
 Mistakes = Iterator[Mistake]
+
+
+def run_all(
+    net: Net,
+    params: Params,
+    batch: Batch,
+    every: Iterable[tuple[Mistake, Sequence[Change]]],
+    **how: bool,
+) -> Iterator[Params | None]:
+    """What mistakes give, each with some changes more; None if they do not go together."""
+    every = list(every)
+    changes = ((change, *more) for mistake, more in every for change in mistake.passes)
+    found = runs(net, params, batch, changes, **how)
+    for mistake, _ in every:
+        passes = [results for results in islice(found, len(mistake.passes)) if results]
+        yield reduce(_added, passes) if len(passes) == len(mistake.passes) else None
+
+
+def _added(first: Params, other: Params) -> Params:
+    gradients = {n: first[n] + value for n, value in other.items() if n.startswith("d")}
+    return {**first, **gradients}
 
 
 @lru_cache(maxsize=4096)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from refnet.check.mistakes.base import Mistake, mistake, reading
+from refnet.check.mistakes.scoring import SMOOTHED
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
@@ -40,22 +41,34 @@ def of_the_constants(net: Net) -> Iterator[Constant]:
         report = {"report": f"penalised(v, s, K, {only!r})"}
         yield Constant(f"the loss has K times the sum of the squared {what} added (L2)", 0, report)
     if net.loss == "cross_entropy":
-        for name, neutral, scores in (
-            ("the logits are divided by K (a temperature)", 1, "tempered(s, 1 / K)"),
-            ("label smoothing of K", 0, "smoothed(s, K)"),
-            ("label smoothing of K in the gradient alone", 0, "(v[0], smoothed(s, K)[1])"),
-            ("the focal loss with gamma = K", 0, "focal(s, K)"),
+        for name, neutral, formula in (
+            ("the logits are divided by K (a temperature)", 1, "-np.log(likely(v / K, y))"),
+            ("label smoothing of K", 0, SMOOTHED.format("K")),
             (
-                "the label counts K times in the gradient of the softmax",
-                1,
-                "(v[0], v[1] + (1 - K) * onehot(s) * s.raw[2][:, None])",
+                "the focal loss with gamma = K",
+                0,
+                "-((1 - likely(v, y)) ** K) * np.log(likely(v, y))",
             ),
-            ("K times the squared logits are added to the loss", 0, "squared_logits(v, s, K)"),
+            (
+                "K times the squared logits are added to the loss",
+                0,
+                "-np.log(likely(v, y)) + K * (v * v).sum(axis=1)",
+            ),
         ):
-            yield Constant(name, neutral, {"each": scores})
+            yield Constant(name, neutral, {"each": f"scored(s, lambda v, y: {formula})"})
+        for name, neutral, slope in (
+            (
+                "label smoothing of K in the gradient alone",
+                0,
+                "softmax(v) - (1 - K) * y - K / y.shape[1]",
+            ),
+            ("the label counts K times in the gradient of the softmax", 1, "softmax(v) - K * y"),
+        ):
+            yield Constant(name, neutral, {"each": f"(v[0], sloped(s, lambda v, y: {slope}))"})
     if net.loss == "squared_error":
         name = "Huber's loss with delta = 1 / K in place of the squared error"
-        yield Constant(name, 0, {"each": "huber(s, 1 / max(K, 1e-9))"})
+        loss = "huber(v - y, 1 / max(K, 1e-9)).mean(axis=1)"
+        yield Constant(name, 0, {"each": f"scored(s, lambda v, y: {loss})"})
         yield Constant("the targets are divided by K", 1, {"y": "v / K"})
         yield Constant("K is added to the targets", 0, {"y": "v + K"})
     inside = {"act": "f(K * a)", "act_pull": "K * f(a, h, dh)"}
@@ -76,12 +89,9 @@ def of_the_constants(net: Net) -> Iterator[Constant]:
 
 def _of_the_recurrence(net: RecurrentNet) -> Iterator[Constant]:
     rnn = net.cell == "rnn"
-    leaky = {"h": "K * v + (1 - K) * s.h[-1]", "e": "K * v"}
-    leaky["carry"] = "(v[0] + (1 - K) / K * s.e, v[1])"
-    if rnn:
-        leaky["act_pull"] = "f(a, (h - (1 - K) * s.h[s.t]) / K, dh)"
+    leaky = {"cell": "blended(v, 'h', f'{K!r} {{0}}o + {1 - K!r} {{0}}-')"}
     yield Constant("the state is leaky: K times the new one, 1 - K times the old one", 1, leaky)
-    carry = {"carry": "(v[0] * K, v[1] * K)"}
+    carry = {"pulls": "v + counted(s, carried, lambda t: K)"}
     yield Constant("the gradient that is carried is multiplied by K at each step", 1, carry)
     squares = {
         "direct": "v + np.stack([0 * s.h[0]] + s.h[1:]) * 2 * K / np.stack(s.h[1:]).size",

@@ -1,17 +1,26 @@
 """What the formulas of mistakes are written in: their texts see these names, and NumPy as np."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params, last_steps
-from refnet.check.arithmetic import rounded_to
 from refnet.check.naive import Pass
+from refnet.check.programs import arrays
+from refnet.check.programs.cells import CELLS, GATE, Factor, Line, Term, factor
+from refnet.check.programs.layers import Change, Layers
+from refnet.check.programs.moves import SAME, Move, gathered
+from refnet.check.programs.runs import Edit
+from refnet.exact.running import Runs, run_on
 from refnet.maths.activations import ACTIVATIONS
-from refnet.nets.stacked import turned
 
-__all__ = ["ACTIVATIONS", "TYPES", "coarse", "last_steps", "taken", "turned"]
+__all__ = ["ACTIVATIONS", "CELLS", "GATE", "SAME", "TYPES", "coarse", "last_steps", "taken"]
 
+CUT = Move("", lambda v: v, lambda d: 0 * d)
+"""The gradient is not carried on."""
+READS_C = Line(Factor("read"), (Term((Factor("c"),)),))
+"""The read-out takes the cell."""
 Scores = tuple[Array, Array]
 """The losses of the predictions, and their gradients in the outputs."""
 
@@ -59,29 +68,160 @@ def shifted(array: Array, later: bool) -> Array:
     return np.concatenate([array[:1], array[:-1]] if later else [array[1:], array[-1:]])
 
 
-def live(s: Pass, values: Array) -> Array:
-    """The mask of this step beside ``values`` (B, ...)."""
-    mask: Any = s.batch.mask
-    return np.asarray(mask[s.t].reshape(-1, *(1,) * (values.ndim - 1)))
+def relined(cell: str, **lines: str) -> str:
+    """A cell's text with other lines for those of these variables."""
+    return ";".join(lines.get(line.split("=")[0].strip(), line) for line in cell.split(";"))
 
 
-def state_where(here: Array, h: Array, s: Pass, h_else: Array | int, c_else: Array | int) -> Array:
-    """The new state where ``here`` holds; sets an LSTM's cell likewise."""
-    if s.c:
-        s.c[-1] = np.where(here, s.c[-1], c_else)
-    return np.where(here, h, h_else)
+def blended(cell: str, names: str, text: str) -> str:
+    """A cell's text whose new states of these names are what ``text`` makes of them, {0}o."""
+    new = {}
+    for line in cell.split(";"):
+        name = line.split("=")[0].strip()
+        if name in names.split():
+            new[name] = line.replace(f"{name} =", f"{name}o =", 1) + f"; {name} = {text}".format(
+                name
+            )
+    return relined(cell, **new)
 
 
-def on_tape(direct: Array, s: Pass, **lists: list[Array]) -> Array:
-    """Puts other lists of every step's arrays in the place of what the forward pass saved."""
-    vars(s).update(lists)
-    return direct
+def carried(line: Line, pull: Line) -> bool:
+    """Whether a pull goes to the step before."""
+    return pull.target.step < 0 and pull.target.name in ("d h", "d c")
 
 
-def to_the_cell(direct: Array, s: Pass) -> Array:
-    """Moves the read-out's gradient from h to c."""
-    s.to_the_cell = direct
-    return 0 * direct
+def summed(line: Line, pull: Line) -> bool:
+    """Whether it is summed over the steps."""
+    return not pull.target.name.startswith("d ")
+
+
+def scaled(s: Pass, name: str, weight: Callable[[Array], Any]) -> list[Edit]:
+    """A variable counts otherwise: ``weight`` of the steps t (T, 1, 1)."""
+    n = s.program.index[name]
+    return [Edit(("line", n, 0), (s.program.lines[n],), _weight(s, weight) - 1, True)]
+
+
+def counted(
+    s: Pass, chosen: Callable[[Line, Line], Any], weight: Callable[[Array], Any]
+) -> list[Edit]:
+    """The chosen pulls of lines count otherwise: ``weight`` of the steps t (T, 1, 1)."""
+    return [
+        Edit(("pull", n, m), (pull,), _weight(s, weight) - 1, True)
+        for n, group in enumerate(s.program.pulls)
+        for m, pull in enumerate(group)
+        if m and chosen(s.program.lines[n], pull)
+    ]
+
+
+def _weight(s: Pass, weight: Callable[[Array], Any]) -> Array:
+    return np.atleast_3d(np.asarray(weight(np.arange(len(s.x))[:, None, None]), float))
+
+
+def taking(s: Pass, target: str, old: str, new: str = "") -> list[Edit]:
+    """The pulls to ``target`` take another factor for ``old``, or none."""
+    edits = []
+    for n, group in enumerate(s.program.pulls):
+        for m, pull in enumerate(group):
+            (term,) = pull.terms
+            if m and pull.target.name == target and factor(old) in term.factors:
+                others = [factor(new)] * bool(new)
+                at = term.factors.index(factor(old))
+                factors = (*term.factors[:at], *others, *term.factors[at + 1 :])
+                edits.append(
+                    Edit(("pull", n, m), (pull._replace(terms=(term._replace(factors=factors),)),))
+                )
+    return edits
+
+
+def through(s: Pass, name: str, function: str) -> Edit:
+    """A variable passes through a function, too."""
+    n = s.program.index[name]
+    line = s.program.lines[n]
+    both = f"{line.function} then {function}" if line.function else function
+    return Edit(("line", n, 0), (line._replace(function=both),))
+
+
+def gradient_through(s: Pass, name: str, function: str) -> Edit:
+    """So does its whole gradient."""
+    n = s.program.index[name]
+    return Edit(("pull", n, 0), (s.program.pulls[n][0]._replace(function=function),))
+
+
+def sums_in(s: Pass, function: str) -> list[Edit]:
+    """Each step's share of the weight gradients passes through a function."""
+    return [
+        edit._replace(lines=(edit.lines[0]._replace(function=function),), weight=None, more=False)
+        for edit in counted(s, summed, lambda t: 0 * t)
+    ]
+
+
+def delayed(s: Pass, name: str) -> list[Edit]:
+    """x, or the state that Whh reads, of the step before: at the first step the same."""
+    y, before = Factor("y"), Factor("h", -2, "", "stay")
+    if name == "h":
+        return [Edit(("line", s.program.index["y"], 0), (Line(y, (Term((before,)),)),))]
+    late = {Factor("x"): Factor("x", -1, "", "stay")}
+    return [
+        Edit(("line", n, 0), (line._replace(terms=tuple(
+            term._replace(factors=tuple(late.get(f, f) for f in term.factors))
+            for term in line.terms
+        )),))
+        for n, line in enumerate(s.program.lines)
+        if any(Factor("x") in term.factors for term in line.terms)
+    ]  # fmt: skip
+
+
+def tape_of_h(s: Pass) -> Edit:
+    """The weight gradient takes the right state for what Whh reads."""
+    n = s.program.index["y"]
+    return Edit(("tape", n, 0), (s.program.lines[n],))
+
+
+def edged(change: Change, moves: dict[str, Move], ways: str) -> Change:
+    """A stack's edges have other moves, too, in some of its passes."""
+    for way in ways.split():
+        new: Any = {way: {**getattr(change, way), **moves}}
+        change = change._replace(**new)
+    return change
+
+
+def on(
+    s: Pass,
+    edge: str,
+    move: Callable[[str], Move],
+    chosen: Callable[[str], Any] = lambda cell: cell.endswith("_reverse"),
+) -> dict[str, Move]:
+    """The same edge of the chosen cells, by default of the second direction."""
+    names = {f"{edge}{cell}": cell for cell in s.layers.cells}
+    known = s.layers.edges.keys() & names.keys()
+    return {name: move(names[name]) for name in known if chosen(names[name])}
+
+
+def in_time(s: Pass, cell: str) -> Move:
+    """Outputs in the order of a cell of the first direction."""
+    move: Move = s.layers.edges[f"out{cell.removesuffix('_reverse')}"]
+    return move
+
+
+def state_at(s: Pass, steps: Array) -> Move:
+    """The states after these steps (B,)."""
+    return gathered("", steps[None], rows=len(s.x) + 1)
+
+
+def delayed_by_one(s: Pass) -> Move:
+    """Every step is that before, zero first."""
+    return gathered("", np.indices(s.x.shape[:2])[0] - 1)
+
+
+def exchanged(layers: Layers) -> dict[str, Move]:
+    """Every layer's output, and what is read out, has its halves in each other's place."""
+
+    def halves(v: Array) -> Array:
+        return np.roll(v, v.shape[-1] // 2, -1)
+
+    swap = Move("", halves, halves)
+    pads = {n: swap.after(move) for n, move in layers.edges.items() if n.startswith("pad")}
+    return pads | ({"rows": swap} if layers.last else {})
 
 
 def read(s: Pass, states: list[Array], back: int) -> Array:
@@ -89,11 +229,6 @@ def read(s: Pass, states: list[Array], back: int) -> Array:
     if getattr(s.net, "readout", "") == "every":
         return np.stack(states[1 - back : len(states) - back]).reshape(-1, states[0].shape[-1])
     return np.asarray(np.stack(states)[np.maximum(s.lengths - back, 0), range(len(s.lengths))])
-
-
-def summed(s: Pass, gate: int, cells: Array | int) -> Array:
-    """One step's share of a peephole's gradient, or, of ones, of a bias's."""
-    return np.asarray((s.da[:, gate] * cells).sum(axis=0))
 
 
 def dropped(scores: Scores, where: Array) -> Scores:
@@ -107,88 +242,41 @@ def logits(s: Pass) -> Array:
     return s.outputs.reshape(-1, s.outputs.shape[-1])
 
 
-def below_the_largest(s: Pass) -> Array:
-    """The logits without the largest of each row."""
-    return np.asarray(logits(s) - logits(s).max(axis=1, keepdims=True))
+def targets(s: Pass) -> Array:
+    """The labels as rows of 0 and 1, or the targets, (N, C)."""
+    v = logits(s)
+    return np.eye(v.shape[1], dtype=v.dtype)[s.y.ravel()] if s.y.dtype.kind in "iu" else (
+        s.y.reshape(v.shape)
+    )  # fmt: skip
 
 
-def onehot(s: Pass) -> Array:
-    """The labels as rows of 0 and 1, (N, C)."""
-    return np.eye(s.outputs.shape[-1], dtype=s.outputs.dtype)[s.y.reshape(-1)]
+def scored(s: Pass, loss: Callable[[Array, Array], Array]) -> Scores:
+    """Other losses: a formula of the outputs and ``targets``, and its derivative."""
+    v, y, weights = logits(s), targets(s), s.raw[2]
+    results = run_on(Runs(lambda v: loss(v, y)), {"v": v}, weights, lambda array, _: array.copy())
+    return np.asarray(results["value"] * weights, v.dtype), np.asarray(results["dv"], v.dtype)
+
+
+def sloped(s: Pass, slope: Callable[[Array, Array], Array]) -> Array:
+    """Another gradient in the outputs: a formula of them and ``targets``."""
+    v = logits(s)
+    return np.asarray(slope(v, targets(s)) * s.raw[2][:, None], v.dtype)
 
 
 def softmax(v: Array) -> Array:
     """Of every row."""
     e = np.exp(v - v.max(axis=1, keepdims=True))
-    return np.asarray(e / e.sum(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]
 
 
-def _pull_softmax(p: Array, dp: Array) -> Array:
-    return np.asarray(p * (dp - (p * dp).sum(axis=1, keepdims=True)))
+def likely(v: Array, y: Array) -> Array:
+    """The probability of each label."""
+    return (softmax(v) * y).sum(axis=1)  # type: ignore[no-any-return]
 
 
-def weighted(losses: Array, dv: Array, s: Pass) -> Scores:
-    """Losses and gradients by the weights of the predictions."""
-    weights = s.raw[2]
-    return losses * weights, dv * weights[:, None]
-
-
-def softmax_twice(s: Pass) -> Scores:
-    """The cross entropy of the softmax of the softmax."""
-    once, right = softmax(logits(s)), onehot(s)
-    twice = softmax(once)
-    return weighted(-np.log((twice * right).sum(axis=1)), _pull_softmax(once, twice - right), s)
-
-
-def binary(s: Pass) -> Scores:
-    """The mean over the classes of the binary cross entropies."""
-    a, right = logits(s), onehot(s)
-    losses = np.maximum(a, 0) - a * right + np.log1p(np.exp(-abs(a)))
-    C = a.shape[1]
-    return weighted(losses.sum(axis=1) / C, (1 / (1 + np.exp(-a)) - right) / C, s)
-
-
-def smoothed(s: Pass, share: float) -> Scores:
-    """The cross entropy with this share of the label spread over all classes."""
-    p, of = softmax(logits(s)), s.x.dtype.type
-    soft = onehot(s) * of(1 - share) + of(share) / p.shape[1]
-    return weighted(-(np.log(p) * soft).sum(axis=1), p - soft, s)
-
-
-def finite_log(s: Pass, e: float) -> Scores:
-    """The loss -log(p + e)."""
-    p, right = softmax(logits(s)), onehot(s)
-    likely = (p * right).sum(axis=1)
-    more = likely + s.x.dtype.type(e)
-    return weighted(-np.log(more), (p - right) * (likely / more)[:, None], s)
-
-
-def over_examples(s: Pass) -> Scores:
-    """The cross entropy of the softmax over the predictions, not the classes."""
-    p, right = softmax(logits(s).T).T, onehot(s) * s.raw[2][:, None]
-    return -(np.log(p) * right).sum(axis=1), p * right.sum(axis=0) - right
-
-
-def off(s: Pass) -> Array:
-    """How far the outputs are from the targets, (N, C)."""
-    return logits(s) - s.y.reshape(logits(s).shape)
-
-
-def huber(s: Pass, k: float) -> Scores:
-    """Huber's loss: the squared error up to k, beyond it a line."""
-    wrong, C = off(s), s.outputs.shape[-1]
-    far = abs(wrong) > k
-    losses = np.where(far, 2 * k * abs(wrong) - k * k, wrong * wrong).sum(axis=1) / C
-    return weighted(losses, 2 * np.clip(wrong, -k, k) / C, s)
-
-
-def hinge(s: Pass) -> Scores:
-    """max(0, 1 + v_c - v_label), the mean over the classes."""
-    v, right = logits(s), onehot(s)
-    margin = np.where(right > 0, 0, 1 + v - (v * right).sum(axis=1, keepdims=True))
-    over, C = margin > 0, v.shape[1]
-    dv = over - right * over.sum(axis=1, keepdims=True)
-    return weighted((margin * over).sum(axis=1) / C, dv / C, s)
+def huber(error: Array, k: float) -> Array:
+    """The squared error up to k, beyond it a line."""
+    return np.where(abs(error) > k, 2 * k * abs(error) - k * k, error * error)
 
 
 def entering(direct: Array, s: Pass, drows: Array) -> Array:
@@ -206,19 +294,6 @@ def sorting(s: Pass) -> Array:
     return np.argsort(-s.lengths, kind="stable")
 
 
-def brier(s: Pass) -> Scores:
-    """The squared error of the softmax."""
-    p = softmax(logits(s))
-    wrong, C = p - onehot(s), p.shape[1]
-    return weighted((wrong * wrong).sum(axis=1) / C, _pull_softmax(p, 2 * wrong / C), s)
-
-
-def linear(s: Pass) -> Scores:
-    """The squared error of the logits."""
-    wrong, C = logits(s) - onehot(s), s.outputs.shape[-1]
-    return weighted((wrong * wrong).sum(axis=1) / C, 2 * wrong / C, s)
-
-
 def by_length(scores: Scores, s: Pass) -> Scores:
     """Each sequence's mean, then the mean over the sequences."""
     mask = s.mask
@@ -227,28 +302,6 @@ def by_length(scores: Scores, s: Pass) -> Scores:
     share = mask.sum() / (mask.shape[1] * np.maximum(mask.sum(axis=0), 1))
     weight = np.broadcast_to(share, mask.shape).reshape(-1).astype(s.x.dtype)
     return scores[0] * weight, scores[1] * weight[:, None]
-
-
-def tempered(s: Pass, k: float) -> Scores:
-    """The cross entropy of the logits times k."""
-    v = logits(s) * k
-    p = softmax(v)
-    losses = -np.log((p * onehot(s)).sum(axis=1))
-    return weighted(losses, k * (p - onehot(s)), s)
-
-
-def focal(s: Pass, gamma: float) -> Scores:
-    """The focal loss: -(1 - p)^gamma log p of the label's probability p."""
-    q = softmax(logits(s))
-    p = (q * onehot(s)).sum(axis=1)
-    slope = gamma * (1 - p) ** (gamma - 1) * np.log(p) - (1 - p) ** gamma / p
-    return weighted(-((1 - p) ** gamma) * np.log(p), (slope * p)[:, None] * (onehot(s) - q), s)
-
-
-def squared_logits(scores: Scores, s: Pass, k: float) -> Scores:
-    """With k times the sum of the squared logits of each prediction."""
-    losses, dv = weighted(k * (logits(s) ** 2).sum(axis=1), 2 * k * logits(s), s)
-    return scores[0] + losses, scores[1] + dv
 
 
 def penalised(results: Params, s: Pass, k: float, only: str) -> Params:
@@ -271,14 +324,9 @@ def loss_without(results: Params, s: Pass, c: int) -> Params:
     return results if rest.any() else {**results, "loss": results["loss"] * np.nan}
 
 
-TYPES: dict[str, Any] = {
-    "float32": np.float32,
-    "float16 or TF32": np.float16,
-    "bfloat16": 2.0**-8,
-    "TF32": 2.0**-11,
-}
-"""Types, or unit roundoffs. TF32 has the digits of float16 with the range of float32: where the
-numbers are in both ranges, the two are the same."""
+TYPES = ("float32", "float16 or TF32", "bfloat16", "TF32")
+"""Types. TF32 has the digits of float16 with the range of float32: where the numbers are in both
+ranges, the two are the same."""
 
 
 def coarse(value: Any, name: str) -> Any:
@@ -286,9 +334,6 @@ def coarse(value: Any, name: str) -> Any:
     are."""
     if isinstance(value, dict):
         return each(value, lambda part: coarse(part, name))
-    kind = TYPES[name]
     if value.dtype.kind != "f":
         return value
-    if isinstance(kind, float):
-        return rounded_to(value, kind)
-    return value.astype(kind).astype(value.dtype)
+    return arrays.coarse(value, name.split()[0]).astype(value.dtype)

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from itertools import combinations, permutations
 
 from refnet.batch import Batch, Params
-from refnet.check.mistakes.base import Mistakes, mistake, reading
+from refnet.check.mistakes.backward import counts
+from refnet.check.mistakes.base import Mistake, Mistakes, mistake, reading
 from refnet.check.naive import PEEPHOLES
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.gradients import Net
@@ -72,8 +73,8 @@ def of_the_gates(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
         yield from _of_the_lstm(net, params)
         yield from _of_the_peepholes(params)
     else:
-        yield from _of_the_gru(net.hidden)
-        yield from _of_the_reset(net.hidden, "bhn" in params)
+        yield from _of_the_gru("bhn" in params)
+        yield from _of_the_reset("bhn" in params)
 
 
 def orders(gates: tuple[str, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
@@ -100,11 +101,6 @@ def of_the_order(gates: tuple[str, ...], stacked: str) -> Mistakes:
         )
 
 
-def _at(gate: int, value: float) -> str:
-    """The gate at a value. The sigmoid of 100 is 1 in any float type."""
-    return f"put(v, np.s_[:, {gate}], {value})"
-
-
 def _gate_by_gate(net: RecurrentNet) -> Mistakes:
     G, H = len(net.gates), net.hidden
     if H > 1:
@@ -117,117 +113,87 @@ def _gate_by_gate(net: RecurrentNet) -> Mistakes:
         )
 
 
-def _rows(H: int, n: int) -> str:
-    """The rows of gate n in a stacked array."""
-    return f"np.s_[{n * H}:{(n + 1) * H}]"
-
-
 def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
-    i, f, _ = (_rows(net.hidden, n) for n in range(3))
+    f = f"np.s_[{net.hidden}:{2 * net.hidden}]"
     for sign, word in (("+", "added to"), ("-", "subtracted from")):
         yield reading(
             f"1 is {word} the forget gate's bias", "bh", f"put(w, {f}, w[{f}] {sign} {net.gain})"
         )
-    for label, n in (("forget", 1), ("input", 0), ("output", 3)):
-        yield mistake(f"the {label} gate is left out (always 1)", a=_at(n, 100), da=_at(n, 0))
+    for gate, line in (
+        ("forget", "c='c = c- + i g'"),
+        ("input", "c='c = f c- + g'"),
+        ("output", "h='h = k'"),
+    ):
+        yield mistake(f"the {gate} gate is left out (always 1)", cell=f"relined(v, {line})")
     if not any(name in params for name in PEEPHOLES):
-        for source, lost, name in (
-            (i, f, "the forget gate is 1 - i, not its own"),
-            (f, i, "the input gate is 1 - f, not its own"),
+        for name, new in (
+            ("the forget gate is 1 - i, not its own", "(1-i) c- + i g"),
+            ("the input gate is 1 - f, not its own", "f c- + (1-f) g"),
         ):
-            yield reading(
-                name,
-                STACKED,
-                f"put(w, {lost}, -w[{source}])",
-                f"put(put(w, {source}, w[{source}] - w[{lost}]), {lost}, 0)",
-            )
+            yield mistake(name, cell=f"relined(v, c='c = {new}')")
 
 
 def _of_the_peepholes(params: Params) -> Mistakes:
     peepholes = [name for name in PEEPHOLES if name in params]
-    old = "{**v, 'Wpo': summed(s, 3, s.c[s.t])}"
     if peepholes:
         nothing = "np.zeros_like(w)"
         yield reading("the peepholes are ignored", " ".join(peepholes), nothing, nothing)
-        yield mistake(
-            "the cell's gradient leaves out the peepholes",
-            q="v - s.p['Wpo'] * s.da[:, 3] if 'Wpo' in s.p else v",
-            carry="(v[0], s.v[s.t][:, 1] * s.full)",
-        )
+        to_the_cell = "lambda line, pull: any(f.name[:2] == 'Wp' for f in pull.terms[0].factors)"
+        yield counts("the cell's gradient leaves out the peepholes", to_the_cell, "0 * t")
         for name in ("Wpi", "Wpf"):
             for other in peepholes if name in peepholes else ():
                 if other != name:
-                    part = f"summed(s, {PEEPHOLES[other]}, s.c[s.t])"
                     label = f"the gradient of {name} takes the gate of {other}"
-                    yield mistake(label, parts=f"{{**v, '{name}': {part}}}")
+                    yield taking(label, name, f"d a.{name[2]}", f"d a.{other[2]}")
         for a, b in combinations(peepholes, 2):
             swap = f"{{**v, '{a}': v['{b}'], '{b}': v['{a}']}}"
             yield mistake(f"the peepholes {a} and {b} are swapped", p=swap, grads=swap)
     if "Wpo" in peepholes:
+        gate = "o = sigmoid {GATE.format(n=3)}"
         yield mistake(
             "the output gate's peephole sees the old cell c[t], not the new one",
-            peep="s.c[s.t]",
-            q="v - s.p['Wpo'] * s.da[:, 3]",
-            carry="(v[0], v[1] + s.p['Wpo'] * s.da[:, 3])",
-            parts=old,
+            cell=f"relined(v, o=f'{gate} + Wpo c-')",
         )
-        out = "s.k[s.t] * s.e"
         yield mistake(
             "the output gate's peephole is added outside the sigmoid",
-            peep="0 * v",
-            o="v + s.p['Wpo'] * s.c[-1]",
-            q=f"v + s.p['Wpo'] * ({out} - s.da[:, 3])",
-            parts=f"{{**v, 'Wpo': ({out} * s.c[s.t + 1]).sum(axis=0)}}",
+            cell=f"relined(v, o=f'q{gate}; o = qo + Wpo c')",
         )
     if "Wpf" in peepholes:
-        names = {name: n for n, name in enumerate(("Wpi", "Wpf")) if name in peepholes}
-        new = ", ".join(f"'{name}': summed(s, {n}, s.c[s.t + 1])" for name, n in names.items())
-        yield mistake(
-            "the gradients of Wpi and Wpf take the new cell c[t+1]", parts=f"{{**v, {new}}}"
-        )
+        label = "the gradients of Wpi and Wpf take the new cell c[t+1]"
+        edits = " + ".join(f"taking(s, '{name}', 's', 'c')" for name in ("Wpi", "Wpf"))
+        yield mistake(label, pulls=f"v + {edits}")
 
 
-def _of_the_gru(H: int) -> Mistakes:
-    negated = "put(w, {0}, -w[{0}])".format(_rows(H, 1))
-    label = "z and 1 - z change places: h = z n + (1 - z) h"
-    yield reading(label, STACKED, negated, negated)
-    yield mistake("the reset gate is left out (always 1)", a=_at(0, 100), da=_at(0, 0))
-    yield mistake("the update gate z is left out: h = n", common=False, a=_at(1, -80), da=_at(1, 0))
+def _of_the_gru(after: bool) -> Mistakes:
+    n = "n = act Wxh2 x + bh2 + u" if after else "n = act Wxh2 x + Whh2 y + bh2"
+    for label, line, common in (
+        ("z and 1 - z change places: h = z n + (1 - z) h", "h='h = z n + (1-z) h-'", True),
+        ("the reset gate is left out (always 1)", f"n='{n}'", True),
+        ("the update gate z is left out: h = n", "h='h = n'", False),
+    ):
+        yield mistake(label, common, cell=f"relined(v, {line})")
 
 
-def _of_the_reset(H: int, after: bool) -> Mistakes:
+def _of_the_reset(after: bool) -> Mistakes:
     """Before or after the product, which of the two has a bias bhn."""
-    n = _rows(H, 2)
     if not after:
-        yield mistake(
-            "the GRU resets after the product, not before",
-            p=f"{{**v, 'bhn': np.zeros({H}, v['bh'].dtype)}}",
-            grads="without(v, 'bhn')",
-        )
+        yield mistake("the GRU resets after the product, not before", cell="CELLS['gru']")
         return
-    before, label = "without(v, 'bhn')", "the GRU resets the state before the product"
-    added = f"'bh': put(v['bh'], {n}, v['bh'][{n}] + v['bhn'])"
-    copied = f"{{**v, 'bhn': v['bh'][{n}].copy()}}"
-    yield mistake(f"{label}, not after", p=before)
-    yield mistake(
-        f"{label}, and dbhn is zero", p=before, grads=f"{{**v, 'bhn': np.zeros_like(v['bh'][{n}])}}"
-    )
-    yield mistake(
-        f"{label}, with bhn added to the bias", p=f"{{**{before}, {added}}}", grads=copied
-    )
-    yield mistake(
-        "bhn is added outside the reset gate",
-        p=f"{{**v, {added}, 'bhn': 0 * v['bhn']}}",
-        grads=copied,
-    )
+    label, before = "the GRU resets the state before the product", "CELLS['gru_before']"
+    yield mistake(f"{label}, not after", cell=before)
+    zero = "{**v, 'bhn': np.zeros_like(s.p['bhn'])}"
+    yield mistake(f"{label}, and dbhn is zero", cell=before, grads=zero)
+    added = "v = r y; n = act Wxh2 x + Whh2 v + bh2 + bhn"
+    yield mistake(f"{label}, with bhn added to the bias", cell=f"relined(v, n='{added}')")
+    outside = "n = act Wxh2 x + bh2 + bhn + r w"
+    yield mistake("bhn is added outside the reset gate", cell=f"relined(v, n='{outside}')")
     yield reading("the bias bhn is left out", "bhn", "0 * w")
     label = "the gradient of Whn h leaves out the reset gate"
-    yield mistake(label, rec="s.da")
-    yield mistake(
-        f"{label}, though not that of bhn",
-        rec="s.da",
-        parts="{**v, 'bhn': summed(s, 2, s.v[s.t][:, 0])}",
-    )
-    yield mistake(
-        "the gradient of bhn leaves out the reset gate", parts="{**v, 'bhn': summed(s, 2, 1)}"
-    )
+    yield taking(label, "d u", "r")
+    yield taking(f"{label}, though not that of bhn", "d w", "d u", "d a.n")
+    yield taking("the gradient of bhn leaves out the reset gate", "bhn", "d u", "d a.n")
+
+
+def taking(label: str, target: str, old: str, new: str = "") -> Mistake:
+    """What is added to ``target`` takes another factor for ``old``, or none."""
+    return mistake(label, pulls=f"v + taking(s, '{target}', '{old}', '{new}')")

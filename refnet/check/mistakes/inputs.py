@@ -39,14 +39,10 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
         )
         label, late = "x[t-1] is read for x[t], x[0] first", "shifted(v, True)"
         yield mistake(label, x=late)
-        yield mistake(f"{label}, in the forward pass alone", x=late, seen="s.batch.x[s.t]")
-        if net.cell in ("rnn", "lstm"):
-            yield mistake("h[t-1] is read for h[t] in the forward pass", old="s.h[max(s.t - 1, 0)]")
-            yield mistake(
-                "h[t-1] is read for h[t] in the forward pass and in the gradient of Whh",
-                old="s.h[max(s.t - 1, 0)]",
-                past="s.h[max(s.t - 1, 0)]",
-            )
+        yield mistake(f"{label}, in the forward pass alone", lines="v + delayed(s, 'x')")
+        label, late = "h[t-1] is read for h[t] in the forward pass", "v + delayed(s, 'h')"
+        yield mistake(label, lines=f"{late} + [tape_of_h(s)]")
+        yield mistake(f"{label} and in the gradient of Whh", lines=late)
         yield from _dropped_steps(net)
     if T > 1 and B > 1:
         if T == B:
@@ -81,16 +77,12 @@ def _of_the_mask() -> Mistakes:
         ("read with batch and time swapped", "v.T.reshape(v.shape)"),
     ):
         yield mistake(f"the mask is {label}", mask=f"None if v is None else {formula}")
-    yield mistake(
-        "masked steps leave the state as it is",
-        h="state_where(live(s, v), v, s, s.h[-1], s.c and s.c[-2])",
-        carry="(np.where(live(s, v[0]), v[0], s.e), "
-        "np.where(live(s, v[1]), v[1], s.full if s.c else v[1]))",
-        da="np.where(live(s, v), v, 0)",
-    )
+    stay = "blended(v, 'h c' if s.c else 'h', 'm {0}o + (1-m) {0}-')"
+    yield mistake("masked steps leave the state as it is", cell=stay)
     yield mistake(
         "the states after a sequence's end are zero",
-        h="state_where((s.t < last_steps(s.batch.mask))[:, None], v, s, 0, 0)",
+        cell="blended(v, 'h c' if s.c else 'h', 'm {0}o')",
+        m="np.arange(len(v))[:, None] < last_steps(v)",
     )
     yield reading(
         "masked inputs are replaced by zeros",
@@ -199,9 +191,8 @@ def of_readout(net: RecurrentNet, batch: Batch) -> Mistakes:
     if net.cell == "lstm":
         yield mistake(
             "the read-out takes the cell c, not h",
-            rows="read(s, s.c, 0)",
-            direct="to_the_cell(v, s)",
-            q="v + s.to_the_cell[s.t + 1]",
+            lines="v + [Edit(('line', s.program.index['read'], 0), (READS_C,))]",
+            pulls="v + [Edit(('pulls', s.program.index['read'], 0), s.program.pulls_of(READS_C))]",
         )
     if every and T > 1:
         yield mistake(

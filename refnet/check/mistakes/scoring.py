@@ -5,7 +5,7 @@ from math import log
 import numpy as np
 
 from refnet.batch import Array, Batch
-from refnet.check.mistakes.base import Mistakes, mistake
+from refnet.check.mistakes.base import Mistake, Mistakes, mistake
 from refnet.maths.losses import counted_predictions
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
@@ -14,6 +14,14 @@ __all__ = ["class_alone", "faint", "of_the_classes", "of_the_labels", "of_the_lo
 
 CLASSES = 32
 """The most classes of a batch of which each is looked for, if one may be left out."""
+SMOOTHED = "-(np.log(softmax(v)) * ((1 - {0}) * y + {0} / y.shape[1])).sum(axis=1)"
+FINITE = "-np.log(likely(v, y) + {})"
+
+
+def loss(name: str, formula: str, common: bool = True) -> Mistake:
+    """Another loss of every prediction: a formula of the outputs v and the targets y, (N, C). Its
+    gradient is derived."""
+    return mistake(name, common, each=f"scored(s, lambda v, y: {formula})")
 
 
 def of_the_loss(net: Net, batch: Batch) -> Mistakes:
@@ -60,14 +68,8 @@ def _of_the_squares(C: int) -> Mistakes:
         size = f"np.maximum(v.std({axes}, keepdims=True), 1e-30)"  # a batch of one has 0
         scale = f"(v - v.mean({axes}, keepdims=True)) / {size}"
         yield mistake(f"the targets are standardized over {over}", y=scale)
-    for name, formula in (
-        ("the loss is the absolute error", "(abs(wrong).sum(axis=1) / C, np.sign(wrong) / C)"),
-        (
-            "the loss is log cosh of the error",
-            "(np.log(np.cosh(wrong)).sum(axis=1) / C, np.tanh(wrong) / C)",
-        ),
-    ):
-        yield mistake(name, each=f"(lambda wrong, C: weighted(*{formula}, s))(off(s), {C})")
+    yield loss("the loss is the absolute error", "abs(v - y).mean(axis=1)")
+    yield loss("the loss is log cosh of the error", "np.log(np.cosh(v - y)).mean(axis=1)")
 
 
 def _of_the_reduction(net: Net, batch: Batch, lead: tuple[int, ...], C: int) -> Mistakes:
@@ -113,40 +115,35 @@ def _of_the_softmax(C: int) -> Mistakes:
         yield mistake("the labels are one too small", y=f"(v - 1) % {C}")
         yield mistake("the order of the classes is reversed", y=f"{C - 1} - v")
     for name, formula in (
-        ("the softmax is applied twice", "softmax_twice(s)"),
-        ("a sigmoid for every class in place of the softmax", "binary(s)"),
-        ("label smoothing of 0.1", "smoothed(s, 0.1)"),
-        ("the loss is the squared error of the softmax", "brier(s)"),
-        ("the loss is the squared error of the logits", "linear(s)"),
-        ("the loss is the multi-class hinge loss", "hinge(s)"),
-        *(
-            (
-                f"the softmax of the gradient is divided by the sums over the examples{how}",
-                f"(v[0], v[1] + (softmax({text}.T).T - softmax(logits(s))) * s.raw[2][:, None])",
-            )
-            for how, text in (
-                ("", "logits(s)"),
-                (", after each row's largest is taken off", "below_the_largest(s)"),
-            )
-        ),
-        *(
-            (
-                f"the gradient takes the labels of the {other} example",
-                f"(v[0], v[1] + (onehot(s) - np.roll(onehot(s), {by}, 0)) * s.raw[2][:, None])",
-            )
-            for other, by in (("next", -1), ("previous", 1))
-        ),
-        ("the softmax is taken over the examples, not the classes", "over_examples(s)"),
+        ("the softmax is applied twice", "-np.log(likely(softmax(v), y))"),
         (
-            "the gradient of the softmax leaves out the label",
-            "(v[0], v[1] + onehot(s) * s.raw[2][:, None])",
+            "a sigmoid for every class in place of the softmax",
+            "(np.maximum(v, 0) - v * y + np.log1p(np.exp(-abs(v)))).mean(axis=1)",
+        ),
+        ("label smoothing of 0.1", SMOOTHED.format(0.1)),
+        ("the loss is the squared error of the softmax", "((softmax(v) - y) ** 2).mean(axis=1)"),
+        ("the loss is the squared error of the logits", "((v - y) ** 2).mean(axis=1)"),
+        (
+            "the loss is the multi-class hinge loss",
+            "np.where(y > 0, 0, np.maximum(0, 1 + v - (v * y).sum(axis=1, keepdims=True)))"
+            ".mean(axis=1)",
         ),
         (
-            "the gradient takes the logits for the softmax",
-            "(v[0], v[1] + (logits(s) - softmax(logits(s))) * s.raw[2][:, None])",
+            "the softmax is taken over the examples, not the classes",
+            "-np.log((softmax(v.T).T * y).sum(axis=1))",
         ),
     ):
-        yield mistake(name, each=formula)
+        yield loss(name, formula)
+    over = "the softmax of the gradient is divided by the sums over the examples"
+    for name, formula in (
+        (over, "softmax(v.T).T - y"),
+        (f"{over}, after each row's largest is taken off", "softmax(v.T - v.max(axis=1)).T - y"),
+        ("the gradient takes the labels of the next example", "softmax(v) - np.roll(y, -1, 0)"),
+        ("the gradient takes the labels of the previous example", "softmax(v) - np.roll(y, 1, 0)"),
+        ("the gradient of the softmax leaves out the label", "softmax(v)"),
+        ("the gradient takes the logits for the softmax", "v - y"),
+    ):
+        yield mistake(name, each=f"(v[0], sloped(s, lambda v, y: {formula}))")
 
 
 def _labels(batch: Batch) -> Array:
@@ -205,12 +202,9 @@ def faint(net: Net) -> Mistakes:
         return
     for power in range(3, 17):
         e = 10.0**-power
-        name = f"the loss is -log(p + {e:.0e}) in place of -log p"
-        yield mistake(name, common=False, each=f"finite_log(s, {e})")
-        yield mistake(
-            f"{name}, without it in the gradient",
-            common=False,
-            each=f"(finite_log(s, {e})[0], v[1])",
-        )
+        name, formula = f"the loss is -log(p + {e:.0e}) in place of -log p", FINITE.format(e)
+        yield loss(name, formula, common=False)
+        alone = f"(scored(s, lambda v, y: {formula})[0], v[1])"
+        yield mistake(f"{name}, without it in the gradient", common=False, each=alone)
     for share in (0.001, 0.01, 0.02, 0.05, 0.2):
-        yield mistake(f"label smoothing of {share}", common=False, each=f"smoothed(s, {share})")
+        yield loss(f"label smoothing of {share}", SMOOTHED.format(share), common=False)

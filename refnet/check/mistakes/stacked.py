@@ -17,7 +17,6 @@ __all__ = ["of_the_stack"]
 SECOND = "the second direction"
 BOTH = "the two directions' parameters"
 NOTHING = "np.zeros_like(w)"
-WHOLE = "turned(values, np.full_like(steps, len(values)), suffix)"
 
 
 def of_the_stack(net: StackedNet, params: Params, batch: Batch) -> Mistakes:
@@ -34,69 +33,67 @@ def of_the_stack(net: StackedNet, params: Params, batch: Batch) -> Mistakes:
         yield mistake("the lengths are ignored", mask="None")
 
 
+UNTURNED = "on(s, 'in', lambda cell: SAME)"
+IN_TIME = "on(s, 'out', lambda cell: in_time(s, cell))"
+WHOLE = "on(s, 'in', lambda cell: s.layers.turn(cell, True))"
+TURNED = "on(s, 'out', lambda cell: s.layers.turn(cell, True).after(in_time(s, cell)))"
+FIRST = "on(s, 'read', lambda cell: state_at(s, np.minimum(s.lengths, 1)))"
+
+
+def edged(name: str, moves: str, ways: str = "there back sums") -> Mistake:
+    """Other moves on edges (``refnet.check.programs.layers``), in some of the passes."""
+    text = f"edged(v, {moves}, '{ways}')"
+    return mistake(name, edges=text) if "there" in ways else mistake(name, pulls=text)
+
+
 def _of_the_directions(net: StackedNet, batch: Batch) -> Mistakes:
     masked = batch.mask is not None
-    turns: tuple[tuple[bool, str, dict[str, Any]], ...] = (
-        (True, f"{SECOND} runs forward in time, too", {"into": "values", "out": "values"}),
-        (True, f"{SECOND}'s outputs are not turned back in time", {"out": "values"}),
+    for possible, label, moves, *ways in (
+        (True, f"{SECOND} runs forward in time, too", f"{UNTURNED} | {IN_TIME}"),
+        (True, f"{SECOND}'s outputs are not turned back in time", IN_TIME),
         (
             masked,
             f"{SECOND} turns the padded sequence round, not each by its length",
-            {"into": WHOLE, "out": WHOLE},
+            f"{WHOLE} | {TURNED}",
         ),
         (
             masked,
             f"{SECOND}'s outputs are turned back with the padding, not each by its length",
-            {"out": WHOLE},
+            TURNED,
         ),
-        (
-            True,
-            f"the gradient of {SECOND}'s outputs is not turned into its time",
-            {"pull_out": "values"},
-        ),
-        (
-            True,
-            f"{SECOND}'s gradient of its input is not turned back in time",
-            {"pull_into": "values"},
-        ),
+        (True, f"the gradient of {SECOND}'s outputs is not turned into its time", IN_TIME, "back"),
+        (True, f"{SECOND}'s gradient of its input is not turned back in time", UNTURNED, "back"),
         (
             net.readout == "last",
             f"the read-out takes {SECOND} at the last time step, of which it has seen one input",
-            {"steps": "np.minimum(v, 1) if s.suffix.endswith('_reverse') else v"},
+            FIRST,
         ),
-    )
-    if len(batch.x) > 1:
-        yield from (mistake(label, **places) for possible, label, places in turns if possible)
-    yield mistake(
-        "the outputs of the two directions are swapped: [second, first]",
-        order="slice(None, None, -1)",
-    )
-    for n, text in enumerate(("first", "second")):
-        yield mistake(
-            f"the gradient of a layer's input is that of its {text} direction alone",
-            below=f"v[{n}:{n + 1}]",
-        )
+    ):
+        if possible and len(batch.x) > 1:
+            yield edged(label, moves, *ways)
+    label = "the outputs of the two directions are swapped: [second, first]"
+    yield edged(label, "exchanged(s.layers)")
+    for other, text in (("'_reverse' in cell", "first"), ("'_reverse' not in cell", "second")):
+        label = f"the gradient of a layer's input is that of its {text} direction alone"
+        yield edged(label, f"on(s, 'in', lambda cell: CUT, lambda cell: {other})", "back")
 
 
 def _of_the_layers(net: StackedNet, batch: Batch) -> Mistakes:
     if batch.mask is not None:
         if net.readout == "last":
-            yield mistake(
-                "the read-out takes the state after the padding", steps="np.full_like(v, len(s.x))"
-            )
-        yield mistake("a layer's output after a sequence's end is not zero", padding="values")
+            last = "on(s, 'read', lambda cell: state_at(s, 0 * s.lengths + len(s.x)), len)"
+            yield edged("the read-out takes the state after the padding", last)
+        unpadded = "{name: SAME for name in s.layers.edges if name.startswith('pad')}"
+        yield edged("a layer's output after a sequence's end is not zero", unpadded)
     for number in range(1, net.layers):
-        here = f"if suffix == '_l{number}' else f(values, steps, suffix)"
+        here = f"lambda cell: '_l{number}' in cell"
         if not net.bidirectional and len(batch.x) > 1:
-            late = f"np.concatenate([0 * values[:1], values[:-1]]) {here}"
-            early = f"np.concatenate([values[1:], 0 * values[:1]]) {here}"
+            late = f"on(s, 'in', lambda cell: delayed_by_one(s), {here})"
             label = f"layer {number} sees the layer below one step late, zero first"
-            yield mistake(label, into=late, pull_into=early)
-            yield mistake(f"{label}, in the forward pass alone", into=late, pull_into="values")
-        yield mistake(
-            f"no gradient flows from layer {number} to the one below",
-            below=f"[part * (s.t != {number}) for part in v]",
-        )
+            yield edged(label, late)
+            yield edged(f"{label}, in the forward pass alone", late, "there sums")
+        label = f"no gradient flows from layer {number} to the one below"
+        yield edged(label, f"on(s, 'in', lambda cell: CUT, {here})", "back")
 
 
 def _renamed(label: str, names: dict[str, str]) -> Mistake:

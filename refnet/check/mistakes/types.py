@@ -15,7 +15,10 @@ def of_the_types(net: Net, batch: Batch) -> Mistakes:
     for name in TYPES:
         if name == "float32" and batch.x.dtype != np.float64:
             continue
-        rounded, states = f"coarse(v, '{name}')", f"the states pass through {name}"
+        kind, rounded = name.split()[0], f"coarse(v, '{name}')"
+        lines, pulls = (
+            f"v + [{edit}(s, '{{}}', '{kind}')]" for edit in ("through", "gradient_through")
+        )
         places = {
             f"every activation passes through {name}": {"act": f"coarse(f(a), '{name}')"},
             f"the parameters and inputs are rounded to {name}": dict.fromkeys(
@@ -24,23 +27,25 @@ def of_the_types(net: Net, batch: Batch) -> Mistakes:
             f"the factors of matrix products are rounded to {name}": {
                 "product": f"f(coarse(a, '{name}'), coarse(b, '{name}'))"
             },
-            f"the gradient that is carried passes through {name}": {"e": rounded},
+            f"the gradient that is carried passes through {name}": {
+                "e": rounded,
+                "pulls": pulls.format("h"),
+            },
         }
         if batch.x.ndim == 3:
-            old = {"old": rounded, "past": rounded}
+            old, states = {"lines": lines.format("y")}, {"lines": lines.format("h")}
             read = f"the states that Whh reads pass through {name}"
+            back = {"pulls": pulls.format("y")}
             places |= {
                 read: old,
-                f"{read}, and so does their gradient": {
-                    **old,
-                    "carry": f"(coarse(v[0], '{name}'), v[1])",
+                f"{read}, and so does their gradient": old | back,
+                f"the gradient that is carried through Whh passes through {name}": back,
+                f"the states pass through {name}": states,
+                f"the states pass through {name}, and so do their gradients": {
+                    **states,
+                    "pulls": pulls.format("h"),
                 },
-                f"the gradient that is carried through Whh passes through {name}": {
-                    "carry": f"(coarse(v[0], '{name}'), v[1])"
-                },
-                states: {"h": rounded},
-                f"{states}, and so do their gradients": {"h": rounded, "e": rounded},
-                f"the sums over the steps are in {name}": {"parts": rounded},
+                f"the sums over the steps are in {name}": {"pulls": f"v + sums_in(s, '{kind}')"},
             }
         for label, change in places.items():
             yield mistake(label, common=False, **change)

@@ -17,8 +17,8 @@ Value = Callable[[Array], Array]
 Pullback = Callable[[Array, Array, Array], Array]
 """Of a, of the value and of its cotangent."""
 FORWARD = frozenset(
-    "product made_of p x y mask weights final h0 old sigmoid act a peep o h steps rows each "
-    "divisor into out order padding".split()
+    "product made_of p x y mask weights final h0 cell lines m sigmoid act a h steps rows each "
+    "divisor edges".split()
 )
 """The places whose change may show in the outputs or the loss."""
 
@@ -31,15 +31,14 @@ class Pass:
     """One forward and backward pass; a change may read its attributes."""
 
     p: Params
-    e: Array
-    q: Array
-    full: Array
+    d: Params
+    program: Any = None
+    layers: Any = None
+    text = ""
     da: Array
-    w: Array
     rows: Array
     drows: Array
     dv: Array
-    to_the_cell: Array
     outputs: Array
     loss: Array
     raw: tuple[Array, Array, Array]
@@ -55,24 +54,29 @@ class Pass:
         params: Params,
         batch: Batch,
         changes: tuple[Change, ...],
-        product: Product,
-        fused: bool,
-        backward: bool,
+        product: Product = np.matmul,
+        backward: bool = True,
     ) -> None:
         self.net, self.params, self.batch, self.changes = net, params, batch, changes
-        self.fused, self.backward, self.t = fused, backward, 0
+        self.backward, self.t = backward, 0
         self.h: list[Array] = []
         self.c: list[Array] = []
         self.a: list[Array] = []
-        self.v: list[Array] = []
-        self.u: list[Array] = []
-        self.k: list[Array] = []
         self.product: Product = self.at("product", product)
         self.x: Array = self.at("x", batch.x)
         self.y: Array = self.at("y", batch.y)
         self.mask: Array | None = self.at("mask", batch.mask)
         self.weights: Array | None = self.at("weights", batch.weights)
         self.final: Params = self.at("final", batch.final or {})
+
+    @property
+    def key(self) -> object:
+        """What passes that run together have in common."""
+        return None
+
+    def has(self, *places: str) -> bool:
+        """Whether a change is of one of these places."""
+        return any(place in change for change in self.changes for place in places)
 
     def at(self, place: str, value: Any) -> Any:
         """``value`` as the changes of this place make it."""
@@ -82,7 +86,7 @@ class Pass:
         return value
 
     def run(self) -> Params:
-        """See ``refnet.check.naive.run``."""
+        """See ``refnet.check.programs.passes.run``."""
         try:
             states, grads = self.states_and_gradients()
         except _Enough:
@@ -105,15 +109,9 @@ class Pass:
         T, B = self.x.shape[:2]
         return np.full(B, T) if self.mask is None else last_steps(self.mask)
 
-    def linear(self, pairs: list[tuple[Array, Array]], bias: Array) -> Array:
-        """The sum of ``rows @ W.T`` over the pairs, and the bias."""
-        if self.fused:
-            rows = np.concatenate([np.ones_like(pairs[0][0][:, :1]), *(r for r, _ in pairs)], 1)
-            return self.product(rows, np.concatenate([bias[:, None], *(W for _, W in pairs)], 1).T)
-        total = self.product(pairs[0][0], pairs[0][1].T)
-        for rows, W in pairs[1:]:
-            total = total + self.product(rows, W.T)
-        return total + bias
+    def linear(self, rows: Array, W: Array, bias: Array) -> Array:
+        """``rows @ W.T`` and the bias."""
+        return self.product(rows, W.T) + bias
 
     def clipped(self, da: Array) -> Array:
         """``da`` within the bound of the recursion's clipping, if it has one."""
@@ -143,6 +141,6 @@ class Pass:
         ends = self.ends() if self.final else {}
         added = sum((ends[name] * value).sum() for name, value in self.final.items())
         self.loss = np.asarray(each.sum() / divisor + added, v.dtype)
-        if not self.backward:
+        if not self.backward and not self.text:
             raise _Enough
         return np.asarray((dv / divisor).reshape(v.shape), v.dtype)

@@ -6,13 +6,16 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.naive.base import Pass
-from refnet.check.naive.cells import CELLS, PEEPHOLES
+from refnet.check.programs.cells import CELLS
 from refnet.nets.base import pull_to_parts
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.layer import GAINED
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["Feedforward", "Recurrent"]
+__all__ = ["PEEPHOLES", "Feedforward", "Recurrent"]
+
+PEEPHOLES = {"Wpi": 0, "Wpf": 1, "Wpo": 3}
+"""The gates that peepholes belong to."""
 
 
 def _sigmoid(a: Array) -> Array:
@@ -90,20 +93,24 @@ class Feedforward(_Net):
         return states, pull_to_parts(self.net, self.params, tapes, grads, None)
 
     def _linear(self) -> Array:
-        return self.linear([(self.h[-1], self.p[f"W{self.t}"])], self.p[f"b{self.t}"])
+        return self.linear(self.h[-1], self.p[f"W{self.t}"], self.p[f"b{self.t}"])
 
 
 class Recurrent(_Net):
-    """``t`` is the step."""
+    """What stands around a cell's program (``refnet.check.programs``); ``t`` is the step."""
 
-    def states_and_gradients(self) -> tuple[Params, Params]:
-        """h and, of an LSTM, c."""
-        net = self.net
-        assert isinstance(net, RecurrentNet)
+    def __init__(self, net: RecurrentNet, *rest: Any) -> None:
+        super().__init__(net, *rest)
         self.made = self.begin()
-        dv, direct = self._forward(net)
-        states = {"h": np.stack(self.h), **({"c": np.stack(self.c)} if self.c else {})}
-        return states, self.finished(self._backward(net, dv, self.at("direct", direct)))
+        h0 = self.at("h0", net.initial_state(self.params, self.x))
+        self.h, self.c = ([h0[0]], [h0[1]]) if net.cell == "lstm" else ([h0], [])
+        self.slopes = {name: np.zeros_like(v) for name, v in self._of_the_activation().items()}
+        self.text = self.at("cell", CELLS[net.cell])
+
+    @property
+    def key(self) -> object:
+        """The program, its sizes and its parameters."""
+        return self.x.shape, self.text, self.bound, self.product, tuple(self.p)
 
     def finished(self, grads: Params) -> Params:
         """The gradients of what is given, from those of what the cell uses."""
@@ -124,54 +131,18 @@ class Recurrent(_Net):
         """Of one cell."""
         return {"h0": np.stack([self.h[-1], self.c[-1]]) if self.c else self.h[-1]}
 
-    def _forward(self, net: RecurrentNet) -> tuple[Array, Array]:
-        h0 = self.at("h0", net.initial_state(self.params, self.x))
-        self.h, self.c = ([h0[0]], [h0[1]]) if net.cell == "lstm" else ([h0], [])
-        forward, T = CELLS[net.cell][0], len(self.x)
-        for self.t in range(T):
-            self.h.append(self.at("h", forward(self)))
-        return self.read_out()
-
-    def read_out(self) -> tuple[Array, Array]:
-        """The gradients of the outputs (N, C) and, by the read-out, of the states (T + 1, B, H)."""
-        h, (T, B, _) = np.stack(self.h), self.x.shape
+    def read_out(self, read: Array) -> Array:
+        """The gradient, by the read-out, in the states (T + 1, B, H) that it reads."""
+        T, B, _ = self.x.shape
         every = getattr(self.net, "readout", "") == "every"
         steps = self.at("steps", self.lengths)
-        self.rows = self.at("rows", h[1:].reshape(T * B, -1) if every else h[steps, np.arange(B)])
-        v = self.linear([(self.rows, self.p["Why"])], self.p["by"])
+        rows = read[1:].reshape(T * B, -1) if every else read[steps, np.arange(B)]
+        self.rows = self.at("rows", rows)
+        v = self.linear(self.rows, self.p["Why"], self.p["by"])
         self.dv = dv = self.score(v.reshape(T, B, -1) if every else v).reshape(len(v), -1)
-        direct, self.drows = np.zeros_like(h), self.product(dv, self.p["Why"])
+        direct, self.drows = np.zeros_like(read), self.product(dv, self.p["Why"])
         if every:
             direct[1:] = self.drows.reshape(T, B, -1)
         else:
             direct[steps, np.arange(B)] = self.drows
-        return dv, direct
-
-    def _backward(self, net: RecurrentNet, dv: Array, direct: Array) -> Params:
-        T, B, _ = self.x.shape
-        p, (_, backward) = self.p, CELLS[net.cell]
-        weights = [name for name in ("Whh", "Wxh", "bh", "bhn", *PEEPHOLES) if name in p]
-        grads: Params = {name: np.zeros_like(p[name]) for name in weights}
-        self.slopes = {name: np.zeros_like(v) for name, v in self._of_the_activation().items()}
-        ended = np.zeros_like(direct, shape=(2, *direct[T].shape)) + self.final.get("h0", 0)
-        dx, self.e, self.q = np.zeros_like(self.x), direct[T] + ended[0], ended[1]
-        for self.t in reversed(range(T)):
-            self.e = self.at("e", self.e)
-            parts, self.da, rec, carry = backward(self)
-            rows, flat = rec.reshape(B, -1), self.da.reshape(B, -1)
-            dx[self.t] = self.product(flat, p["Wxh"])
-            parts = {
-                **parts,
-                "Wxh": self.product(flat.T, self.at("seen", self.x[self.t])),
-                "bh": flat.sum(axis=0),
-            }
-            if "Whh" not in parts:
-                parts["Whh"] = self.product(rows.T, self.at("past", self.h[self.t]))
-                carry = carry + self.product(rows, self.at("W", p["Whh"]))
-            for name, part in self.at("parts", parts).items():
-                grads[name] = grads[name] + part
-            carry, self.q = self.at("carry", (carry, self.q))
-            self.e = carry + direct[self.t]
-        start = np.stack([self.e, self.q]) if net.cell == "lstm" else self.e
-        why = {"Why": self.product(dv.T, self.rows), "by": dv.sum(axis=0)}
-        return {**grads, **why, "h0": start, "x": dx}
+        return np.asanyarray(self.at("direct", direct))

@@ -11,44 +11,35 @@ Checked by: tests/check/test_programs.py.
 import re
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import Chebyshev
+from scipy.special import erf
 
 from refnet.batch import Array
-from refnet.check.arithmetic import rounded_to
+from refnet.check.programs import approximations
+from refnet.check.programs.arrays import TYPES, coarse
 from refnet.maths.activations import ACTIVATIONS, Activation
 
 __all__ = [
     "DERIVATIVES",
     "FORMS",
     "FUNCTIONS",
+    "PASSED",
     "STATES",
-    "TYPES",
     "WITH_A_CONSTANT",
     "Factor",
     "Line",
+    "GATE",
     "Term",
+    "factor",
     "function",
     "gradient",
     "has",
     "lines_of",
     "pulls",
 ]
-
-
-TYPES: dict[str, Any] = {
-    "float16": np.float16, "float32": np.float32, "bfloat16": 2.0**-8, "TF32": 2.0**-11
-}  # fmt: skip
-
-
-def coarse(value: Array, name: str) -> Array:
-    """Rounded to a coarser type."""
-    kind = TYPES[name]
-    if isinstance(kind, float):
-        return rounded_to(value, kind)
-    return np.asarray(value.astype(kind).astype(float))
 
 
 class Factor(NamedTuple):
@@ -62,8 +53,8 @@ class Factor(NamedTuple):
 
 
 class Term(NamedTuple):
-    """A product. ``matrix``: what multiplies it or, in a pull (``back``), its factors ``inside``;
-    these are the rows of a matrix's gradient."""
+    """A product. ``matrix`` multiplies its first factors, those ``inside``, in a pull from the
+    other side (``back``); these are the rows of a matrix's gradient."""
 
     factors: tuple[Factor, ...]
     coefficient: float = 1.0
@@ -84,23 +75,27 @@ class Line(NamedTuple):
 
 
 GATE = "Wxh{n} x + Whh{n} y + bh{n}"
+NUMBER = r"-?[\d.]+(e[-+]\d+)?"
 CELLS = {
     "rnn": f"y = h-; h = act {GATE.format(n=0)}",
     "lstm": (
-        f"y = h-; i = sigmoid {GATE.format(n=0)} + Wpi c-; f = sigmoid {GATE.format(n=1)} + Wpf c-;"
-        f"g = act {GATE.format(n=2)}; c = f c- + i g; o = sigmoid {GATE.format(n=3)} + Wpo c;"
-        "k = act c; h = o k"
+        f"y = h-; s = c-; i = sigmoid {GATE.format(n=0)} + Wpi s;"
+        f"f = sigmoid {GATE.format(n=1)} + Wpf s; g = act {GATE.format(n=2)};"
+        f"c = f s + i g; o = sigmoid {GATE.format(n=3)} + Wpo c; k = act c; h = o k"
     ),
     "gru": (
-        f"y = h-; r = sigmoid {GATE.format(n=0)}; z = sigmoid {GATE.format(n=1)};"
-        "w = Whh2 y; u = w + bhn; n = act Wxh2 x + bh2 + r u; h = (1-z) n + z h-"
+        f"q = h-; y = q; r = sigmoid {GATE.format(n=0)}; z = sigmoid {GATE.format(n=1)};"
+        "w = Whh2 y; p = Wxh2 x + bh2; u = w + bhn; n = act p + r u; h = (1-z) n + z q"
     ),
     "gru_before": (
-        f"y = h-; r = sigmoid {GATE.format(n=0)}; z = sigmoid {GATE.format(n=1)}; v = r y;"
-        "n = act Wxh2 x + Whh2 v + bh2; h = (1-z) n + z h-"
+        f"q = h-; y = q; r = sigmoid {GATE.format(n=0)}; z = sigmoid {GATE.format(n=1)};"
+        "p = Wxh2 x + bh2; v = r y; n = act p + Whh2 v; h = (1-z) n + z q"
     ),
 }
-"""A minus after a name is the step before; after ``act`` and ``sigmoid`` stands what they see."""
+"""A minus after a name is the step before; after ``act`` and ``sigmoid`` stands what they see. In
+the text of a mistake a term may begin with a number, and m is the mask."""
+PASSED = ("y", "s", "q", "read")
+"""Variables that have the value of another one: what Whh reads, what is carried."""
 STATES = ("h", "c")
 FORMS: dict[str, tuple[Callable[[Array], Array], str]] = {
     "": (lambda v: v, "{}"),
@@ -121,6 +116,26 @@ FORMS: dict[str, tuple[Callable[[Array], Array], str]] = {
     ),
     "unit after": (lambda v: np.concatenate([v[..., 1:], v[..., -1:]], -1), "{} of the next unit"),
     "other unit": (lambda v: np.roll(v, 1, axis=-1), "{} of the unit before (around)"),
+    "mean over units": (
+        lambda v: np.broadcast_to(v.mean(-1, keepdims=True), v.shape),
+        "{}'s mean over the units",
+    ),
+    "mean over examples": (
+        lambda v: np.broadcast_to(v.mean(-2, keepdims=True), v.shape),
+        "{}'s mean over the examples",
+    ),
+    "less its mean over units": (
+        lambda v: v - v.mean(-1, keepdims=True),
+        "({} less its mean over the units)",
+    ),
+    "less its mean over examples": (
+        lambda v: v - v.mean(-2, keepdims=True),
+        "({} less its mean over the examples)",
+    ),
+    "like unit variance": (
+        lambda v: (v - v.mean(-1, keepdims=True)) / np.sqrt(v.var(-1, keepdims=True) + 1e-5),
+        "{} normalized over the units",
+    ),
     "units reversed": (lambda v: v[..., ::-1], "{} with its units reversed"),
     **{kind: (partial(coarse, name=kind), f"{{}} in {kind}") for kind in TYPES},
 }
@@ -157,6 +172,10 @@ def _numerically(value: Callable[[Array], Array]) -> Function:
     return Function(value, lambda a: np.imag(value(a + 1e-30j)) / 1e-30)
 
 
+def _half(tanh: Callable[[Array], Array], a: Array) -> Array:
+    return (1 + tanh(a / 2)) / 2
+
+
 def _capped(value: Callable[[Array], Array]) -> Function:
     return Function(
         lambda a: np.clip(value(a), -1, 1),
@@ -189,9 +208,20 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "hard tanh": Function(lambda a: np.clip(a, -1, 1), lambda a: np.where(abs(a) < 1, 1.0, 0.0)),
     "sin": _numerically(np.sin),
+    "arctan": _numerically(np.arctan),
+    "a / sqrt(1 + a^2)": _numerically(lambda a: a / np.sqrt(1 + a * a)),
+    "erf": _numerically(erf),
+    "erf(sqrt(pi) a / 2)": _numerically(lambda a: erf(np.sqrt(np.pi) * a / 2)),
+    "(1 + a / sqrt(1 + a^2)) / 2": _numerically(lambda a: (1 + a / np.sqrt(1 + a * a)) / 2),
+    "sigmoid(1.702 a)": _numerically(lambda a: 1 / (1 + np.exp(-1.702 * a))),
+    "the normal distribution function": _numerically(lambda a: (1 + erf(a / np.sqrt(2))) / 2),
     "1.7159 tanh(2 x / 3)": _numerically(lambda a: 1.7159 * np.tanh(2 * a / 3)),
     **{name: _numerically(value) for name, value in PADE.items()},
     **{f"{name}, at most 1": _capped(value) for name, value in list(PADE.items())[:4]},
+    **{
+        f"(1 + tanh(a / 2)) / 2 with the tanh {name}": _numerically(partial(_half, value))
+        for name, value in PADE.items()
+    },
 }
 
 
@@ -199,12 +229,12 @@ def _clip(k: float) -> Function:
     return Function(lambda a: np.clip(a, -k, k), lambda a: np.where(abs(a) < k, 1.0, 0.0))
 
 
-def _scaled(k: float, axes: tuple[int, ...]) -> Function:
-    """The whole of some axes within a norm."""
+def _scaled(k: float, axes: tuple[int, ...], eps: float = 1e-300, most: float = 1) -> Function:
+    """The whole of some axes within a norm, or at it."""
 
     def value(a: Array) -> Array:
         norm = np.sqrt((a * a).sum(axis=axes, keepdims=True))
-        return np.asarray(a * np.minimum(1, k / np.maximum(norm, 1e-300)))
+        return np.asarray(a * np.minimum(most, k / (norm + eps)))
 
     return Function(value, np.ones_like)
 
@@ -219,6 +249,14 @@ WITH_A_CONSTANT: dict[str, Callable[[float], Function]] = {
     ),
     "scaled to a norm of K over the batch": lambda k: _scaled(k, (-2, -1)),
     "scaled to a norm of K for each example": lambda k: _scaled(k, (-1,)),
+    "scaled to a norm of K over the batch, by K / (norm + 1e-6)": lambda k: _scaled(
+        k, (-2, -1), 1e-6
+    ),
+    "always scaled to a norm of K over the batch": lambda k: _scaled(k, (-2, -1), most=np.inf),
+    "always scaled to a norm of K for each example": lambda k: _scaled(k, (-1,), most=np.inf),
+    "zero where it is smaller than K": lambda k: Function(
+        lambda a: np.where(abs(a) < k, 0, a), lambda a: np.where(abs(a) < k, 0.0, 1.0)
+    ),
     "plus K": lambda k: Function(lambda a: a + k, np.ones_like),
     "times K": lambda k: Function(lambda a: a * k, lambda a: np.full_like(a, k)),
 }
@@ -240,6 +278,9 @@ def function(name: str) -> Function:
         _, degree, _, size = name.split()
         wave = Chebyshev.basis(int(degree), [-float(size), float(size)])
         return Function(wave, wave.deriv())
+    usual, _, how = name.partition(" ")
+    if usual in FUNCTIONS and (approximate := approximations.made(FUNCTIONS[usual].value, how)):
+        return Function(approximate, FUNCTIONS[usual].slope)
     text, _, constant = name.partition("|")
     if constant:
         return WITH_A_CONSTANT[text](float(constant))
@@ -257,22 +298,36 @@ def has(activation: Activation) -> bool:
     return activation.name in FUNCTIONS and activation == ACTIVATIONS[activation.name]
 
 
-def _factor(text: str) -> Factor:
+def factor(text: str) -> Factor:
     form, text = ("1-", text[3:-1]) if text.startswith("(1-") else ("", text)
     return Factor(text.removesuffix("-"), -text.endswith("-"), form)
 
 
 def _term(text: str, matrices: set[str]) -> Term:
     names = text.split()
+    number = float(names.pop(0)) if re.fullmatch(NUMBER, names[0]) else 1.0
     matrix = names.pop(0) if names[0] in matrices else ""
-    return Term(tuple(map(_factor, names)), 1.0, matrix)
+    return Term(tuple(map(factor, names)), number, matrix)
 
 
 def lines_of(cell: str, activation: str, matrices: set[str], vectors: set[str]) -> list[Line]:
-    """The lines of a cell with parameters of these names; a function's argument, if it is no
-    variable, has a line of its own: that of i is ``a.i``. The last line is what is read out."""
-    lines = []
-    for text in CELLS[cell].split(";"):
+    """The lines of a cell's text with parameters of these names; a function's argument, if it is no
+    variable, has a line of its own: that of i is ``a.i``. What needs the input and the last states
+    alone comes first, so that the backward pass has every gate's gradient there. The last line is
+    what is read out."""
+    lines: list[Line] = []
+    early: list[Line] = []
+    known = {"x", *vectors}
+
+    def add(line: Line) -> None:
+        factors = [f for term in line.terms for f in term.factors]
+        if line.function or not all(f.step < 0 or f.name in known for f in factors):
+            lines.append(line)
+        else:
+            early.append(line)
+            known.add(line.target.name)
+
+    for text in cell.split(";"):
         target, _, right = (part.strip() for part in text.partition("="))
         function, _, rest = right.partition(" ")
         named = function in ("sigmoid", "act")
@@ -284,10 +339,10 @@ def lines_of(cell: str, activation: str, matrices: set[str], vectors: set[str]) 
         )
         function = activation if function == "act" else function if named else ""
         if named and len(texts) > 1:
-            lines.append(Line(Factor(f"a.{target}"), terms))
+            add(Line(Factor(f"a.{target}"), terms))
             terms = (Term((Factor(f"a.{target}"),)),)
-        lines.append(Line(Factor(target), terms, function))
-    return [*lines, Line(Factor("read"), (Term((Factor("h"),)),))]
+        add(Line(Factor(target), terms, function))
+    return [*early, *lines, Line(Factor("read"), (Term((Factor("h"),)),))]
 
 
 def gradient(name: str, step: int = 0, edge: str = "") -> Factor:
@@ -316,18 +371,31 @@ def pulls(line: Line, by_value: bool, clip: bool, parameters: set[str]) -> tuple
     out = [whole]
     for term in line.terms:
         scale = term.coefficient * line.scale
+        inside = term.inside if term.matrix else len(term.factors)
+        within, outside = term.factors[:inside], term.factors[inside:]
         for m, f in enumerate(term.factors):
             rest = term.factors[:m] + term.factors[m + 1 :]
-            if f.name.startswith("unit "):
+            if f.name.startswith("unit ") or f.name == "m":
                 continue
-            if f.name in parameters:
-                out.append(Line(Factor(f.name), (Term((d, *rest), scale),), "", True))
+            if f.name.partition("|")[0] in parameters:
+                out.append(
+                    Line(Factor(f.name.partition("|")[0]), (Term((d, *rest), scale),), "", True)
+                )
                 continue
             times, form = DERIVATIVES[f.form]
             more = () if form is None else (f._replace(form=form),) if f.form else ()
-            back = Term((d, *rest, *more), scale * times, term.matrix, True, term.transposed)
+            if m < inside:
+                factors = (d, *outside, *within[:m], *within[m + 1 :], *more)
+                back = term._replace(factors=factors, back=True, inside=1 + len(outside))
+            else:
+                factors = (*within, d, *rest[inside:], *more)
+                back = term._replace(factors=factors)
+            back = back._replace(coefficient=scale * times)
             out.append(Line(gradient(f.name, f.step, f.edge), (back,), "", True))
         if term.matrix:
-            outer = Term((d, *term.factors), scale, "", False, term.transposed)
-            out.append(Line(Factor(term.matrix), (outer,), "", True))
+            name = term.matrix.partition("|")[0]
+            rows = (d, *outside, *within)
+            outer = Term(rows, scale, "", False, term.transposed, 1 + len(outside))
+            form = term.matrix if "|" in term.matrix else ""
+            out.append(Line(Factor(name), (outer,), form, True))
     return tuple(out)

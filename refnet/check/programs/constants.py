@@ -5,12 +5,13 @@ Checked by: tests/check/test_programs.py.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.judgement import LIMITS
-from refnet.check.programs.cells import Factor, Line, function
+from refnet.check.programs.cells import WITH_A_CONSTANT, Factor, Line, function
 from refnet.check.programs.explain import Programs
 from refnet.check.programs.runs import Candidate, Edit, Runs
 from refnet.check.programs.weights import Weights, enough
@@ -18,6 +19,8 @@ from refnet.check.programs.weights import Weights, enough
 __all__ = ["Constants", "Waves"]
 
 GRID = np.geomspace(1e-3, 10, 17)
+SMALL = 2.0**-20
+"""How far from no change the slope of the results is taken, for the small constants."""
 PROMISING = 8
 DEGREES = 22
 STEP = 1e-6
@@ -45,7 +48,7 @@ class Constants:
                 yield from self._lines(sigmoids, "every gate's sigmoid")
         elif not self.programs.in_sums:
             for n, line in enumerate(program.lines[:-1]):
-                yield from self._gradients([n], f"the gradient of {word(line.target)}")
+                yield from self._gradients([n], self.programs.grammar.gradient_of(line))
                 if line.function:
                     yield from self._slopes([n], f"the slope of {word(line.target)}")
             if len(gates) > 1:
@@ -55,7 +58,7 @@ class Constants:
 
     def _lines(self, numbers: list[int], what: str) -> Iterator[Family]:
         lines = [self.program.lines[n] for n in numbers]
-        for how in ("clipped at K", "at most K", "at least K", "plus K"):
+        for how in ("clipped at K", "at most K", "at least K", "plus K", "times K"):
             texts = {f"{what} is {how}": "{0} then {1}"}
             if lines[0].function:
                 texts[f"the argument of {what} is {how}"] = "{1} then {0}"
@@ -78,11 +81,9 @@ class Constants:
                     yield name + ", in the forward pass alone" * (not follows), edits
 
     def _gradients(self, numbers: list[int], what: str) -> Iterator[Family]:
-        for how in (
-            "clipped at K",
-            "scaled to a norm of K over the batch",
-            "scaled to a norm of K for each example",
-        ):
+        for how in WITH_A_CONSTANT:
+            if not ("clipped" in how or "norm" in how or "smaller" in how):
+                continue
 
             def edits(k: float, how: str = how) -> tuple[Edit, ...]:
                 return tuple(
@@ -124,12 +125,17 @@ class Constants:
             for sign in ((1, -1) if "plus" in name else (1,))
             for k in (GRID * sign).tolist()
         ]
+        grid += [Candidate(f"{name}|{k!r}", edits(k)) for name, edits, k in _small(families)]
         best: dict[str, tuple[float, float]] = {}
         for candidate, results in self.programs.run(grid):
             name, _, constant = candidate.name.rpartition("|")
-            left = float(np.linalg.norm(gap - (weights.white(results) - self.base)))
+            off = weights.white(results) - self.base
+            k, left = float(constant), float(np.linalg.norm(gap - off))
+            if SMALL in (abs(k), abs(k - 1)) and (size := float(off @ off)) > 0:
+                by = float(off @ gap) / size
+                left, k = float(np.linalg.norm(gap - by * off)), k + (by - 1) * SMALL
             if np.isfinite(left):
-                best[name] = min(best.get(name, (np.inf, 0.0)), (left, float(constant)))
+                best[name] = min(best.get(name, (np.inf, 0.0)), (left, k))
         whole = float(np.linalg.norm(gap))
         chosen = sorted((left, name, k) for name, (left, k) in best.items() if left < 0.9 * whole)
         for left, name, k in chosen[:PROMISING]:
@@ -173,11 +179,14 @@ class Constants:
 
 class Waves:
     """Another function in the place of tanh or the sigmoid, whatever it is: what is added to it is
-    a sum of Chebyshev polynomials."""
+    a sum of Chebyshev polynomials. It has to leave right what is right."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.program = programs, programs.program
-        self.weights = Weights(programs)
+        self.weights, search = Weights(programs), programs.search
+        self.weights.names = sorted(
+            name for name in search.given if search.given[name].shape == search.true[name].shape
+        )
 
     def readings(self) -> Iterator[str]:
         """What explains all but a small part of the errors, in words."""
@@ -251,6 +260,13 @@ class Waves:
             f"perhaps the {name} of {', '.join(words)} is another function{how}: off by up to "
             f"{abs(off[worst]):.2g}, near {usual[worst]:.2g}"
         )
+
+
+def _small(families: dict[str, Callable[[float], tuple[Edit, ...]]]) -> Iterator[Any]:
+    """The families that change nothing at 0 or 1, near there."""
+    for name, edits in families.items():
+        if " plus K" in name or " times K" in name:
+            yield name, edits, SMALL + (" times K" in name)
 
 
 def _wave(line: Line, degree: int, size: float) -> Line:

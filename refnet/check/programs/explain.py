@@ -3,7 +3,7 @@
 Checked by: tests/check/test_programs.py.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -11,16 +11,29 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.naive.nets import Recurrent
+from refnet.check.programs.cells import STATES
+from refnet.check.programs.exchanges import gradients, of_the_backward_pass, of_the_forward_pass
 from refnet.check.programs.grammar import Grammar
+from refnet.check.programs.layouts import layouts
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate, Fits, Runs
+from refnet.check.programs.runs import Candidate, Fits, Runs, Stays, sweeps, together
 
-__all__ = ["Programs"]
+__all__ = ["Programs", "backward_edits"]
 
 FORWARD = {"loss", "outputs", "h", "c"}
-ENTRIES = 2e6
-"""The numbers of a variable that are computed at once, of all candidates and steps."""
-TOGETHER = 256
+
+
+def backward_edits(grammar: Grammar, in_sums: bool, in_the_loop: bool) -> Iterator[Candidate]:
+    """Of the backward pass: in the sums over the steps, in the loop, or both."""
+    if in_sums:
+        yield from grammar.backward(True)
+        yield from gradients(grammar, True)
+    if in_the_loop:
+        yield from grammar.backward(False)
+        yield from grammar.tapes()
+        yield from layouts(grammar, False)
+        yield from of_the_backward_pass(grammar)
+    yield from grammar.together()
 
 
 class Programs:
@@ -29,11 +42,12 @@ class Programs:
     def __init__(self, search: Any) -> None:
         case = search.all
         self.search = search
-        s = Recurrent(case.net, case.params, case.batch, (), np.matmul, False, True)
+        s = Recurrent(case.net, case.params, case.batch, ())
         self.program = Program(s)
+        ((_, self.program.results),) = Runs(self.program, [Candidate("", ())]).gradients()
         self.grammar = Grammar(self.program, case.net.gates)
-        states = FORWARD - {"loss"}
-        self.forward = bool(search.wrong & states) or not states & set(search.given)
+        known = (FORWARD - {"loss"}) & set(search.given) or {"loss"}
+        self.forward = bool(known & search.wrong) or not known & set(search.given)
         self.backward = not search.wrong & FORWARD
         names = {n for n in search.wrong if n[1:] in case.params or "." in n} - {"dh0"}
         self.in_sums = "dx" not in search.wrong and search.wrong <= names
@@ -41,16 +55,13 @@ class Programs:
 
     def candidates(self) -> Iterator[Candidate]:
         """The edits that the location leaves."""
-        grammar = self.grammar
-        if self.backward and self.in_sums:
-            yield from grammar.backward(True)
-        if self.backward and self.in_the_loop:
-            yield from grammar.backward(False)
-            yield from grammar.tapes()
         if self.backward:
-            yield from grammar.together()
+            yield from backward_edits(self.grammar, self.in_sums, self.in_the_loop)
         if self.forward:
-            yield from grammar.forward()
+            yield from self.grammar.forward()
+            yield from layouts(self.grammar, True)
+            yield from of_the_forward_pass(self.grammar)
+            yield from self.grammar.approximated()
 
     def readings(self) -> Iterator[tuple[str, Params]]:
         """What the candidates that fit give, by their names."""
@@ -64,14 +75,14 @@ class Programs:
 
         yield from self.distinct(
             (candidate.name, reading)
-            for candidate, reading in self.run(candidates, fits, self._right)
+            for candidate, reading in self.run(candidates, fits, self.right, self.stays)
         )
 
     def distinct(self, readings: Iterable[tuple[str, Params]]) -> Iterator[tuple[str, Params]]:
         """The readings that fit, each once, under its first name."""
         seen: list[Params] = []
         for name, reading in readings:
-            if self.search.whole(reading) <= 1 and not any(map(self._same(reading), seen)):
+            if self.search.whole(reading) <= 1 and not any(map(self.same(reading), seen)):
                 seen.append(reading)
                 yield name, reading
 
@@ -80,25 +91,28 @@ class Programs:
         candidates: Iterable[Candidate],
         fits: Fits | None = None,
         right: Callable[[Params], bool] | None = None,
+        stays: Stays | None = None,
     ) -> Iterator[tuple[Candidate, Params]]:
-        """The results of candidates, of those whose forward pass is ``right`` and whose dx
-        ``fits``."""
+        """The results of candidates, of those whose forward pass is ``right``, also at every step
+        (``stays``), and whose dx ``fits``."""
         if "dx" not in self.search.given:
             fits = None
         T, B, _ = self.program.s.x.shape
-        most = int(min(TOGETHER, max(1, ENTRIES / (T * B * self.program.s.p["Whh"].shape[1]))))
-        batches: dict[bool, list[Candidate]] = {False: [], True: []}
+        most = together(T, B, self.program.s.p["Whh"].shape[1])
+        batches: dict[tuple[bool, int], list[Candidate]] = {}
         for candidate in candidates:
-            kind = any(edit.place[0] == "line" for edit in candidate.edits)
-            batches[kind].append(candidate)
-            if len(batches[kind]) == most:
-                yield from Runs(self.program, batches[kind]).gradients(right, fits)
-                batches[kind] = []
+            forward = any(edit.place[0] == "line" for edit in candidate.edits)
+            batch = batches.setdefault((forward, sweeps(self.program, candidate)), [])
+            batch.append(candidate)
+            if len(batch) == most:
+                yield from Runs(self.program, batch).gradients(right, fits, stays)
+                batch.clear()
         for rest in batches.values():
             if rest:
-                yield from Runs(self.program, rest).gradients(right, fits)
+                yield from Runs(self.program, rest).gradients(right, fits, stays)
 
-    def _right(self, results: Params) -> bool:
+    def right(self, results: Params) -> bool:
+        """Whether what a candidate's forward pass gives is what was given."""
         search = self.search
         return all(
             search.ratio(name, results[name]) <= 1
@@ -108,21 +122,37 @@ class Programs:
 
     def fits(self, step: int, dx: Array) -> Array:
         """Which of the candidates' dx (K, B, D) may be that of a step, by ``Search.ratio``."""
+        return self._near("dx", step, dx)
+
+    def stays(self, at: int, v: Params, names: Sequence[str] = ()) -> Array:
+        """Which of the candidates' states may be those at a row."""
+        known = [
+            name
+            for name in STATES
+            if name in self.search.given and name not in self.search.infinite
+        ]
+        good = np.ones(v["h"].shape[1], bool)
+        for name in known:
+            good &= self._near(name, at, v[name][at])
+        return good
+
+    def _near(self, name: str, row: int, value: Array) -> Array:
         search = self.search
-        theirs, sigma = search.given["dx"], search.sigma["dx"]
-        if theirs.shape[1:] != dx.shape[1:]:
-            return np.ones(len(dx), bool)
+        theirs, sigma = search.given[name], search.sigma[name]
+        if theirs.shape[1:] != value.shape[1:]:
+            return np.ones(len(value), bool)
         size = np.linalg.norm(theirs)
-        enough = 24 * (max(search.spread["dx"], search.relative["dx"] * size) + search.u * size)
-        off = theirs[step] - dx
+        enough = 24 * (max(search.spread[name], search.relative[name] * size) + search.u * size)
+        off = theirs[row] - value
         good = np.linalg.norm(off.reshape(len(off), -1), axis=1) <= enough
-        if "dx" in search.gap:
+        if name in search.gap:
             least = sigma[sigma > 0].min(initial=np.inf)
-            off = off / np.maximum(sigma[step], least if least < np.inf else 1.0)
-            good &= np.linalg.norm(off.reshape(len(off), -1), axis=1) <= search.gap["dx"] / 5
+            off = off / np.maximum(sigma[row], least if least < np.inf else 1.0)
+            good &= np.linalg.norm(off.reshape(len(off), -1), axis=1) <= search.gap[name] / 5
         return np.asarray(good)
 
-    def _same(self, reading: Params) -> Any:
+    def same(self, reading: Params) -> Any:
+        """Whether other readings are the same, as a function of them."""
         given = self.search.given
 
         def alike(other: Params) -> bool:

@@ -6,34 +6,38 @@ Checked by: tests/check/test_programs.py.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from refnet.check.programs import approximations
+from refnet.check.programs.arrays import LAYOUTS, TYPES
 from refnet.check.programs.cells import (
     DERIVATIVES,
     FORMS,
     FUNCTIONS,
+    PASSED,
     STATES,
-    TYPES,
     Factor,
     Line,
     Term,
     gradient,
 )
-from refnet.check.programs.runs import SUMS, Candidate, Edit, Place
-from refnet.check.programs.words import Words, stem
+from refnet.check.programs.program import stem
+from refnet.check.programs.runs import SUMS, Candidate, Edit, Place, sweeps
+from refnet.check.programs.words import Words
 
 __all__ = ["Grammar"]
 
 Edited = Iterator[tuple[str, Line]]
 ROLLED = ("rolled by one unit", "rolled back by one unit")
 EDGES = ("stay", "wrap", "zero")
+WHOLE = ("first", "last", "reversed", *LAYOUTS)
 SLOPES = ("", "1-", "^2", "1-^2", "(1-)^2", "1+^2", "1+")
 
 
 class Grammar(Words):
     """The candidates of a program: mistakes with one edit, or the same in all gates."""
 
-    def variables(self, f: Factor, before: int) -> Iterator[Factor]:
+    def variables(self, f: Factor, before: int, summed: bool) -> Iterator[Factor]:
         """What may stand for a factor: another variable, another step, another form; in the forward
-        pass only what the lines ``before`` know."""
+        pass only what the lines ``before`` know. ``summed``: every step is there."""
         p, known = self.program.p, self.program.parameters
         edges = EDGES[:: 1 + (before < len(self.program.lines))]
         if f.name in known:
@@ -43,38 +47,45 @@ class Grammar(Words):
             yield from _steps(f, (-1, 1), EDGES[1:])
         elif f.name == "x":
             yield from _steps(f, (-1, 1), edges)
-            yield from _forms(f, "fbT")
+            yield from _forms(f, "efblmT")
         elif f.name.startswith("d "):
             others = [gradient(line.target.name) for line in self.program.lines[:-1]]
             yield from (other for other in others if other.name not in (f.name, "d y"))
             yield f._replace(step=1, edge="zero")
-            yield from _forms(f, "eu")
+            yield from _forms(f, "elmu")
         else:
             yield from _steps(f, (-1, 1)[: len(edges) - 1], edges)
             yield from self._others(f, before)
             if f.form:
                 yield from (other._replace(form=f.form) for other in self._others(f, before))
             yield from (f._replace(form=form) for form in ("1-", "-", "") if form != f.form)
-            yield from (Factor(n, form="tanh") for n in self.program.index if n[0] in "acuw"
-                        and self.program.index[n] < before)  # fmt: skip
-            yield from _forms(f, "^teuofbT")
+            known_here = [n for n, number in self.program.index.items() if number < before]
+            yield from (Factor(n, form="tanh") for n in known_here if n[0] in "acpuw")
+            yield from _forms(f, "^tefblmouT")
+        if f.name == "x" or summed and f.name not in known:
+            yield from _steps(f, [0], WHOLE)
 
     def _others(self, f: Factor, before: int) -> Iterator[Factor]:
-        for name, number in self.program.index.items():
+        target = [*self.program.index, ""][min(before, len(self.program.lines))]
+        for name, needed in self.program.needs.items():
             if name in STATES:
-                both = (Factor(name, by) for by in (-1, 0) if by or number < before)
+                both = (Factor(name, by) for by in (-1, 0) if by or target not in needed)
                 yield from (other for other in both if other[:2] != f[:2])
-            elif name not in (f.name, "y", "read"):
-                yield Factor(name) if number < before else Factor(name, -1)
+            elif name not in (f.name, *PASSED):
+                yield Factor(name) if target not in needed else Factor(name, -1)
 
-    def terms(self, term: Term, outer: bool, before: int) -> Iterator[tuple[str, Term | None]]:
-        """Edits of a term, or None if it is left out. ``outer``: its gradient is a matrix."""
+    def terms(
+        self, term: Term, outer: bool, before: int, summed: bool
+    ) -> Iterator[tuple[str, Term | None]]:
+        """Edits of a term, or None if it is left out. ``summed``: it is summed over the steps;
+        ``outer``: to a matrix."""
+        p, target = self.program.p, [*self.program.index, ""][min(before, len(self.program.lines))]
         text, of, pulled = self.product(term), term.factors, term.factors[:1] and _back(term)
         yield f"leaves out {text}", None
         for by, how in ((2.0, "counts {} twice"), (0.5, "halves {}"), (-1.0, "has the wrong sign")):
             yield how.format(text), term._replace(coefficient=by * term.coefficient)
         for m, f in reversed([*enumerate(of)]):
-            for other in self.variables(f, before):
+            for other in self.variables(f, before, summed):
                 factors = (*of[:m], other, *of[m + 1 :])
                 yield (
                     f"takes {self.edged(other)} for {self.word(f)}",
@@ -84,13 +95,24 @@ class Grammar(Words):
                 fewer = (*of[:m], *of[m + 1 :])
                 yield f"lacks the factor {self.word(f)}", term._replace(factors=fewer)
         for name in self.gates if len(self.gates) > 1 else ("h",):
-            for form in ("", "1-", "1-^2") if self.program.index[name] < before else ():
+            here = target not in self.program.needs[name]
+            for form in ("", "1-", "1-^2") if here else ():
                 extra = Factor(name, 0, form)
                 said = f"has one more factor {self.word(extra)}"
                 if pulled:
                     yield said, term._replace(factors=(of[0], extra, *of[1:]), inside=2)
                 elif not any(f.name == "x" for f in of):
-                    yield said, term._replace(factors=(*of, extra))
+                    yield said, term._replace(factors=(*of, extra), inside=len(of) + 1)
+                if (
+                    term.matrix
+                    and not outer
+                    and p[term.matrix].shape[term.back] == p["Whh0"].shape[1]
+                ):
+                    product = self.product(term)
+                    yield (
+                        f"multiplies {product} by {self.word(extra)}",
+                        term._replace(factors=(*of, extra)),
+                    )
         if term.matrix:
             yield from self._matrices(term)
 
@@ -109,7 +131,7 @@ class Grammar(Words):
         outer = known is not None and known.ndim == 2
         for n, term in enumerate(line.terms):
             head, tail = line.terms[:n], line.terms[n + 1 :]
-            for said, new in self.terms(term, outer, before):
+            for said, new in self.terms(term, outer, before, known is not None):
                 yield said, line._replace(terms=(*head, *([new] if new else []), *tail))
             if len(term.factors) == 2 and not term.matrix and not _back(term):
                 parts = (Term((f,), term.coefficient) for f in term.factors)
@@ -130,9 +152,7 @@ class Grammar(Words):
         options += [(*right, *right)]
         for by in (-1, 1):
             options += [tuple(f._replace(step=f.step + by, edge=e) for f in right) for e in EDGES]
-        options += [
-            (a._replace(form=f"{f}'"),) for f in FUNCTIONS if f and f"{f}'" != right[0].form
-        ]
+        options += [(a._replace(form=f"{f}'"),) for f in FUNCTIONS if f]
         for option in options:
             if option != tuple(right):
                 said = f"is {' '.join(map(self.edged, option))}, not {shown}"
@@ -149,7 +169,7 @@ class Grammar(Words):
                     continue
                 place, what = ("pull", n, m), self.receiver(n, pull)
                 if m == 0:
-                    what = f"the gradient of {self.target(line)}"
+                    what = self.gradient_of(line)
                 edits = self._whole(pull) if m == 0 else self._pulled(line, pull)
                 first: dict[Line, str] = {}
                 for said, new in edits:
@@ -183,12 +203,13 @@ class Grammar(Words):
     @staticmethod
     def _whole(pull: Line) -> Edited:
         """Edits of a variable's whole gradient."""
-        later = pull.terms[0].factors[0]._replace(step=1, edge="zero")
         yield "is zero", pull._replace(terms=())
         yield "has the wrong sign", pull._replace(scale=-1.0)
         yield "counts twice", pull._replace(scale=2.0)
         yield "is halved", pull._replace(scale=0.5)
-        yield "is that of one step later", pull._replace(terms=(Term((later,)),))
+        for factor in pull.terms[0].factors[:1]:
+            later = Term((factor._replace(step=1, edge="zero"),))
+            yield "is that of one step later", pull._replace(terms=(later,))
         for how in (*ROLLED, *TYPES):
             said = f"is {'rounded to ' * (how in TYPES)}{how}"
             yield said, pull._replace(function=how)
@@ -227,11 +248,12 @@ class Grammar(Words):
         """What the backward pass reads of another step, or rounded."""
         ways: list[tuple[str, int, str, str]] = []  # a step, an edge and a form
         ways += [("those of the last step: arrays share memory", 0, "last", "")]
+        ways += [("those of the first step", 0, "first", "")]
         for by, side in ((-1, "before"), (1, "after")):
             for edge, more in zip(EDGES, ("", ", at the end the other end's", ", zero at the end")):
                 ways += [(f"those of the step {side}{more}", by, edge, "")]
         ways += [(f"rounded to {kind}", 0, "", kind) for kind in TYPES]
-        index = {n: i for n, i in self.program.index.items() if n not in ("y", "read")}
+        index = {n: i for n, i in self.program.index.items() if n not in PASSED}
         for said, by, edge, form in ways:
             way = (by, edge, form)
             every: list[Edit] = []
@@ -246,7 +268,7 @@ class Grammar(Words):
                     both = (*edits, Edit(("tape", index["k"], 0), (k,)))
                     yield Candidate(f"in the backward pass c and tanh(c) are {said}", both)
                 every += edits
-            states = {*STATES, "y"}
+            states = {*STATES, *PASSED}
             gates = tuple(e for e in every if e.lines[0].target.name not in states)
             if len(self.gates) > 1:
                 yield Candidate(f"in the backward pass the gates are {said}", gates)
@@ -254,35 +276,54 @@ class Grammar(Words):
 
     def _tape(self, name: str, n: int, *way: Any) -> list[Edit]:
         edits = [Edit(("tape", n, 0), (Line(Factor(name), (Term((_read(Factor(name), *way),)),)),))]
-        if name == "h":  # and what Whh reads of them
-            line = Line(Factor("y"), (Term((_read(Factor("h", -1), *way),)),))
-            edits.append(Edit(("tape", self.program.index["y"], 0), (line,)))
+        index = self.program.index
+        for copy in {"h": ("y", "q"), "c": ("s",)}.get(name, ()):  # and what is read of them
+            if copy in index:
+                line = Line(Factor(copy), (Term((_read(Factor(name, -1), *way),)),))
+                edits.append(Edit(("tape", index[copy], 0), (line,)))
         return edits
 
     def forward(self) -> Iterator[Candidate]:
         """Edits of the forward pass, with a backward pass that follows and with the right one."""
         for n, line in enumerate(self.program.lines):
-            right = self.formula(line)
             for said, new in (*self.lines(line, n), *self._functions(line)):
-                theirs = self.formula(new)
-                how = f"is {theirs}, not {right}" if theirs != right else said
-                yield from self._ways(f"{self.target(line)} {how}", {n: new})
+                yield from self.instead(n, new, said)
         gates = {n: a for n, a in enumerate(self.program.lines) if a.target.name[:2] == "a."}
         for start, what in (("Wxh", "x"), ("Whh", "h"), ("bh", "the bias")):
             for said, change in self._changes() if len(gates) > 1 else ():
                 news = {
                     n: a._replace(terms=_changed(a.terms, start, change)) for n, a in gates.items()
                 }
-                yield from self._ways(f"{what} {said} in every gate", news)
+                yield from self.ways(f"{what} {said} in every gate", news)
         sigmoids = {n: v for n, v in enumerate(self.program.lines) if v.function == "sigmoid"}
         for other in FUNCTIONS if len(sigmoids) > 1 else ():
             news = {n: line._replace(function=other) for n, line in sigmoids.items()}
-            yield from self._ways(f"the gates use {other or 'no function'} for the sigmoid", news)
+            yield from self.ways(f"the gates use {other or 'no function'} for the sigmoid", news)
 
-    @staticmethod
-    def _functions(line: Line) -> Edited:
+    def approximated(self) -> Iterator[Candidate]:
+        """An approximation of tanh or of the sigmoid, in the lines that have it."""
+        for function in ("tanh", "sigmoid"):
+            of = {n: a for n, a in enumerate(self.program.lines) if a.function == function}
+            for chosen in ([*of], *([n] for n in of if len(of) > 1)) if of else ():
+                what = ", ".join(self.word(of[n].target) for n in chosen)
+                for name in approximations.names(function, len(chosen) == len(of)):
+                    news = {n: of[n]._replace(function=name) for n in chosen}
+                    yield from self.ways(f"{what} is a {name}", news)
+
+    def instead(self, n: int, new: Line, said: str = "") -> Iterator[Candidate]:
+        """Another line, named by its formula, or by what is ``said`` if that is the same."""
+        right, theirs = self.formula(self.program.lines[n]), self.formula(new)
+        how = f"is {theirs}, not {right}" if theirs != right else said
+        yield from self.ways(f"{self.target(new)} {how}", {n: new})
+
+    def _functions(self, line: Line) -> Edited:
         if line.function:
             yield from (("", line._replace(function=f)) for f in FUNCTIONS if f != line.function)
+            name = line.target.name
+            for other, needed in self.program.needs.items():
+                if name not in needed and other not in PASSED:
+                    for form in ("", "1-"):
+                        yield "", Line(line.target, (Term((Factor(other, 0, form),)),))
         else:
             for how in (*ROLLED, *TYPES):
                 said = f"is {'rounded to ' * (how in TYPES)}{how}"
@@ -308,13 +349,15 @@ class Grammar(Words):
         yield "of the step before, zero first, is read", earlier("zero")
         yield "is multiplied by the transposed matrix", turned
 
-    def _ways(self, how: str, news: dict[int, Line]) -> Iterator[Candidate]:
+    def ways(self, how: str, news: dict[int, Line]) -> Iterator[Candidate]:
+        """Other lines, by their numbers, with the right backward pass and with one that follows."""
         alone = tuple(Edit(("line", n, 0), (new,)) for n, new in news.items())
-        yield Candidate(f"{how}, in the forward pass alone", alone)
-        if all(map(_differentiable, news.values())):
-            pulls = (
+        forward = Candidate(f"{how}, in the forward pass alone", alone)
+        yield forward
+        if all(map(_differentiable, news.values())) and sweeps(self.program, forward) == 1:
+            pulls = [
                 Edit(("pulls", n, 0), self.program.pulls_of(new, False)) for n, new in news.items()
-            )
+            ]
             yield Candidate(how, (*alone, *pulls))
 
 

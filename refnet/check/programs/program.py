@@ -3,39 +3,77 @@
 Checked by: tests/check/test_programs.py.
 """
 
+import re
+
 import numpy as np
 
-from refnet.check.naive.cells import PEEPHOLES
-from refnet.check.naive.nets import Recurrent
-from refnet.check.programs.cells import Line, lines_of, pulls
+from refnet.batch import Array, Params
+from refnet.check.naive.nets import PEEPHOLES, Recurrent
+from refnet.check.programs.arrays import formed
+from refnet.check.programs.cells import Line, has, lines_of, pulls
 
-__all__ = ["Program"]
+__all__ = ["Program", "stem"]
+
+
+def stem(name: str) -> str:
+    """A parameter's name without the number of its gate."""
+    return name.rstrip("0123456789")
 
 
 class Program:
-    """The lines of a net's cell and their pulls, and the naive net around them."""
+    """The lines of a net's cell and their pulls, and the naive net around them, which has begun."""
+
+    results: Params
 
     def __init__(self, s: Recurrent) -> None:
-        self.results = s.run()
-        self.direct = s.read_out()[1]
         self.s, net, p = s, s.net, s.p
-        G = len(net.gates)  # type: ignore[union-attr]
+        self.gates: tuple[str, ...] = net.gates  # type: ignore[union-attr]
         self.blocks = [name for name in ("Whh", "Wxh", "bh") if name in p]
-        names = (*self.blocks, "bhn", *PEEPHOLES)
-        self.p = {name: p[name] for name in names if name in p}
-        for name in self.blocks:
-            self.p |= {f"{name}{n}": part for n, part in enumerate(np.split(p[name], G))}
-            del self.p[name]
+        self.p = self.parts(s)
         matrices = {name for name, value in self.p.items() if value.ndim == 2}
         self.parameters = {*self.p}
         activation = net.activation.name
-        self.lines = lines_of(net.cell, activation, matrices, self.parameters)  # type: ignore[union-attr]
+        self.unknown = "" if has(net.activation) else activation
+        """The activation, if it is no function of single units alone."""
+        self.lines = lines_of(s.text, activation, matrices, self.parameters)
+        self.roles = dict(re.findall(r"(\w+) = (act|sigmoid) ", s.text))
         for size in {value.shape[-1] for value in self.p.values()}:
             self.p |= {f"unit {n} of {size}": row for n, row in enumerate(np.eye(size))}
+        self.masks: Params = {}
+        """The weights of matrices in another form, by its name."""
         self.clip = s.bound is not None
         self.pulls = [self.pulls_of(line) for line in self.lines]
         self.index = {line.target.name: n for n, line in enumerate(self.lines)}
+        self.needs: dict[str, set[str]] = {}
+        """Of each variable, those of its step that it is made of, itself included."""
+        for line in self.lines:
+            here = {f.name for term in line.terms for f in term.factors if not f.step}
+            more = (self.needs.get(name, {name}) for name in here)
+            self.needs[line.target.name] = {line.target.name}.union(*more)
+
+    def value(self, name: str) -> Array:
+        """A parameter, perhaps in another form: ``Whh0|read unit by unit``."""
+        if name not in self.p:
+            base, _, how = name.partition("|")
+            names = (
+                [f"{stem(base)}{n}" for n in range(len(self.gates))]
+                if stem(base) in self.blocks
+                else [base]
+            )
+            stack = formed(np.stack([self.p[each] for each in names]), how, self.gates)
+            self.p |= {f"{each}|{how}": part for each, part in zip(names, stack)}
+        return self.p[name]
+
+    def parts(self, s: Recurrent) -> Params:
+        """The parameters of such a pass, gate by gate."""
+        p: Params = {name: s.p[name] for name in ("bhn", *PEEPHOLES) if name in s.p}
+        for name in self.blocks:
+            parts = np.split(s.p[name], len(self.gates))
+            p |= {f"{name}{n}": part for n, part in enumerate(parts)}
+        return p
 
     def pulls_of(self, line: Line, by_value: bool = True) -> tuple[Line, ...]:
         """What a line adds to the gradients of its factors."""
+        if line.function and line.function == self.unknown:
+            line = line._replace(function="")
         return pulls(line, by_value, self.clip, self.parameters)

@@ -3,16 +3,19 @@
 Checked by: tests/check/test_programs.py.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.check.naive.nets import Recurrent
+from refnet.check.programs.arrays import LAYOUTS, TYPES, coarse, relaid
 from refnet.check.programs.cells import FORMS, STATES, Factor, Line, Term, function
 from refnet.check.programs.program import Program
 
-__all__ = ["Candidate", "Edit", "Fits", "Place", "Runs", "SUMS"]
+__all__ = ["Candidate", "Edit", "Fits", "Place", "Runs", "SUMS", "Stays", "sweeps", "together"]
 
 Place = tuple[str, int, int]
 """("line", n, 0), ("pull", n, m) or ("pulls", n, 0), of line n; ("tape", n, 0): what the backward
@@ -21,6 +24,10 @@ pass reads of it."""
 
 Fits = Callable[[int, Array, list[str]], Array]
 """Which candidates' dx (K, B, D) may be that of a step, from the step, dx and the names."""
+
+
+Stays = Callable[[int, Params, list[str]], Array]
+"""Which candidates' states (T + 1, K, B, H) may be those at a row, from it, these and the names."""
 
 
 class Edit(NamedTuple):
@@ -34,14 +41,37 @@ class Edit(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A mistake: its name and edits."""
+    """A mistake: its name and edits; ``s``: the pass around it, if it is another than the
+    program's."""
 
     name: str
     edits: tuple[Edit, ...]
+    s: Recurrent | None = None
 
 
+ENTRIES = 2e6
+"""The numbers of a variable that are computed at once, of all candidates and steps."""
+TOGETHER = 256
 SUMS = {"over the steps": (0,), "over the examples": (-2,), "over the steps and examples": (0, -2)}
 """What the factors of a product are summed over, in place of the products."""
+
+
+def together(T: int, B: int, H: int) -> int:
+    """How many candidates run at once."""
+    return int(min(TOGETHER, max(1, ENTRIES / (T * B * H))))
+
+
+def sweeps(program: Program, candidate: Candidate) -> int:
+    """How often a step's lines must be gone through: twice if an edited one needs a later one."""
+    later = (
+        program.index.get(f.name, -1) > edit.place[1] and not f.step
+        for edit in candidate.edits
+        if edit.place[0] == "line"
+        for line in edit.lines
+        for term in line.terms
+        for f in term.factors
+    )
+    return 1 + any(later)
 
 
 class Runs:
@@ -54,17 +84,55 @@ class Runs:
         self.of: dict[Place, list[tuple[int, Edit]]] = {}
         self._place()
         kinds = {place[0] for place in self.of}
-        self.forward = "line" in kinds
+        self.passes = [candidate.s or self.s for candidate in self.candidates]
+        self.apart = any(candidate.s for candidate in self.candidates)
+        self.forward = "line" in kinds or self.apart
         K = len(self.candidates)
         self.K = K if self.forward else 1
         self.loop = bool(self.forward or kinds - {"pull"} or self._in_the_loop())
         self.KB = K if self.loop else 1
+        self.sweeps = max((sweeps(program, candidate) for candidate in self.candidates), default=1)
         rows = (self.T + 1, self.K, self.B)
         H = self.s.p["Whh"].shape[1]
         names = {line.target.name for line in program.lines} | set(STATES)
-        self.v = {name: np.zeros((*rows, H)) for name in names}
-        self.v["x"] = np.concatenate([np.zeros_like(self.s.x[:1]), self.s.x])[:, None]
+        self.v = {name: self._zeros(*rows, H) for name in names}
+        self._around(self.passes if self.apart else [self.s])
         self.results: list[Params] = []
+
+    def _zeros(self, *shape: int) -> Array:
+        return np.zeros_like(self.s.x, shape=shape)
+
+    def _around(self, passes: list[Recurrent]) -> None:
+        """Take x, the mask, the initial states and the parameters of the passes."""
+        x = np.stack([s.x for s in passes], axis=1)
+        self.v["x"] = np.concatenate([np.zeros_like(x[:1]), x])
+        if re.search(r"\bm\b", self.s.text):
+            m = np.stack([s.at("m", s.batch.mask) for s in passes], axis=1)[..., None]
+            self.v["m"] = np.concatenate([m[:1], m])
+        for n, s in enumerate(passes):
+            at = slice(None) if len(passes) == 1 else n
+            for name, states in (("h", s.h), ("c", s.c)):
+                if states:
+                    self.v[name][0, at] = states[0]
+        self.p: Params = {}
+        if len(passes) > 1:
+            parts = [self.program.parts(s) for s in passes]
+            for name, first in parts[0].items():
+                if any(not np.array_equal(first, part[name]) for part in parts):
+                    many = np.stack([part[name] for part in parts])
+                    self.p[name] = many if first.ndim == 2 else many[:, None]
+        self.called: dict[str, list[int]] = {}
+        for role in ("act", "sigmoid"):
+            self.called[role] = [
+                k
+                for k, s in enumerate(passes)
+                if s.has(role, f"{role}_pull") or role == "act" and self.program.unknown
+            ]
+
+    def _parameter(self, name: str, k: int | None) -> Array:
+        if name in self.p:
+            return self.p[name] if k is None else self.p[name][k]
+        return self.program.value(name)
 
     def _place(self) -> None:
         self.of = {}
@@ -82,8 +150,10 @@ class Runs:
     def _row(self, f: Factor, at: Any) -> tuple[Any, Any]:
         """Where a factor is at a step, or each of several, and whether it is there at all."""
         row, low = at + f.step, 0 if f.name.removeprefix("d ") in STATES else 1
-        if f.edge == "last":
-            return np.full_like(row, self.T), True
+        if f.edge in ("last", "first"):
+            return np.full_like(row, self.T if f.edge == "last" else low), True
+        if f.edge == "reversed":
+            return self.T + 1 - np.asarray(at) + f.step, True
         if f.edge == "wrap":
             return low + (row - low) % (self.T + 1 - low), True
         if not f.edge:
@@ -92,11 +162,12 @@ class Runs:
         return inside, True if f.edge == "stay" else inside == row
 
     def _value(self, f: Factor, at: int | Array, k: int | None) -> Array:
-        if f.name in self.program.p:
-            return np.asarray(self.program.p[f.name])
+        if f.name in self.program.p or "|" in f.name:
+            return self._parameter(f.name, k)
         v = self.v[f.name]
         row, inside = self._row(f, at)
-        part: Array = v[row] if k is None else v[row][..., min(k, v.shape[1] - 1), :, :]
+        rows = self._relaid(v, f, at) if f.edge in LAYOUTS else v[row]
+        part: Array = rows if k is None else rows[..., min(k, v.shape[1] - 1), :, :]
         if inside is not True:
             part = part * np.reshape(inside, (-1, *(1,) * (part.ndim - 1)) if np.ndim(at) else ())
         if not f.form:
@@ -106,6 +177,12 @@ class Runs:
             slope = function(name).slope(part)
             return function(then).value(slope) if then else slope
         return FORMS[f.form][0](part)
+
+    def _relaid(self, v: Array, f: Factor, at: int | Array) -> Array:
+        """An array whose steps and examples are read in another layout."""
+        steps, examples = relaid(f.edge, self.T, self.B)
+        rows = steps[np.asarray(at) - 1]
+        return np.moveaxis(v[1 + rows + f.step, :, examples[np.asarray(at) - 1]], -2, -3)
 
     def _product(self, factors: Sequence[Factor], at: int | Array, k: int | None) -> Array:
         out: Array | None = None
@@ -120,14 +197,11 @@ class Runs:
         if not term.matrix:
             out = self._product(term.factors, at, k)
         else:
-            M = self.program.p[term.matrix]
-            M = M if term.back != term.transposed else M.T
-            if term.back:
-                out = self._product(term.factors[: term.inside], at, k) @ M
-                for f in term.factors[term.inside :]:
-                    out = out * self._value(f, at, k)
-            else:
-                out = self._product(term.factors, at, k) @ M
+            M = self._parameter(term.matrix, k)
+            M = M if term.back != term.transposed else np.swapaxes(M, -1, -2)
+            out = self.s.product(self._product(term.factors[: term.inside], at, k), M)
+            for f in term.factors[term.inside :]:
+                out = out * self._value(f, at, k)
         return out if term.coefficient == 1 else term.coefficient * out
 
     def evaluate(self, line: Line, at: int | Array, k: int | None = None) -> Array:
@@ -138,8 +212,8 @@ class Runs:
         if not line.terms:
             first = self.v[line.target.name]
             out = np.zeros(first[0].shape if k is None else first[0][0].shape)
-        out = np.asarray(out)
-        if line.function:
+        out = np.asanyarray(out)
+        if line.function and line.function != self.program.unknown:
             out = (
                 self.s.clipped(out)
                 if line.function == "clip"
@@ -171,18 +245,28 @@ class Runs:
         self.states()
         return self._value(f, np.arange(1, self.T + 1), 0)
 
-    def states(self) -> None:
-        """The forward pass."""
-        program, s = self.program, self.s
-        self.v["h"][0] = s.h[0]
-        if s.c:
-            self.v["c"][0] = s.c[0]
+    def states(self, stays: Stays | None = None) -> None:
+        """The forward pass, of the candidates whose states at every step so far may be right."""
+        program = self.program
         for at in range(1, self.T + 1):
-            for n, line in enumerate(program.lines):
+            for n, line in [*enumerate(program.lines)] * self.sweeps:
                 base = self.evaluate(line, at)
                 value = self._blended(("line", n, 0), base, at, self.K)
                 self.v[line.target.name][at] = value
-        for n, line in enumerate(program.lines):
+                role = program.roles.get(line.target.name, "")
+                for k in self.called.get(role, ()):
+                    (a,) = line.terms[0].factors
+                    called = getattr(self.passes[k], role)(self._value(a, at, k))
+                    self.v[line.target.name][at, k] = called
+            if stays and self.forward:
+                self.keep(stays(at, self.v, [candidate.name for candidate in self.candidates]))
+                if not self.candidates:
+                    return
+
+    def _tapes(self) -> None:
+        """What the backward pass reads."""
+        read: Params = {}
+        for n, line in enumerate(self.program.lines):
             name, edits = line.target.name, self.of.get(("tape", n, 0))
             if edits:
                 whole = self.v[name]
@@ -193,27 +277,22 @@ class Runs:
                     if edit.weight is not None:
                         new = whole[every, k] + edit.weight * (new - whole[every, k])
                     whole[every, k] = new
-                self.v[name] = whole
+                read[name] = whole
+        self.v |= read
 
     def read_out(self) -> tuple[Array, list[Params]]:
         """The read-out's gradient (T + 1, K, B, H), and each candidate's results up to there."""
-        s = self.s
-        if not self.forward:
-            right = self.program.results
-            names = ("loss", "outputs", "h", "c", "dWhy", "dby")
-            shared: Params = {name: right[name] for name in right if name in names}
-            return self.program.direct[:, None], [shared] * len(self.candidates)
         direct, results = np.zeros_like(self.v["h"]), []
-        for k in range(self.K):
-            s.h = [self.v["h"][0, k], *self.v["read"][1:, k]]
+        for k, s in enumerate(self.passes[: self.K]):
+            s.h = list(self.v["h"][:, k])
             s.c = list(self.v["c"][:, k]) if s.c else []
-            dv, direct[:, k] = s.read_out()
+            direct[:, k] = s.read_out(np.concatenate([self.v["h"][:1, k], self.v["read"][1:, k]]))
             results.append({
                 "loss": s.loss, "outputs": s.outputs, "h": self.v["h"][:, k],
                 **({"c": self.v["c"][:, k]} if s.c else {}),
-                "dWhy": dv.T @ s.rows, "dby": dv.sum(axis=0),
+                "dWhy": s.product(s.dv.T, s.rows), "dby": s.dv.sum(axis=0),
             })  # fmt: skip
-        return direct, results
+        return direct, results if self.forward else results * len(self.candidates)
 
     def keep(self, fit: Array) -> None:
         """Go on with these candidates alone."""
@@ -222,18 +301,25 @@ class Runs:
         for name, value in self.v.items():
             if value.shape[1] == len(fit) and (len(fit) > 1 or not fit.any()):
                 self.v[name] = value[:, fit]
+        self.p = {name: value[fit] for name, value in self.p.items()}
         self.candidates = [c for c, good in zip(self.candidates, fit) if good]
+        self.passes = [c for c, good in zip(self.passes, fit) if good]
         self.results = [c for c, good in zip(self.results, fit) if good]
         self.K = len(self.candidates) if self.forward else 1
         self.KB = len(self.candidates)
         self._place()
 
     def gradients(
-        self, right: Callable[[Params], bool] | None = None, fits: Fits | None = None
+        self,
+        right: Callable[[Params], bool] | None = None,
+        fits: Fits | None = None,
+        stays: Stays | None = None,
     ) -> Iterator[tuple[Candidate, Params]]:
-        """Every candidate's results, of those whose forward pass is ``right`` and whose dx ``fits``
-        from the last step on."""
-        self.states()
+        """Every candidate's results, of those whose forward pass is ``right``, also at every step
+        (``stays``), and whose dx ``fits`` from the last step on."""
+        self.states(stays)
+        if not self.candidates:
+            return
         direct, self.results = self.read_out()
         if right and self.forward:
             good = np.array([right(result) for result in self.results])
@@ -241,6 +327,7 @@ class Runs:
             self.keep(good)
             if not self.candidates:
                 return
+        self._tapes()
         program, v = self.program, self.v
         names = {pull.target.name for group in program.pulls for pull in group} | {
             "d x",
@@ -250,10 +337,12 @@ class Runs:
         for edits in self.of.values():
             names |= {line.target.name for _, edit in edits for line in edit.lines if line.adds}
         for name in names - program.parameters:
-            v[name] = np.zeros((self.T + 1, self.KB, *self.v[name.removeprefix("d ")].shape[2:]))
-        v["d read"] = np.broadcast_to(direct, (self.T + 1, self.KB, *direct.shape[2:])).copy()
-        for name, end in zip(("d h", "d c"), np.zeros((2, 1, 1)) + self.s.final.get("h0", 0)):
-            v[name][self.T] += end
+            shape = self.v[name.removeprefix("d ")].shape[2:]
+            v[name] = self._zeros(self.T + 1, self.KB, *shape)
+        v["d read"] = self._zeros(self.T + 1, self.KB, *direct.shape[2:]) + direct
+        for k, s in enumerate(self.passes if self.apart else [self.s]):
+            for name, end in zip(("d h", "d c"), np.zeros((2, 1, 1)) + s.final.get("h0", 0)):
+                v[name][self.T, k if self.apart else slice(None)] += end
         for at in range(self.T, 0, -1):
             for n in reversed(range(len(program.lines))):
                 self._pull(n, at)
@@ -274,6 +363,7 @@ class Runs:
             if m == 0 and ("pull", n, 0) not in self.of and not whole:
                 continue
             value = self._blended(("pull", n, m), self.evaluate(pull, at), at, self.KB)
+            value = self._pulled(n, m, at, value)
             for k, edit in self.of.get(("pull", n, m), []):
                 other = edit.lines[0].target
                 if other != pull.target:
@@ -296,16 +386,33 @@ class Runs:
                 row, inside = self._row(f, at)
                 v[f.name][row][k] += inside * self._weight(edit, at) * self.evaluate(pull, at, k)
 
+    def _pulled(self, n: int, m: int, at: int, value: Array) -> Array:
+        """What a function line adds, with the slopes of the passes that have their own."""
+        line = self.program.lines[n]
+        role = self.program.roles.get(line.target.name, "")
+        called = self.called.get(role) if m else None
+        if called:
+            value = self._zeros(self.KB, *value.shape[1:]) + value
+            for k in called:
+                s, name = self.passes[k], line.target.name
+                (a,) = line.terms[0].factors
+                of = self._value(a, at, k), self.v[name][at, k], self.v[f"d {name}"][at, k]
+                pulled = getattr(s, f"{role}_pull")(*of)
+                value[k] = s.clipped(pulled) if a.name.startswith("a.") else pulled
+        return value
+
     def _sum(self, line: Line, k: int | None, weight: Array | None = None) -> Array:
         """A parameter's gradient, summed over steps and examples."""
-        return np.asarray(sum(self._summed(line, term, k, weight) for term in line.terms))
+        out = np.asarray(sum(self._summed(line, term, k, weight) for term in line.terms))
+        return out * self.program.masks.get(line.function, 1)
 
     def _summed(self, line: Line, term: Term, k: int | None, weight: Array | None) -> Array:
         every = np.arange(1, self.T + 1)
         if self.program.p[line.target.name].ndim == 1:
             out = self._product(term.factors, every, k)
             out = out if weight is None else out * self._lifted(weight, out)
-            return np.asarray(term.coefficient * line.scale * out.sum(axis=(0, -2)))
+            out = self._coarse(line, out.sum(axis=-2)).sum(axis=0)
+            return np.asarray(term.coefficient * line.scale * out)
         rows = self._product(term.factors[: term.inside], every, k)
         rows = rows if weight is None else rows * self._lifted(weight, rows)
         columns = self._product(term.factors[term.inside :], every, k)
@@ -318,8 +425,16 @@ class Runs:
         )
         if term.transposed:
             left, right = right, left
-        out = np.swapaxes(left, -1, -2) @ right
+        if line.function in TYPES:
+            steps = (self.s.product(a.swapaxes(-1, -2), b) for a, b in zip(rows, columns))
+            return np.asarray(sum(self._coarse(line, part) for part in steps))
+        out = self.s.product(np.swapaxes(left, -1, -2), right)
         return np.asarray(term.coefficient * line.scale * out)
+
+    @staticmethod
+    def _coarse(line: Line, part: Array) -> Array:
+        """One step's share of a sum, perhaps in a coarser type."""
+        return coarse(part, line.function) if line.function in TYPES else part
 
     @staticmethod
     def _lifted(weight: Array, like: Array) -> Array:
@@ -361,11 +476,13 @@ class Runs:
 
     def _named(self, grads: Params, k: int) -> Params:
         """Gradients by the names of results."""
-        s, G = self.s, len(self.s.net.gates)  # type: ignore[union-attr]
+        s, results = self.passes[k], self.results[min(k, len(self.results) - 1)]
         for name in self.program.blocks:
-            grads[name] = np.concatenate([grads.pop(f"{name}{n}") for n in range(G)])
+            parts = [f"{name}{n}" for n in range(len(self.program.gates))]
+            grads[name] = np.concatenate([grads.pop(n, self.program.p[n] * 0) for n in parts])
         at = min(k, self.v["d h"].shape[1] - 1)
-        first = self.v["d h"][0, at]
-        start = np.stack([first, self.v["d c"][0, at]]) if s.c else first
-        named = s.finished({**grads, "h0": start, "x": self.v["d x"][1:, at]})
-        return {f"d{name}": value for name, value in named.items()}
+        s.d = {name: self.v[f"d {name}"][:, at] for name in ("h", "c")[: 1 + bool(s.c)]}
+        first = np.stack([s.d["h"][0], s.d["c"][0]]) if s.c else s.d["h"][0]
+        grads |= {"Why": results["dWhy"], "by": results["dby"]}
+        named = s.finished({**grads, "h0": first, "x": self.v["d x"][1:, at]})
+        return {f"d{name}": value.astype(s.x.dtype, copy=False) for name, value in named.items()}

@@ -10,6 +10,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.entries import Axis
 from refnet.check.judgement import LIMITS
+from refnet.check.programs.cells import STATES
 from refnet.check.programs.explain import Programs
 from refnet.check.programs.runs import Candidate
 from refnet.check.where import indices
@@ -39,18 +40,14 @@ class Steps:
         examples, rows = off.any(axis=0), np.flatnonzero(off.any(axis=1))
         if not len(rows):
             return
-        if not examples.all():
-            where = indices(
-                Axis("example"), np.flatnonzero(examples), self.B, search.all.certified, of
-            )
-            weight = examples.astype(float).reshape(1, -1, 1)
-            edits = (_weighted(c, weight, weight, where) for c in self.programs.candidates())
+        some: Array | None = None if examples.all() else np.asarray(examples)
+        if some is not None:
+            edits = (self._of(c, None, some) for c in self.programs.candidates())
             yield from self.programs.tried(edits)
         if of == "dx" and self.T <= MOST:
-            yield from self._backward(int(rows[-1]))
+            yield from self._backward(int(rows[-1]), some)
         elif of == "h":
-            step = int(rows[0]) - 1
-            yield from self.programs.tried(self._at(self.programs.candidates(), [step]))
+            yield from self.programs.tried(self._forward(int(rows[0]), some))
 
     def _off(self, name: str, reading: Array) -> Array:
         """Of every step and example, whether a result is more than rounding off."""
@@ -61,67 +58,93 @@ class Steps:
         )
         return np.asarray((abs(given - reading) > room).any(axis=-1))
 
-    def _at(self, candidates: Iterator[Candidate], steps: Sequence[int]) -> Iterator[Candidate]:
-        where = indices(Axis("step"), np.array(steps), self.T, self.search.all.certified, "")
-        at = np.zeros((self.T, 1, 1))
-        at[[step for step in steps if step < self.T]] = 1
-        rows = np.zeros((self.T + 1, 1, 1))
-        rows[list(steps)] = 1
-        for candidate in candidates:
-            yield _weighted(candidate, at, rows, where)
+    def _at(
+        self, candidates: Iterator[Candidate], steps: Sequence[int], some: Array | None = None
+    ) -> Iterator[Candidate]:
+        return (self._of(candidate, steps, some) for candidate in candidates)
 
-    def _backward(self, last: int) -> Iterator[tuple[str, Params]]:
+    def _of(
+        self, candidate: Candidate, steps: Sequence[int] | None, some: Array | None
+    ) -> Candidate:
+        """A candidate at these steps and of ``some`` examples (B,) alone, or of all."""
+        rows = np.ones((self.T + 1, 1, 1))
+        said, certified = candidate.name, self.search.all.certified
+        if some is not None:
+            where = indices(Axis("example"), np.flatnonzero(some), self.B, certified, "dx")
+            said += f", of {where}"
+        if steps is not None:
+            rows[:] = 0
+            rows[list(steps)] = 1
+            where = indices(Axis("step"), np.array(steps), self.T, certified, "")
+            said += f", {'' if where.startswith('from') else 'at '}{where}"
+        at = rows[:-1] if steps is not None else rows[:1]
+        weights = [a if some is None else a * some.reshape(1, -1, 1) for a in (at, rows)]
+        edits = []
+        for edit in candidate.edits:
+            state = edit.place[0] == "tape" and edit.lines[0].target.name in STATES
+            edits.append(edit._replace(weight=weights[state and steps is not None]))
+        return Candidate(said, tuple(edits))
+
+    def _forward(self, row: int, some: Array | None) -> Iterator[Candidate]:
+        """The edits that mend the first wrong row of h, at the step before it alone, and at every
+        k-th one from there."""
+        of = {self._of(c, [row - 1], some).name: c for c in self.programs.candidates()}
+        mended: list[Candidate] = []
+
+        def stays(at: int, v: Params, names: list[str]) -> Array:
+            good = self.programs.stays(at, v)
+            if at == row:
+                mended.extend(of[names[k]] for k in np.flatnonzero(good))
+            return good & (at < row)
+
+        for _ in self.programs.run(self._at(iter(of.values()), [row - 1], some), None, None, stays):
+            pass
+        for k in range(1, self.T + 1):
+            steps = range(row - 1, self.T, k)
+            if k == 1 or len(steps) > 1 or k == self.T:
+                yield from self._at(iter(mended), steps, some)
+
+    def _backward(self, last: int, some: Array | None) -> Iterator[tuple[str, Params]]:
         """From the step ``last``, where dx parts first going back, every edit that mends it; then
         the next steps at which it must be made."""
         mended: list[tuple[Candidate, int]] = []
-        known = {c.name: c for c in self.programs.candidates()}
+        known = list(self.programs.candidates())
         for step in (last, last + 1, last + 2):
             if step > self.T:
                 continue
+
+            of = {self._of(c, [step], some).name: c for c in known}
 
             def fits(at: int, dx: Array, names: list[str]) -> Array:
                 if at > last:
                     return np.ones(len(dx), bool)
                 if at == last:
                     for k in np.flatnonzero(self.programs.fits(at, dx)):
-                        mended.append((known[names[k].rpartition(", ")[0]], step))
+                        mended.append((of[names[k]], step))
                 return np.zeros(len(dx), bool)
 
-            for _ in self.programs.run(self._at(iter(known.values()), [step]), fits):
+            for _ in self.programs.run(self._at(iter(known), [step], some), fits):
                 pass
-        for candidate, step in mended[:24]:
-            yield from self._further(candidate, step, last)
+        for candidate, step in mended[:48]:
+            yield from self._further(candidate, step, last, some)
 
-    def _further(self, candidate: Candidate, step: int, last: int) -> Iterator[tuple[str, Params]]:
+    def _further(
+        self, candidate: Candidate, step: int, last: int, some: Array | None
+    ) -> Iterator[tuple[str, Params]]:
         """With the steps below at which dx parts again; step 0 may not show in it."""
         steps, shift = [step], step - last
         while len(steps) <= MOST:
-            ((named, reading),) = self.programs.run(self._at(iter([candidate]), sorted(steps)))
+            ((named, reading),) = self.programs.run(
+                self._at(iter([candidate]), sorted(steps), some)
+            )
             off = np.flatnonzero(self._off("dx", reading["dx"]).any(axis=1))
             if not len(off):
                 yield named.name, reading
                 if 0 not in steps:
-                    both = self._at(iter([candidate]), sorted([0, *steps]))
+                    both = self._at(iter([candidate]), sorted([0, *steps]), some)
                     yield from ((c.name, more) for c, more in self.programs.run(both))
                 return
             if off[-1] + shift in steps or off[-1] >= last:
                 return
             last = int(off[-1])
             steps.append(last + shift)
-
-
-def _weighted(candidate: Candidate, weight: Array, rows: Array, where: str) -> Candidate:
-    edits = []
-    for edit in candidate.edits:
-        w = weight
-        if edit.place[0] == "tape" and len(rows) > 1:
-            w = rows if edit.lines[0].target.name in ("h", "c") else rows[:-1]
-        edits.append(edit._replace(weight=w))
-    at = (
-        ""
-        if where.startswith("from")
-        else "of "
-        if "example" in where or "sequence" in where
-        else "at "
-    )
-    return Candidate(f"{candidate.name}, {at}{where}", tuple(edits))

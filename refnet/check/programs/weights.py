@@ -12,7 +12,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.entries import Axis
 from refnet.check.judgement import LIMITS
-from refnet.check.programs.cells import Factor, Line, Term
+from refnet.check.programs.cells import PASSED, Factor, Line, Term
 from refnet.check.programs.explain import Programs
 from refnet.check.programs.runs import Candidate, Edit, Place
 from refnet.check.where import indices
@@ -21,10 +21,12 @@ __all__ = ["Part", "Weights", "enough"]
 
 MOST = 64
 """The most weights of a sum."""
+ENTRIES = 300
+"""The most of a product's matrices."""
 STEP = 1e-6
-PROMISING = 6
-"""The fits that are carried on."""
 SHAPES = {"all": (1, 1, 1), "step": (-1, 1, 1), "example": (1, -1, 1), "unit": (1, 1, -1)}
+STAGES = ((18, {"all"}), (6, {"step", "example", "unit", "inner", "input"}), (3, {"entry"}))
+"""What the weights differ by, and how many fits are carried on."""
 Members = list[tuple[Place, Line]]
 
 
@@ -71,19 +73,19 @@ class Weights:
                 if m:
                     text = f"{grammar.receiver(n, pull)}: {grammar.product(pull.terms[0])}"
                     yield Part(text, (member,))
-                elif program.lines[n].target.name in ("h", "c"):
-                    yield Part(f"the gradient of {grammar.word(Factor(name[2:]))}", (member,))
+                elif program.lines[n].target.name in ("h", "c", "s", "q", "y"):
+                    yield Part(grammar.gradient_of(program.lines[n]), (member,))
         for family, members in families.items():
             if len(members) > 1:
                 what = {"d x": "dx", "d y": "the gradient that is carried through Whh"}
                 yield Part(what.get(family, f"the sum of d{family}"), tuple(members))
 
     def _of_the_lines(self) -> Iterator[Part]:
-        program, word = self.program, self.programs.grammar.word
+        program = self.program
         gates: dict[str, Members] = {}
         for n, line in enumerate(program.lines):
             name, place = line.target.name, ("line", n, 0)
-            what = {"y": "what Whh reads", "read": "what is read out"}.get(name, word(line.target))
+            what = self.programs.grammar.target(line)
             yield from _both(what, [(place, line)])
             for term in line.terms:
                 alone = (place, line._replace(terms=(term,)))
@@ -92,7 +94,7 @@ class Weights:
                     gates.setdefault(key, []).append(alone)
                 if len(line.terms) > 1:
                     yield from _both(f"{what}: {self.programs.grammar.product(term)}", [alone])
-            if name not in ("y", "read") and (line.function or name[:2] == "a."):
+            if name not in PASSED and (line.function or name[:2] == "a."):
                 old = Factor("c" if name == "c" else "h", -1)
                 for more in (Term(()), Term((old,))) if name[:2] == "a." else (Term((old,)),):
                     text = f"{self.programs.grammar.product(more)}, added to {what},"
@@ -110,23 +112,25 @@ class Weights:
             known = axis != "unit" or line.target.name not in ("d x", *self.program.parameters)
             if known and 1 < size <= MOST:
                 yield axis, size
-        (term, *others) = line.terms
-        if term.matrix and not others:
-            size = self.program.p[term.matrix].shape[0 if term.back else 1]
+        term = line.terms[0]
+        if all(len(each.terms) == 1 and each.terms[0].matrix for _, each in part.lines):
+            M = self.program.p[term.matrix]
+            size = M.shape[0 if term.back else 1]
             if 1 < size <= MOST:
                 yield ("inner" if size != self.program.s.x.shape[2] or term.back else "input"), size
+            every = len(part.lines) in (len(self.program.gates), 3)
+            if every and len(part.lines) * M.size <= ENTRIES:
+                yield "entry", len(part.lines) * M.size
 
     def candidate(self, part: Part, axis: str, w: Array) -> Candidate:
         """The part with these weights added to its usual ones."""
         edits = []
-        for place, line in part.lines:
+        for number, (place, line) in enumerate(part.lines):
             extra, weight = line, None
             if axis in SHAPES:
                 weight = np.asarray(w, float).reshape(SHAPES[axis])
             else:
-                extra = _by_unit(
-                    line, w, len(line.terms[0].factors) * (not line.terms[0].back) or 1
-                )
+                extra = self._in_the_matrix(line, w, number)
             edits.append(Edit(place, (extra,), weight, True))
             if part.follows:
                 usual = self.program.lines[place[1]]
@@ -134,9 +138,21 @@ class Weights:
                     edits.append(Edit(("pulls", place[1], 0), self.program.pulls_of(usual, False)))
                 follow = self.program.pulls_of(extra, False)
                 if axis == "unit":
-                    follow, weight = tuple(_by_unit(pull, w, 1) for pull in follow), None
+                    follow, weight = tuple(_by_unit(pull, w) for pull in follow), None
                 edits.append(Edit(("pulls", place[1], 0), follow, weight, True))
         return Candidate("", tuple(edits))
+
+    def _in_the_matrix(self, line: Line, w: Array, number: int) -> Line:
+        """A line of one product whose matrix has weights, by entry or by what it sums over."""
+        (term,), p = line.terms, self.program.p
+        M = p[term.matrix]
+        if len(w) >= M.size:
+            mask = w.reshape(-1, *M.shape)[number]
+        else:
+            mask = np.broadcast_to(w[:, None] if term.back else w, M.shape)
+        name = f"{term.matrix}|weighted {len(p)}"
+        p[name], self.program.masks[name] = M * mask, mask
+        return line._replace(terms=(term._replace(matrix=name),))
 
     def left_out(self) -> Iterator[Candidate]:
         """Each part without one step, example or unit, or without the last units, or with one of
@@ -144,16 +160,29 @@ class Weights:
         for part in self.parts():
             for axis, size in self.axes(part):
                 n = np.arange(size)
-                chosen = [n == i for i in n]
+                chosen = [n == i for i in n] if axis != "entry" else []
                 if axis == "step" and part.lines[0][1].target.name in self.program.parameters:
                     chosen += [n % k == r for k in range(2, size // 2 + 1) for r in range(k)]
                 sets = [-1.0 * some for some in chosen] if part.usual else []
                 sets += [1.0 * some for some in chosen]
-                if axis not in ("step", "example"):
+                if axis not in ("step", "example", "entry"):
                     sets += [-1.0 * (n >= i) for i in n[-4:-1] if i]
                 for w in sets:
                     name = f"{part.name} {self._said(part, axis, w)}"
                     yield self.candidate(part, axis, w)._replace(name=name)
+            if part.lines[0][1].target.name[2:] in PASSED:
+                yield from self._of_two_axes(part)
+
+    def _of_two_axes(self, part: Part) -> Iterator[Candidate]:
+        """What is carried without one unit at one step, or of one example."""
+        (place, line), *_ = part.lines
+        for axis in ("step", "example"):
+            for i in range(self.sizes[axis]):
+                for j in range(self.sizes["unit"]):
+                    w = np.zeros([self.sizes[a] if a in (axis, "unit") else 1 for a in self.sizes])
+                    w[(i, 0, j) if axis == "step" else (0, i, j)] = -1
+                    name = f"{part.name} is left out of unit {j} {_AT[axis]} {axis} {i}"
+                    yield Candidate(name, (Edit(place, (line,), w, True),))
 
     def white(self, results: Params) -> Array:
         """The wrong entries, each in its own sigma."""
@@ -178,20 +207,20 @@ class Weights:
         if simple:
             return
         gap, base = self.gap, self.white(self.program.results)
-        jobs = [(part, axis, size) for part in self.parts() for axis, size in self.axes(part)]
         known = int((abs(gap) > LIMITS[1]).sum())
+        jobs = [(part, axis, size) for part in self.parts() for axis, size in self.axes(part)]
         jobs = [job for job in jobs if 3 * job[2] + 4 <= known]
-        columns = self._columns(base, [(*job, np.zeros(job[2])) for job in jobs])
         whole, fitted = np.linalg.norm(gap), False
-        for uniform in (True, False) if jobs else ():
-            fits = []
-            for number, (job, J) in enumerate(zip(jobs, columns)):
-                if (job[1] == "all") == uniform:
-                    left, w = self.solved(J, gap)
-                    fits.append((left, number, w))
-            fits = sorted((f for f in fits if f[0] < 0.9 * whole), key=lambda fit: fit[0])
-            for _, number, w in fits[: PROMISING * (1 + 2 * uniform)]:
-                for name, reading in self._improved(jobs[number], w, gap, base):
+        for most, stage in STAGES:
+            fits: list[tuple[float, int, Array, tuple[Part, str, int]]] = []
+            some = [job for job in jobs if job[1] in stage]
+            columns = self._columns(base, [(*job, np.zeros(job[2])) for job in some])
+            for job, J in zip(some, columns):
+                left, w = self.solved(J, gap)
+                fits.append((left, len(fits), w, job))
+            fits = sorted(fit for fit in fits if fit[0] < 0.9 * whole)
+            for _, _, w, job in fits[:most]:
+                for name, reading in self._improved(job, w, gap, base):
                     fitted |= self.search.whole(reading) <= 1
                     yield name, reading
             if fitted:
@@ -263,6 +292,11 @@ class Weights:
         odd: dict[float, list[int]] = {}
         for i in np.flatnonzero(w):
             odd.setdefault(float(f"{part.usual + w[i]:.4g}"), []).append(int(i))
+        if axis == "entry":
+            if len(odd) > 2:
+                return f"counts {min(odd):.4g} to {max(odd):.4g} times, by the matrix's entry"
+            sizes = {f"counts {k:g} times" if k else "is left out": len(v) for k, v in odd.items()}
+            return "; ".join(f"{text} in {n} of {len(w)} entries" for text, n in sizes.items())
         if len(odd) > 2:
             shown = ", ".join(f"{part.usual + v:.4g}" for v in w[:8]) + ", ..." * (len(w) > 8)
             return f"counts by {noun}: {shown} times"
@@ -280,6 +314,7 @@ def enough(gap: Array) -> float:
     return float(max(6 * len(gap) ** 0.5, 1e-5 * np.linalg.norm(gap)))
 
 
+_AT = {"step": "at", "example": "of"}
 GATES = {"Wxh": "Wxh x", "Whh": "Whh h", "bh": "the bias bh"}
 
 
@@ -289,14 +324,14 @@ def _both(name: str, members: Members, usual: int = 1) -> Iterator[Part]:
     yield Part(f"{name}, in the forward pass alone,", tuple(members), False, usual)
 
 
-def _by_unit(line: Line, w: Array, at: int) -> Line:
-    """A line of one term whose factors before ``at`` are weighted by unit."""
+def _by_unit(line: Line, w: Array) -> Line:
+    """A line of one term whose first factor is weighted by unit."""
     (term,) = line.terms
     factors, inside = term.factors, term.inside + (term.factors[0].name[:2] == "d ")
     return line._replace(
         terms=tuple(
             term._replace(
-                factors=(*factors[:at], Factor(f"unit {i} of {len(w)}"), *factors[at:]),
+                factors=(factors[0], Factor(f"unit {i} of {len(w)}"), *factors[1:]),
                 inside=inside,
                 coefficient=term.coefficient * float(w[i]),
             )

@@ -6,29 +6,46 @@ Checked by: tests/check/test_programs.py.
 from dataclasses import dataclass
 
 from refnet.check.programs.cells import FORMS, Factor, Line, Term
-from refnet.check.programs.program import Program
+from refnet.check.programs.program import Program, stem
 
-__all__ = ["Words", "stem"]
+__all__ = ["Words"]
 
-STEPS = {"h": 1, "c": 1, "k": 1, "x": 0, "y": 0, "d h": 1, "d c": 1}
+STEPS = dict.fromkeys(("h", "c", "k", "d h", "d c"), 1) | dict.fromkeys("xysqwup", 0)
 """The step that a variable's words have in the line of step t."""
 TEXTS = {
     "y": "h[{}]",
+    "q": "h[{}]",
+    "s": "c[{}]",
     "k": "tanh(c[{}])",
     "d h": "dh[{}]",
     "d c": "dc[{}]",
     "d y": "Whh' da",
     "d read": "the read-out's gradient",
-    "u": "(Whn h[t] + bhn)",
+    "u": "(Whn h[{}] + bhn)",
     "v": "r h[t]",
-    "w": "Whn h[t]",
+    "w": "Whn h[{}]",
+    "p": "(Wxn x[{}] + bn)",
+    "d p": "da_n",
+    "d q": "what is carried to h[{}]",
+    "d s": "what is carried to c[{}]",
     "read": "what is read out",
 }
+NEW = ("p", "u", "v", "w")
+"""The parts of the pre-activation of n."""
 
 
-def stem(name: str) -> str:
-    """A parameter's name without the number of its gate."""
-    return name.rstrip("0123456789")
+WHOLE = {
+    "first": " of the first step",
+    "last": " of the last step",
+    "reversed": " with its steps reversed",
+    "batch first": " read batch first",
+    "time first": " read as if stored batch first",
+}
+CARRIED = {
+    "y": "the gradient that is carried through Whh",
+    "s": "the gradient that the cell carries",
+    "q": "the gradient that is carried from h[t+1] to h[t]",
+}
 
 
 @dataclass(frozen=True)
@@ -43,13 +60,16 @@ class Words:
         by = f.step + STEPS.get(f.name, 0)
         step = f"t{by:+d}" if by else "t"
         text = TEXTS.get(f.name, "")
-        if not text and f.name in self.program.parameters:
-            text = stem(f.name)
+        base, _, how = f.name.partition("|")
+        if not text and base in self.program.parameters:
+            text = stem(base) + f" {how}" * bool(how)
         elif not text:
             text = f.name.replace(".", "_").replace("d ", "d" if "." in f.name else "d_")
             text += "[{}]" if f.name in STEPS or by else ""
-        if f.edge == "last":
-            text = text.split("[")[0] + " of the last step"
+        if f.edge in WHOLE:
+            text = text.split("[")[0] + WHOLE[f.edge]
+        elif f.step and "{" not in text and f.name in TEXTS:
+            text += f" of step {step}"
         text = text.format(step)
         return FORMS[f.form][1].format(text) if f.form in FORMS else f"{f.form}({text})"
 
@@ -64,10 +84,16 @@ class Words:
 
     def product(self, term: Term) -> str:
         """A term."""
-        names = [stem(term.matrix) + "'" * (term.back != term.transposed)] * bool(term.matrix)
+        base, _, how = term.matrix.partition("|")
+        name = stem(base) + "'" * (term.back != term.transposed)
+        names = [f"({name} {how})" if how else name] * bool(base)
         c = term.coefficient
         sign = "" if c == 1 else "-" if c == -1 else f"{c:g} "
-        return sign + (" ".join([*names, *map(self.edged, term.factors)]) or "1")
+        words = [*map(self.edged, term.factors)]
+        if base and not term.back and term.inside < len(words):
+            words = [*words[: term.inside - 1], f"{words[term.inside - 1]})", *words[term.inside :]]
+            sign += "("
+        return sign + (" ".join([*names, *words]) or "1")
 
     def formula(self, line: Line) -> str:
         """The right-hand side of a line."""
@@ -76,12 +102,18 @@ class Words:
 
     def target(self, line: Line) -> str:
         """What a line sets."""
-        return "what Whh reads" if line.target.name == "y" else self.word(line.target)
+        known = {"y": "what Whh reads", "s": "the carried cell", "q": "the carried state"}
+        return known.get(line.target.name) or self.word(line.target)
+
+    def gradient_of(self, line: Line) -> str:
+        """What a line's whole gradient is called."""
+        return CARRIED.get(line.target.name) or f"the gradient of {self.target(line)}"
 
     def receiver(self, n: int, pull: Line) -> str:
         """Whose gradient a pull of line ``n`` adds to."""
         line, name, many = self.program.lines[n], pull.target.name, len(self.gates) > 1
         gate, what = line.target.name.removeprefix("a."), name.removeprefix("d ")
+        gate = "n" if gate in NEW else gate
         if name in self.program.parameters:
             return f"the gradient of {stem(name)}" + f" in gate {gate}" * (
                 many and stem(name) != name
@@ -92,11 +124,8 @@ class Words:
             return f"the slope of {self.word(line.target)}"
         if what == "x":
             return f"the part of gate {gate} in dx" if many else "dx"
+        known = CARRIED | {"y": CARRIED["y"] + f" of gate {gate}" * many, "h": CARRIED["q"]}
         if what == "c" and pull.target.step:
-            return "the gradient that the cell carries"
-        known = {
-            "y": "the gradient that is carried through Whh" + f" of gate {gate}" * many,
-            "h": "the gradient that is carried from h[t+1] to h[t]",
-        }
+            return CARRIED["s"]
         usual = f"the gradient of {'gate ' * (what in self.gates)}{self.word(Factor(what))}"
         return known.get(what, usual)

@@ -12,7 +12,7 @@ Source: Zhou, Wu, Zhang & Zhou (2016), eq. 6.
 
 import numpy as np
 
-from refnet.cells.common import clip_into
+from refnet.cells.common import clip_into, dropped
 from refnet.cells.gru_before import SIGMOID, Tape
 from refnet.compiled import walk
 from refnet.compiled._jit import inlined
@@ -56,15 +56,15 @@ def step_back(at, stage):
         slope(at, at.gate, 0, f, df)
 
 
-CELL = Cell((Product(0), Product(1, second=True)), extra=2, reads=((0, 0),), direct=True)
+CELL = Cell((Product(0), Product(1, second=True)), extra=2, reads=(0,), direct=True)
 WALK = Walk("MGU", CELL, step, step_back)
 
 
 class Kernel:
     """``MGU`` compiled, for float32 and float64."""
 
-    def forward(p, x, h0, act, gate=SIGMOID, keeps="tape", lengths=None):
-        x, h, _, a, v, _ = WALK.forward(p, x, h0, (act, gate), keeps, lengths)
+    def forward(p, x, h0, act, gate=SIGMOID, **options):
+        x, h, _, a, v, _ = WALK.forward(p, x, h0, (act, gate), **options)
         return Tape(x, h, a, v)
 
     def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, **options):
@@ -85,20 +85,21 @@ class MGU:
     def init(hidden):
         return {"bh": np.zeros(2 * hidden)}
 
-    def forward(p, x, h0, act, gate=SIGMOID):
+    def forward(p, x, h0, act, gate=SIGMOID, drop=None):
         (T, B, D), H = x.shape, p["Whh"].shape[1]
         a = (matmul(x.reshape(T * B, D), p["Wxh"].T) + p["bh"]).reshape(T, B, 2, H)
         v, h = np.empty_like(a), np.empty_like(a, shape=(T + 1, B, H))
         h[0] = h0
         for t in range(T):
-            a[t, :, 0] += matmul(h[t], p["Whh"][:H].T)
+            seen = dropped(h[t], drop)
+            a[t, :, 0] += matmul(seen, p["Whh"][:H].T)
             f = v[t, :, 0] = gate.forward(a[t, :, 0], p)
-            a[t, :, 1] += matmul(f * h[t], p["Whh"][H:].T)
+            a[t, :, 1] += matmul(f * seen, p["Whh"][H:].T)
             n = v[t, :, 1] = act.forward(a[t, :, 1], p)
             h[t + 1] = (1 - f) * h[t] + f * n
         return Tape(x, h, a, v)
 
-    def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, clip=None):
+    def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, clip=None, drop=None):
         """``da_n = act'(a_n) (f e);  ds = da_n Whn;  da_f = s'(a_f) ((n - h) e + h ds)``, and one
         step earlier ``e = dh + (1 - f) e + f ds + da_f Whf``."""
         x, h, a, v = tape
@@ -111,13 +112,13 @@ class MGU:
             f, n = v[t, :, 0], v[t, :, 1]
             da[t, :, 1], slopes = act.backward(a[t, :, 1], n, e * f, p)
             clipped += clip_into(da[t, :, 1], clip)
-            ds = matmul(da[t, :, 1], p["Whh"][H:])
+            ds = dropped(matmul(da[t, :, 1], p["Whh"][H:]), drop)
             da[t, :, 0], _ = gate.backward(a[t, :, 0], f, e * (n - h[t]) + ds * h[t], p)
             clipped += clip_into(da[t, :, 0], clip)
             slopes_of = {key: np.asanyarray(d + slopes[key]) for key, d in slopes_of.items()}
-            e = e * (1 - f) + ds * f + matmul(da[t, :, 0], p["Whh"][:H])
-        rows, past = da.reshape(T * B, 2 * H), h[:-1].reshape(T * B, H)
-        reset = (v[:, :, 0] * h[:-1]).reshape(T * B, H)
+            e = e * (1 - f) + ds * f + dropped(matmul(da[t, :, 0], p["Whh"][:H]), drop)
+        seen, rows = dropped(h[:-1], drop), da.reshape(T * B, 2 * H)
+        past, reset = (s.reshape(T * B, H) for s in (seen, v[:, :, 0] * seen))
         grads = {
             "Whh": np.concatenate([matmul(rows[:, :H].T, past), matmul(rows[:, H:].T, reset)]),
             "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),

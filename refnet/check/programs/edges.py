@@ -1,0 +1,215 @@
+"""The mistakes on the edges of a net: what each cell sees, starts from and gives, what is read out,
+and how the gradients of these come back.
+
+Checked by: tests/check/test_outside.py.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from refnet.batch import Array
+from refnet.check.programs.layers import Change, Layers
+from refnet.check.programs.moves import SAME, Move, bent, largest, moves, of_examples, scaled
+
+__all__ = ["Edges", "Option", "constant_start"]
+
+
+class Option(NamedTuple):
+    """Another move on an edge, of which a name says ``what`` it is; ``layer``: the highest one
+    whose gradients it changes; ``outer``: whether it is between the cells and the outputs;
+    ``seen``: whether another edge has the same but in the weight gradients."""
+
+    what: str
+    edge: str
+    move: Move
+    layer: int
+    outer: bool = False
+    seen: bool = False
+
+
+class Edges:
+    """What may stand on the edges of a net."""
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers = layers
+        self.many = len(layers.layers) > 1
+
+    def options(self) -> Iterator[Option]:
+        """Every edge with everything that may stand there, from the read-out down."""
+        layers, T = self.layers, self.layers.T
+        top = len(layers.layers) - 1
+        for move in self._rows():
+            yield Option("what is read out", "rows", move, top, True)
+        for number in range(top, -1, -1):
+            yield from self._of_a_layer(number)
+            for suffix in layers.layers[number]:
+                yield from self._of_a_cell(suffix, number)
+        for move in (*moves(layers.lengths, T), *_of_units(layers.batch.x.shape[2])):
+            yield Option("the input x", "x", move, -1)
+
+    def _rows(self) -> Iterator[Move]:
+        layers = self.layers
+        width = layers.net.width
+        T = 1 if layers.last else layers.T
+        lengths = np.full(layers.B, 1) if layers.last else layers.lengths
+        if len(layers.cells) > 1:
+            yield from moves(lengths, T)
+        elif layers.last and layers.B > 1:
+            yield from of_examples(1, layers.B)
+        yield from _of_units(width)
+        yield from _bent()
+
+    def _of_a_cell(self, suffix: str, number: int) -> Iterator[Option]:
+        layers, edges, of = self.layers, self.layers.edges, self._named(suffix)
+        top, two = number == len(layers.layers) - 1, len(layers.layers[number]) > 1
+        what = "the state that is read out" if len(layers.cells) == 1 else f"the output{of}"
+        edge = f"read{suffix}" if top and layers.last else f"out{suffix}"
+        for move in (*moves(layers.lengths, layers.T + 1, 1), largest()):
+            yield Option(what, edge, move.before(edges[edge]), number, top)
+        for move in () if top else (*_bent(), *_of_units(layers.net.width // (1 + two))):
+            yield Option(what, edge, move.after(edges[edge]), number)
+        if suffix.endswith("_reverse"):
+            yield from self._turned(suffix, number)
+        yield from self._start(suffix, number)
+        seen = not two and bool((layers.lengths == layers.T).all())
+        for move in moves(layers.lengths, layers.T) if number or two else ():
+            here = move.before(edges[f"in{suffix}"])
+            yield Option(f"the input{of}", f"in{suffix}", here, number - 1, seen=seen)
+
+    def _of_a_layer(self, number: int) -> Iterator[Option]:
+        """In two directions, both together."""
+        layers, edge = self.layers, f"pad{number}"
+        top = number == len(layers.layers) - 1
+        if len(layers.layers[number]) > 1 and not top:
+            what = f"the output of layer {number}"
+            for move in (*moves(layers.lengths, layers.T), *_of_units(layers.net.width)):
+                yield Option(what, edge, move.after(layers.edges[edge]), number)
+        if len(layers.cells) > 1 and (layers.lengths < layers.T).any():
+            move = SAME._replace(name="is not zero")
+            yield Option(f"the padding of layer {number}'s output", edge, move, number, top)
+
+    def _turned(self, suffix: str, number: int) -> Iterator[Option]:
+        layers, of = self.layers, self._named(suffix)
+        steps = layers.edges[f"out{suffix.removesuffix('_reverse')}"]
+        yield Option(
+            f"the input{of}", f"in{suffix}", SAME._replace(name="is not turned round"), number - 1
+        )
+        yield Option(
+            f"the output{of}",
+            f"out{suffix}",
+            steps._replace(name="is not turned back"),
+            number,
+            number == len(layers.layers) - 1,
+        )
+        if (layers.lengths < layers.T).any():
+            whole, name = layers.turn(suffix, True), "is turned round with its padding"
+            yield Option(f"the input{of}", f"in{suffix}", whole._replace(name=name), number - 1)
+            yield Option(
+                f"the output{of}",
+                f"out{suffix}",
+                whole.after(steps)._replace(name=name),
+                number,
+                number == len(layers.layers) - 1,
+            )
+
+    def states(self, suffix: str) -> int:
+        """How many states a cell has."""
+        return 1 + hasattr(self.layers.tapes[suffix], "c")
+
+    def _start(self, suffix: str, number: int) -> Iterator[Option]:
+        layers, n = self.layers, self.states(suffix)
+        options: list[Move] = []
+        for part in range(3 if n > 1 else 1):
+            text, where = _part(part, n)
+            options += [constant_start(part, n, k) for k in (1.0, -1.0)]
+            options += [
+                scaled(f"is zero{text}", 1 - where),
+                scaled(f"counts twice{text}", 1 + where),
+            ]
+        if n > 1:
+            options.append(Move("has h and c exchanged", lambda v: v[::-1], lambda d: d[::-1]))
+            options += [_both(0, "h"), _both(1, "c")]
+        whole = [*_of_units(layers.net.hidden), scaled("is halved", 0.5)]
+        whole += [
+            scaled("has the wrong sign", -1),
+            *(of_examples(n, layers.B) if layers.B > 1 else ()),
+        ]
+        for part in range(3 if n > 1 else 1):
+            text, where = _part(part, n)
+            options += [m._replace(name=m.name + text).only(SAME, where > 0) for m in whole]
+        for move in options:
+            yield Option(f"the initial state{self._named(suffix)}", f"start{suffix}", move, number)
+
+    def _named(self, suffix: str) -> str:
+        if not suffix:
+            return ""
+        layer, _, reverse = suffix[2:].partition("_")
+        text = f" of layer {layer}" if self.many else ""
+        if len(self.layers.layers[0]) > 1:
+            text += f" of the {'second' if reverse else 'first'} direction"
+        return text
+
+    def starts(self) -> Iterator[Change]:
+        """Cells that start from the last states of another one."""
+        names = list(self.layers.cells)
+        for n, suffix in enumerate(names):
+            for other in names[:n]:
+                text = f"the initial state{self._named(suffix)} is the last one{self._named(other)}"
+                yield Change(text, starts={suffix: (other, True)})
+                yield Change(f"{text}, without a gradient", starts={suffix: (other, False)})
+
+
+def _part(part: int, n: int) -> tuple[str, Array]:
+    """All of n states, or one: its name, and where it is."""
+    return ("", " of h", " of c")[part], np.ones((n, 1)) if not part else np.eye(n)[:, [part - 1]]
+
+
+def constant_start(part: int, n: int, k: float) -> Move:
+    """A cell that starts at k, with all of its n states or with one."""
+    text, where = _part(part, n)
+    at = where[..., None]
+    return Move(f"is {k:.6g}{text}", lambda v: np.where(at, k + 0 * v, v), lambda d: d * (1 - at))
+
+
+def _both(n: int, name: str) -> Move:
+    """One state in the place of both."""
+    there, back = [n, n], np.arange(2).reshape(2, 1, 1) == n
+    return Move(f"has {name} for h and c", lambda v: v[there], lambda d: back * d.sum(axis=0))
+
+
+def _of_units(width: int) -> Iterator[Move]:
+    """Those of the last axis."""
+    n = np.arange(width)
+    eye, first = np.eye(width), n < width // 2
+    if width > 1:
+        yield _mixed("has its units reversed", eye[::-1])
+        yield _mixed("comes from the unit before", eye[n - 1])
+        yield _mixed("comes from the next unit", eye[n - width + 1])
+    if width > 2 and width % 2 == 0:
+        both = eye + np.roll(eye, width // 2, axis=0)
+        yield _mixed("has its halves exchanged", both - eye)
+        yield _mixed("is its first half, twice", both * first)
+        yield _mixed("is its second half, twice", both * ~first)
+        yield _mixed("is the sum of its halves, twice", both)
+        yield _mixed("is the mean of its halves, twice", both / 2)
+        yield _mixed("is zero in its first half", eye * ~first)
+        yield _mixed("is zero in its second half", eye * first)
+
+
+def _mixed(name: str, M: Array) -> Move:
+    return Move(name, lambda v: v @ M.T, lambda d: d @ M)
+
+
+def _bent() -> Iterator[Move]:
+    """Functions."""
+    yield bent("goes through tanh", np.tanh, lambda v: 1 - np.tanh(v) ** 2)
+    yield bent("goes through relu", lambda v: np.maximum(v, 0), lambda v: (v > 0) * 1.0)
+    yield bent(
+        "goes through the sigmoid",
+        lambda v: 1 / (1 + np.exp(-v)),
+        lambda v: np.exp(-v) / (1 + np.exp(-v)) ** 2,
+    )
+    yield bent("is squared", lambda v: v * v, lambda v: 2 * v)
+    yield bent("is its absolute value", abs, np.sign)

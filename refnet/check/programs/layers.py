@@ -1,0 +1,222 @@
+"""A recurrent net as cells that are joined by edges: what each cell sees, starts from and gives.
+
+Every edge is a linear ``Move``, used forward, in the weight gradients and, transposed, backward; a
+mistake is another one in some of the three. Inside the cells is the reference.
+
+Checked by: tests/check/test_outside.py.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refnet.batch import Array, Batch, Params, last_steps
+from refnet.cells.common import last_state
+from refnet.check.programs.moves import SAME, Move, gathered
+from refnet.nets.base import named
+from refnet.nets.gradients import scored
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet, masked, turned
+
+__all__ = ["Change", "Layers", "same"]
+
+Moves = Mapping[str, Move]
+Inside = Callable[[Array, Array, Array | None, Array | None], Params]
+
+
+class Change(NamedTuple):
+    """A mistake's name; the edges that are others forward, backward and in the weight gradients;
+    ``starts``: the cell from whose last states a cell starts, and whether with its gradient;
+    ``inside``: the edited cells, as functions of x, the initial state, the states' gradient and the
+    last one's that give all results by the names of a net of one layer."""
+
+    name: str
+    there: Moves = {}
+    back: Moves = {}
+    sums: Moves = {}
+    starts: Mapping[str, tuple[str, bool]] = {}
+    inside: Mapping[str, Inside] = {}
+
+
+class Layers:
+    """The edges of a net, and its passes."""
+
+    def __init__(self, net: RecurrentNet, params: Params, batch: Batch) -> None:
+        self.net = net = replace(net, backend="reference", checkpoint="none")
+        self.params, self.batch = params, batch
+        self.p, self.residuals = net.matrices(params)
+        self.pulling = self.p
+        """The parameters of the backward pass."""
+        self.layers = net.cells
+        self.cells = net.every_cell
+        self.T, self.B = batch.x.shape[:2]
+        self.lengths = np.full(self.B, self.T) if batch.mask is None else last_steps(batch.mask)
+        self.last = net.readout == "last"
+        self.edges = dict(self._edges())
+        self.arriving: dict[str, tuple[Array, Array | None]] = {}
+        """The gradient of every cell's states, and of its last one, in the latest run."""
+        self.tapes: dict[str, Any] = {}
+        self.tapes = self.forward(Change(""))[1]
+
+    def _edges(self) -> Any:
+        """The right ones, by name."""
+        t = np.indices((self.T, self.B))[0]
+        steps = gathered("", t + 1, rows=self.T + 1)
+        yield "x", SAME
+        for number, layer in enumerate(self.layers):
+            for suffix in layer:
+                turn = self.turn(suffix)
+                yield f"in{suffix}", turn
+                yield f"start{suffix}", SAME
+                yield f"out{suffix}", turn.after(steps)
+                if self.last and number == len(self.layers) - 1:
+                    yield f"read{suffix}", gathered("", self.lengths[None], rows=self.T + 1)
+            yield f"pad{number}", Move("", self._masked, self._masked)
+        yield "rows", SAME
+
+    def turn(self, suffix: str, whole: bool = False) -> Move:
+        """The order in which a cell sees its sequences."""
+        lengths = np.full_like(self.lengths, self.T) if whole else self.lengths
+
+        def turn(v: Array) -> Array:
+            return turned(v, lengths, suffix)
+
+        return Move("", turn, turn, True)
+
+    def _masked(self, v: Array) -> Array:
+        return masked(v, self.lengths) if isinstance(self.net, StackedNet) else v
+
+    def forward(self, change: Change) -> tuple[Array, dict[str, Any]]:
+        """The outputs, and the cells' tapes."""
+        edges, tapes = self.edges | dict(change.there), dict[str, Any]()
+        new = bool(change.starts) or not self.tapes
+        for number, layer in enumerate(self.layers):
+            new |= any(self.into(name) == number for name in change.there)
+            new |= any(suffix in layer for suffix in change.inside)
+            if not new:
+                tapes |= {suffix: self.tapes[suffix] for suffix in layer}
+                continue
+            x = self._below(tapes, number, edges) if number else edges["x"].there(self.batch.x)
+            for suffix, cell in layer.items():
+                p, seen = self.net.of(self.p, suffix), edges[f"in{suffix}"].there(x)
+                start = cell.initial_state(p, seen)
+                if suffix in change.starts:
+                    start = last_state(tapes[change.starts[suffix][0]])
+                start = edges[f"start{suffix}"].there(_pair(start)).reshape(start.shape)
+                if suffix in change.inside:
+                    states = change.inside[suffix](seen, start, None, None)
+                    known = {name: states[name] for name in "hc" if name in states}
+                    tapes[suffix] = SimpleNamespace(x=seen, start=start, **known)
+                else:
+                    tapes[suffix] = cell.layer.run(cell.layer.scaled(p), seen, start)
+        rows = self._rows_of(tapes, edges)
+        outputs = rows if self.net.readout == "none" else rows @ self.p["Why"].T + self.p["by"]
+        return (outputs[0] if self.last else outputs), tapes
+
+    def into(self, edge: str) -> int:
+        """The lowest layer that an edge changes forward; that above the top for the read-out."""
+        if edge == "x":
+            return 0
+        if edge == "rows" or edge.startswith("read"):
+            return len(self.layers)
+        digits = edge.partition("_l")[2].partition("_")[0] or edge.removeprefix("pad")
+        return int(digits if digits.isdigit() else 0) + edge.startswith(("out", "pad"))
+
+    def run(self, change: Change, right: Any = None) -> Params | None:
+        """Loss, outputs and gradients; None if the outputs are not ``right``."""
+        outputs, tapes = self.forward(change)
+        if right is not None and not right({"outputs": outputs}):
+            return None
+        loss, dv = scored(self.net, outputs, self.batch)
+        final = self.batch.final or {}
+        loss = loss + sum((last_state(tapes[name[2:]]) * d).sum() for name, d in final.items())
+        if right is not None and not right({"loss": loss}):
+            return None
+        back, sums = self.edges | dict(change.back), self.edges | dict(change.sums)
+        flat = dv.reshape(-1, dv.shape[-1])
+        grads: Params = {}
+        d = dv[None] if self.last else dv
+        if self.net.readout != "none":
+            rows = self._rows_of(tapes, sums)
+            grads = {"Why": flat.T @ rows.reshape(len(flat), -1), "by": flat.sum(axis=0)}
+            d = d @ self.pulling["Why"]
+        pulled = self._backward(back["rows"].back(d), tapes, back, sums, change)
+        grads = self.net.gathered(self.params, self.p, self.residuals, {**grads, **pulled})
+        states = {
+            f"{name}{suffix}": getattr(tape, name)
+            for suffix, tape in tapes.items()
+            for name in ("h", "c")
+            if getattr(tape, name, None) is not None
+        }
+        return {
+            "loss": np.asarray(loss), "outputs": outputs, **states,
+            **{f"d{name}": value for name, value in grads.items()},
+        }  # fmt: skip
+
+    def _rows_of(self, tapes: dict[str, Any], edges: Moves) -> Array:
+        """What is read out."""
+        if not self.last:
+            return edges["rows"].there(self._below(tapes, len(self.layers), edges))
+        ends = [edges[f"read{s}"].there(tapes[s].h) for s in self.layers[-1]]
+        return edges["rows"].there(np.concatenate(ends, axis=2))
+
+    def _backward(
+        self, d: Array, tapes: dict[str, Any], back: Moves, sums: Moves, change: Change
+    ) -> Params:
+        grads: Params = {}
+        carried = dict(self.batch.final or {})
+        last = self.last
+        for number in reversed(range(len(self.layers))):
+            if not last:
+                d = back[f"pad{number}"].back(d)
+            below: list[Array] = []
+            for n, (suffix, cell) in reversed([*enumerate(self.layers[number].items())]):
+                part = d[..., n * cell.width : (n + 1) * cell.width]
+                dh = back[("read" if last else "out") + suffix].back(part)
+                carry = carried.get(f"h0{suffix}")
+                self.arriving[suffix] = dh, carry
+                if suffix in change.inside:
+                    tape = tapes[suffix]
+                    results = change.inside[suffix](tape.x, tape.start, dh, carry)
+                    pulled = {n[1:]: value for n, value in results.items() if n[0] == "d"}
+                else:
+                    lower = self._below(tapes, number, sums) if number else self.batch.x
+                    lower = lower if number else sums["x"].there(lower)
+                    tape = tapes[suffix]._replace(x=sums[f"in{suffix}"].there(lower))
+                    pulled = cell.layer.backward(
+                        self.net.of(self.pulling, suffix), tape, lambda first, tape: dh[1:].copy(),
+                        carry=carry,
+                    )  # fmt: skip
+                    pulled.pop("clipped", None)
+                h0 = pulled["h0"].copy()
+                h0[(0,) * (h0.ndim - 2)][:, : cell.width] += dh[0]
+                h0 = back[f"start{suffix}"].back(_pair(h0)).reshape(h0.shape)
+                if suffix in change.starts:
+                    other, follows = change.starts[suffix]
+                    if follows:
+                        carried[f"h0{other}"] = carried.get(f"h0{other}", 0) + h0
+                    h0 = 0 * h0
+                pulled["h0"] = h0
+                below.append(back[f"in{suffix}"].back(pulled.pop("x")))
+                grads |= {named(name, suffix): value for name, value in pulled.items()}
+            last = False
+            d = np.asarray(sum(below[::-1]))
+        return {**grads, "x": back["x"].back(d)}
+
+    def _below(self, tapes: dict[str, Any], number: int, edges: Moves) -> Array:
+        """The output of the layer below."""
+        states = [edges[f"out{s}"].there(tapes[s].h) for s in self.layers[number - 1]]
+        return edges[f"pad{number - 1}"].there(np.concatenate(states, axis=2))
+
+
+def _pair(state: Array) -> Array:
+    """A cell's state as (states, B, H)."""
+    return state.reshape(-1, *state.shape[-2:])
+
+
+def same(a: Params, b: Params) -> bool:
+    """Whether two readings are the same but for rounding."""
+    return all(np.linalg.norm(a[n] - b[n]) <= 1e-10 * np.linalg.norm(b[n]) for n in a if n in b)
