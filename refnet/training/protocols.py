@@ -325,6 +325,7 @@ _BEST = [
     ),
     Rule({"task": "random-permutation"}, {"length": 240, "rate": 3e-5}),
     Rule({"method": "plain"}, {"recurrent": "orthogonal"}),
+    Rule({"task": "random-permutation", "method": "plain"}, {"recurrent": ""}),
     Rule({"method": ("open", "oinit+open")}, {"strength": 0.1}),
     Rule(
         {"method": ("open", "oinit+open"), "task": ("adding", "random-permutation")},

@@ -431,7 +431,7 @@ def test_a_folder_that_looks_like_an_option_is_named_so_that_it_works(
         ("causes --protocol manchev-spratling/code", "can follow"),  # its runs follow several
         ("table-x", "choose one of"),
         ("table-iii --only RNN", "no run has that in its name"),
-        ("table-iii --search", "such as table-i"),
+        ("table-iv --search", "table-i, table-ii and table-iii"),
         ("--list --search", "--search has no effect with --list"),
         ("figure-1 --measure --only x", "--only has no effect with --measure"),
     ],
