@@ -506,16 +506,16 @@ def _collecting(cell: Cell) -> Arg:
     def collect(chunk: Arg, panels: Arg, given: Arg, at: int, held: int, rows: int) -> None:
         """Add the rows of a step, after ``held`` of later steps."""
         s, drop, tape = given.s, given.rules.noise.drop, given.tape
-        D, H, place, first = s.D, s.H, held * s.wide, at % s.B * s.H
+        D, H, place = s.D, s.H, held * s.wide
         if STAGES > 1:
             copy_rows(chunk.second, place, s.wide, panels[SECOND], 0, s.width, rows, H)
             copy_rows(chunk.second, place + H, s.wide, tape.x, at * D, D, rows, D)
             if len(drop):
-                scale_rows(chunk.second, place, s.wide, drop, first, rows, H)
+                scale_rows(chunk.second, place, s.wide, drop, at % s.B * H, rows, H)
         copy_rows(chunk.seen, place, s.wide, tape.h, at * H, H, rows, H)
         copy_rows(chunk.seen, place + H, s.wide, tape.x, at * D, D, rows, D)
         if len(drop):
-            scale_rows(chunk.seen, place, s.wide, drop, first, rows, H)
+            scale_rows(chunk.seen, place, s.wide, drop, at % s.B * H, rows, H)
 
     @inner
     def share(direct: Arg, e: Arg, noise: Arg, at: int, s: Arg, rows: int) -> None:
