@@ -30,16 +30,16 @@ settings.register_profile(
     "refnet",
     deadline=None,
     derandomize=True,
-    max_examples=100,
+    max_examples=50,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("refnet")
 
 LONGEST = (
-    "test_repeats test_error_rates test_vectors test_mistake_names test_examples test_jax "
-    "test_fitted_names test_prove test_function_command test_default_sizes test_blas test_travel "
-    "test_noise test_startup test_textbook_forms test_signals"
+    "test_repeats test_style test_examples test_mistake_names test_function_command test_vectors "
+    "test_error_rates test_fitted_names test_jax test_startup test_prove test_default_sizes "
+    "test_travel test_noise test_blas test_textbook_forms test_signals"
 ).split()
 """The files that come first, so that two workers end together."""
 

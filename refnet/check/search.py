@@ -3,7 +3,6 @@
 Checked by: tests/check/test_mistake_names.py.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import combinations, islice
@@ -19,19 +18,17 @@ from refnet.check.fitting import Fit
 from refnet.check.mistakes import Mistake
 from refnet.check.mistakes.base import run_all
 from refnet.check.noise import spread
+from refnet.check.programs.around import Around
 from refnet.check.programs.cells import has
 from refnet.check.programs.constants import Constants, Waves
 from refnet.check.programs.elements import Elements
-from refnet.check.programs.explain import Programs
-from refnet.check.programs.outside import Joints, Outside
+from refnet.check.programs.explain import Approximations, Programs
 from refnet.check.programs.pairs import Pairs
 from refnet.check.programs.passes import covers
-from refnet.check.programs.stacks import Stacks, known_cells
 from refnet.check.programs.steps import Steps
 from refnet.check.programs.weights import Weights
 from refnet.check.where import phrases
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet
 
 __all__ = ["Search"]
 
@@ -157,60 +154,19 @@ class Search:
         if self.of_programs:
             yield from self.of_programs.readings()
 
-    def outside(self) -> Iterator[tuple[str, Params]]:
-        """Mistakes outside the net's cells."""
-        yield from _alike(self._outside())
-
-    def _outside(self) -> Iterator[tuple[str, Params]]:
-        if self._outer:
-            yield from self._outer.readings()
-        if self._joints:
-            yield from self._joints.readings()
-
     @cached_property
-    def _joints(self) -> Joints | None:
-        net = self.all.net if self._outer else None
-        return Joints(self) if isinstance(net, RecurrentNet) and not net.embedding else None
-
-    def stacked(self) -> Iterator[tuple[str, Params]]:
-        """Edits inside the cells of a stack."""
-        case = self.all
-        if self._outer and isinstance(case.net, StackedNet) and known_cells(case.net, case.params):
-            yield from Stacks(self).readings()
-
-    def multiples(self) -> Iterator[tuple[str, Params]]:
-        """Mistakes in the loss that fit but for a factor."""
-        if self._outer:
-            yield from self._outer.multiples()
-
-    def added(self) -> Iterator[tuple[str, Params]]:
-        """What may be added to the loss."""
-        if self._outer:
-            yield from self._outer.additions()
-
-    def constants(self) -> Iterator[tuple[str, Params]]:
-        """Constants in the loss and its gradient."""
-        if self._outer:
-            yield from self._outer.fitted()
-
-    def between(self) -> Iterator[tuple[str, Params]]:
-        """Constants between the cells."""
-        if self._joints:
-            yield from self._joints.fitted()
-
-    @cached_property
-    def _outer(self) -> Outside | None:
-        case = self.all
-        known = case.plain and case.net.loss != "none" and self._shaped()
-        return Outside(self) if known and case.passes() > FITTED else None
+    def around(self) -> Around:
+        """Mistakes around the net's cells."""
+        return Around(self)
 
     def fitted_programs(self) -> Iterator[tuple[str, Params]]:
         """Edits of it with something fitted, each kind if the ones before explain nothing."""
         if self.of_programs and self.all.passes() > 3 * FITTED:
-            forward = self.of_programs.forward  # where constants take the longest
-            usual = (Weights, Steps, Elements)
-            for kind in (*usual, Constants, Pairs) if forward else (Constants, *usual, Pairs):
-                readings = list(self.of_programs.distinct(kind(self.of_programs).readings()))
+            programs = self.of_programs
+            usual = (Weights, Steps, Elements)  # constants take the longest in the forward pass
+            kinds = (*usual, Constants) if programs.forward else (Constants, *usual)
+            for kind in (Approximations, *kinds, Pairs):
+                readings = list(programs.distinct(kind(programs).readings()))
                 yield from readings
                 if readings:
                     return
@@ -444,11 +400,3 @@ def _norm(array: Array) -> float:
         return size
     largest = float(abs(array).max(initial=0))
     return largest * float(np.linalg.norm(array / largest)) if largest else 0.0
-
-
-def _alike(readings: Iterable[tuple[str, Params]]) -> Iterator[tuple[str, Params]]:
-    """Without what stands in brackets in names that differ in it alone: what is beyond an end."""
-    known = list(readings)
-    short = [re.sub(r" \([^)]*\)", "", name) for name, _ in known]
-    for (name, reading), text in zip(known, short):
-        yield name if short.count(text) == 1 else text, reading

@@ -11,7 +11,7 @@ from refnet.compiled._jit import inner
 from refnet.compiled.annotations import Arg
 from refnet.compiled.vector import cut, number
 
-__all__ = ["Noise", "mix_rows", "scale_rows", "share_rows"]
+__all__ = ["Noise", "mix_rows", "scale_rows"]
 
 
 class Noise(NamedTuple):
@@ -26,10 +26,10 @@ class Noise(NamedTuple):
 
 
 @inner
-def scale_rows(to: Arg, step: int, by: Arg, place: int, rows: int, count: int) -> None:
-    """``to[r step + j] *= by[place + r count + j]`` for r < rows and j < count."""
+def scale_rows(to: Arg, at: int, step: int, by: Arg, place: int, rows: int, count: int) -> None:
+    """``to[at + r step + j] *= by[place + r count + j]`` for r < rows and j < count."""
     for r in range(rows):
-        row, factors = cut(to, r * step, count), cut(by, place + r * count, count)
+        row, factors = cut(to, at + r * step, count), cut(by, place + r * count, count)
         for j in range(count):
             row[j] *= factors[j]
 
@@ -44,16 +44,3 @@ def mix_rows(
         k = cut(shares, place + r * count, count)
         for j in range(count):
             row[j] = k[j] * before[j] + (number(1.0, row[j]) - k[j]) * row[j]
-
-
-@inner
-def share_rows(
-    direct: Arg, e: Arg, step: int, shares: Arg, place: int, rows: int, count: int
-) -> None:
-    """``direct = k e;  e = (1 - k) e``."""
-    for r in range(rows):
-        past, row = cut(direct, r * step, count), cut(e, r * step, count)
-        k = cut(shares, place + r * count, count)
-        for j in range(count):
-            past[j] = k[j] * row[j]
-            row[j] *= number(1.0, row[j]) - k[j]

@@ -9,7 +9,7 @@ from refnet.compiled._jit import inlined, inner, jit
 from refnet.compiled.activations import Rule
 from refnet.compiled.annotations import Arg
 from refnet.compiled.layout import add_rows, boundary, pack
-from refnet.compiled.noise import Noise, mix_rows, scale_rows, share_rows
+from refnet.compiled.noise import Noise, mix_rows, scale_rows
 from refnet.compiled.step import Cell, Step, StepBack
 from refnet.compiled.tiles import Rows, Strided, product
 from refnet.compiled.vector import FLUSH, clear, copy_rows, cut, fetch, float_control, split
@@ -184,7 +184,7 @@ def _multiplying(cell: Cell) -> Arg:
         if stage:
             copy_rows(seen, 0, s.step, panels[S], 0, s.width, rows, s.H)
         if len(drop):
-            scale_rows(seen, s.step, drop, at % s.B * s.H, rows, s.H)
+            scale_rows(seen, 0, s.step, drop, at % s.B * s.H, rows, s.H)
         copy_rows(seen, s.H, s.step, x, at * s.D, s.D, rows, s.D)
         for r in range(rows):
             seen[r * s.step + s.H + s.D] = 1
@@ -408,7 +408,7 @@ def _recursion(cell: Cell) -> Arg:
                 product(Rows(to, width), by, packed, H, rows, s.units, s.lane, more)
                 more = True
         if len(drop):
-            scale_rows(to, width, drop, at % s.B * H, rows, H)
+            scale_rows(to, 0, width, drop, at % s.B * H, rows, H)
 
     return back
 
@@ -511,22 +511,26 @@ def _collecting(cell: Cell) -> Arg:
             copy_rows(chunk.second, place, s.wide, panels[SECOND], 0, s.width, rows, H)
             copy_rows(chunk.second, place + H, s.wide, tape.x, at * D, D, rows, D)
             if len(drop):
-                to = cut(chunk.second, place, rows * s.wide)
-                scale_rows(to, s.wide, drop, first, rows, H)
+                scale_rows(chunk.second, place, s.wide, drop, first, rows, H)
         copy_rows(chunk.seen, place, s.wide, tape.h, at * H, H, rows, H)
         copy_rows(chunk.seen, place + H, s.wide, tape.x, at * D, D, rows, D)
         if len(drop):
-            scale_rows(cut(chunk.seen, place, rows * s.wide), s.wide, drop, first, rows, H)
+            scale_rows(chunk.seen, place, s.wide, drop, first, rows, H)
 
     @inner
     def share(direct: Arg, e: Arg, noise: Arg, at: int, s: Arg, rows: int) -> None:
-        """What passes by the cell of the gradient at the next states, and what goes through it."""
+        """``direct = k e``, which passes by the cell, of the gradient e at each of the next states;
+        the rest goes through it."""
         place = at // s.B * noise.apart + at % s.B * s.H
         for n in range(STATES):
-            clear(direct[n], 0, len(direct[n]))
+            past, through = direct[n], e[n]
+            clear(past, 0, len(past))
             if len(noise.shares):
-                here = place + n * s.B * s.H
-                share_rows(direct[n], e[n], s.width, noise.shares, here, rows, s.H)
+                copy_rows(past, 0, s.width, through, 0, s.width, rows, s.H)
+                scale_rows(past, 0, s.width, noise.shares, place, rows, s.H)
+                for j in range(len(past)):
+                    through[j] -= past[j]
+            place += s.B * s.H
 
     return prepare, collect, share
 

@@ -97,7 +97,7 @@ def _places(lane: int, **sizes: int) -> dict[str, Arg]:
 
 class Plan(NamedTuple):
     """All that follows from the sizes; ``counts``: the numbers of Whh, Wxh, bh, and of each
-    part of a tape; ``ends`` (B,): T for each row; ``quiet``: the noise of a net without any."""
+    part of a tape; ``ends`` (B,): T for each row; ``noise``: that of a net without any."""
 
     lay: Layout
     sizes: Sizes
@@ -105,7 +105,7 @@ class Plan(NamedTuple):
     back: BackRoom
     counts: list[int]
     ends: Array
-    quiet: Noise
+    noise: Noise
 
 
 def plan(cell: Cell, slopes: bool, dtype: Arg, T: int, B: int, D: int, gates: int, H: int) -> Plan:

@@ -65,15 +65,30 @@ class Walk:
         self.names, self.gates = (*WEIGHTS, *cell.vectors), cell.gates
 
     def _plan(
-        self, where: str, p: Params, act: Activation, slopes: bool, x: Array, *others: Array
+        self,
+        where: str,
+        p: Params,
+        act: Activation,
+        slopes: bool,
+        lengths: Array | None,
+        noise: Params,
+        x: Array,
+        *others: Array,
     ) -> Plan:
+        """The plan for these arrays, with the rows' own ends and noise if there are any."""
         used = [p[name] for name in self.names if name in p]
         if act.start:
             used += [p[name] for name, *_ in act.start]
         dtype = common(where, x, *others, *used)
-        return self.plan(slopes, dtype, *x.shape, *p["Whh"].shape)
+        known = self.plan(slopes, dtype, *x.shape, *p["Whh"].shape)
+        if lengths is not None:
+            admit_lengths(where, lengths, known.lay.starts)
+            known = known._replace(ends=lengths)
+        return known._replace(noise=self._noise(where, known, noise)) if noise else known
 
-    def _rules(self, lay: Layout, p: Params, acts: Acts) -> tuple[Arg, Arg, Array]:
+    def _rules(
+        self, lay: Layout, p: Params, acts: Acts, noise: Noise
+    ) -> tuple[Arg, Arg, Array, Noise]:
         """What makes ``Rules``, in plain tuples: Numba takes a microsecond for a NamedTuple."""
         vectors = np.empty(0, lay.dtype)
         if self.cell.vectors and any([name in p for name in self.cell.vectors]):
@@ -84,13 +99,14 @@ class Walk:
             vectors = padded.ravel()
         q = own_parameter(acts[0], p, lay)
         first = (*settings(acts[0], lay.dtype), q)
-        return first, (*settings(acts[1], lay.dtype), q) if acts[1:] else first, vectors
+        gate = (*settings(acts[1], lay.dtype), q) if acts[1:] else first
+        return first, gate, vectors, noise
 
     def _noise(self, where: str, known: Plan, given: Params) -> Noise:
         """As the kernels take it; ``shares`` may be one number for all states."""
         dtype, T, B, _, H, *_ = known.lay
         flat: Arg = {name: normal(value, dtype).ravel() for name, value in given.items()}
-        noise, whole = known.quiet._replace(**flat), self.cell.states * B * H
+        noise, whole = known.noise._replace(**flat), self.cell.states * B * H
         if noise.shares.size == 1:
             noise = noise._replace(shares=np.repeat(noise.shares, whole))
         drop, shares, _, added = noise
@@ -118,12 +134,9 @@ class Walk:
         ``layout.deal`` gives: later steps are not computed, and have anything on the tape.
         ``noise``: ``drop``, ``shares`` and ``added`` as of ``refnet.compiled.noise``."""
         where, cell, slopes = f"{self.name}.forward", self.cell, _need_a(acts)
-        known = self._plan(where, p, acts[0], slopes, x, h0)
-        lay, sizes, room, _, counts, ends, quiet = known
-        random = self._noise(where, known, noise) if noise else quiet
-        if lengths is not None:
-            admit_lengths(where, lengths, lay.starts)
-            ends = lengths
+        lay, sizes, room, _, counts, ends, random = self._plan(
+            where, p, acts[0], slopes, lengths, noise, x, h0
+        )
         T, B, H, dtype = lay.T, lay.B, lay.H, lay.dtype
         x, most = normal(x, dtype), KEEPS.index(keeps)
         if cell.alone and most:
@@ -135,10 +148,8 @@ class Walk:
             h[0], c[0] = h0
         else:
             h[0] = h0
-        if cell.alone and not len(random.shares) + len(random.added):
-            v = h[1:, :, None]
-        else:
-            v = lend((steps, B, self.gates, H), dtype)
+        same = cell.alone and noise.keys() <= {"drop"}
+        v = h[1:, :, None] if same else lend((steps, B, self.gates, H), dtype)
         if cell.residual >= 0:
             k = lend((steps, B, H), dtype)
         if slopes:
@@ -159,7 +170,7 @@ class Walk:
             lay.blocks,
             work,
             (lay.starts, ends, sizes, room),
-            (*self._rules(lay, p, acts), random),
+            self._rules(lay, p, acts, random),
             weights,
             tape,
             most,
@@ -191,14 +202,11 @@ class Walk:
         dh, dc = cotangents[0], cotangents[-1]
         if len(cotangents) == 1:
             dc = np.zeros_like(tape.c[0]) if cell.states > 1 else tape.h[0]
-        known = self._plan(where, p, acts[0], slopes, tape.x, tape.h, dh, dc)
-        lay, sizes, _, room, counts, ends, quiet = known
-        random = self._noise(where, known, noise) if noise else quiet
+        lay, sizes, _, room, counts, ends, random = self._plan(
+            where, p, acts[0], slopes, lengths, noise, tape.x, tape.h, dh, dc
+        )
         T, B, D, H, dtype, G = lay.T, lay.B, lay.D, lay.H, lay.dtype, self.gates
-        if lengths is not None:
-            admit_lengths(where, lengths, lay.starts)
-            ends = lengths
-        rules = self._rules(lay, p, acts)
+        rules = self._rules(lay, p, acts, random)
         a = tape.a if slopes else tape.v[:0]
         read = (tape.x, tape.h, tape.c, a, tape.v, tape.k)
         seen = Tape(*normals([tape.h if part is None else part for part in read], dtype))
@@ -224,7 +232,7 @@ class Walk:
             lay.blocks,
             work,
             (lay.starts, ends, sizes, room),
-            (*rules, random),
+            rules,
             weights,
             seen,
             grads,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -64,11 +64,11 @@ def passes_of(cell: str, backend: str) -> Any:
     return kernel
 
 
-class ByNumbers:
+class ByNumbers(NamedTuple):
     """The passes of a net with ``backend="auto"``: for every call those that its numbers need."""
 
-    def __init__(self, net: Any, reference: Any) -> None:
-        self.net, self.reference = net, reference
+    net: Any
+    reference: Any
 
     def _passes(self, dtype: DTypeLike) -> Any:
         compiled = self.net.backend_for(dtype) == "compiled"

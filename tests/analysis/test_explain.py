@@ -246,10 +246,12 @@ def test_one_matrix(tmp_path):
 
 @pytest.mark.needs("matplotlib")
 def test_commands(tmp_path, capsys):
-    figure = tmp_path / "f.png"
-    words = "explain powers --size 6 --matrix chain:gain=2 --figure".split()
+    figure = tmp_path / "f.svg"
+    words = "explain powers --size 6 --matrix chain:gain=2 --dpi 50 --figure".split()
     assert main([*words, str(figure)]) == 0
-    assert "chain:gain=2" in capsys.readouterr().out and figure.exists()
+    said = capsys.readouterr().out
+    assert "chain:gain=2" in said and f"figure: {figure}" in said
+    assert figure.read_bytes().startswith(b"<?xml")
     assert main(["errata", "14"]) == 0
     assert capsys.readouterr().out.startswith("## Erratum 14")
 

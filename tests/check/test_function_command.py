@@ -258,7 +258,8 @@ def test_mistakes_are_named_without_a_loss():
     """The outputs' cotangents are given."""
     net = Described(loss="none", cell="lstm").net(3)
     params, batch = Described(loss="none").arrays(net, np.float64, 4, 2, 0)
-    planted = mistake("", pulls="counted(s, of('d c'), lambda t: 0 * t)")
+    to_the_cell = "pull.target.name == 'd c' and pull.target.step"
+    planted = mistake("", pulls=f"counted(s, lambda line, pull: {to_the_cell}, lambda t: 0 * t)")
 
     def theirs(p, x, y):
         results = planted.run(net, p, Batch(x, y))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from refnet.check.mistakes.base import mistake
-from refnet.check.programs.passes import run
+from refnet.check.mistakes.formulas import carried, counted
+from refnet.check.programs.passes import run, runs
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.transitions import transition
 from refnet.nets.feedforward import FeedforwardNet
@@ -56,6 +57,31 @@ def test_agrees_with_parametrised_activations_and_transitions(cell):
 def test_agrees_for_feedforward_nets(name):
     agree(FeedforwardNet((4, 5, 5, 3), ACTIVATIONS[name]))
     agree(FeedforwardNet((4, 5, 5, 3), ACTIVATIONS[name], transition("svd"), "squared_error"))
+
+
+@pytest.mark.parametrize("name", ["tanh", "prelu", "modrelu"])
+def test_many_passes_at_once_are_those_of_each_alone(name):
+    """Of other inputs, parameters, activations and programs; None of changes that do not fit."""
+    net = RecurrentNet(2, 4, 3, cell="lstm", activation=ACTIVATIONS[name], clip_step=0.1)
+    case = drawn(net, 6, 3, float)
+    every = [
+        {},
+        {"x": lambda v, s: v[::-1]},
+        {"x": lambda v, s: v[1:]},
+        {"h0": lambda v, s: v + 0.1},
+        {"p": lambda v, s: {**v, "Whh": v["Whh"] * 2, "bh": v["bh"] + 1}},
+        {"y": lambda v, s: v[:2]},
+        {"sigmoid": lambda f, s: lambda a: f(2 * a), "act": lambda f, s: lambda a: f(a) / 2},
+        {"cell": lambda v, s: v.replace("h = o k", "h = k")},
+        {"pulls": lambda v, s: counted(s, carried, lambda t: t % 2)},
+    ]
+    found = list(runs(net, *case, [(change,) for change in every]))
+    assert found.pop(5) is None and every.pop(5)
+    for change, results in zip(every, found):
+        alone = run(net, *case, change)
+        assert set(alone) == set(results)
+        for key, value in alone.items():
+            assert abs(results[key] - value).max() < 1e4 * np.finfo(float).eps, key
 
 
 def test_the_forward_pass_alone():

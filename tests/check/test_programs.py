@@ -9,9 +9,9 @@ from refnet.check.conventions import Readings
 from refnet.check.mistakes.formulas import counted
 from refnet.check.naive.nets import Recurrent
 from refnet.check.noise import spread
-from refnet.check.programs.exchanges import gradients, of_the_backward_pass, of_the_forward_pass
+from refnet.check.programs.candidates import approximated, backward_edits, forward_edits
+from refnet.check.programs.cells import Factor, Line, Term
 from refnet.check.programs.grammar import Grammar
-from refnet.check.programs.layouts import layouts
 from refnet.check.programs.passes import run
 from refnet.check.programs.program import Program
 from refnet.check.programs.runs import Candidate, Edit, Runs
@@ -21,6 +21,7 @@ from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from support.drawn import drawn
 
+ROUGH = ("hard", "at most", "relu", "rounded", "absolute", "inverted", "by unit", "all rows")
 CELLS = ("rnn", "lstm", "gru", "gru_before")
 
 
@@ -76,8 +77,8 @@ def test_a_backward_pass_that_follows_is_the_derivative(cell):
     rng = np.random.default_rng(0)
     way = {name: rng.normal(size=value.shape) for name, value in params.items()}
     grammar = Grammar(program, net.gates)
-    every = [*list(grammar.forward())[::5], *list(of_the_forward_pass(grammar))[::3]]
-    edited = [c for c in every if "alone" not in c.name]
+    every = (c for c in forward_edits(grammar) if "alone" not in c.name)
+    edited = [c for c in every if "all gates" not in c.name and " order " not in c.name][::4]
     step = 1e-5
     sides = []
     for by in (-step, step):
@@ -87,7 +88,7 @@ def test_a_backward_pass_that_follows_is_the_derivative(cell):
     tried = 0
     for (candidate, found), below, above in zip(Runs(program, edited).gradients(), *sides):
         slope = sum((found[f"d{name}"] * way[name]).sum() for name in params)
-        smooth = not any(word in candidate.name for word in ("hard", "at most", "relu", "rounded"))
+        smooth = not any(word in candidate.name for word in ROUGH)
         if smooth and np.isfinite(slope):
             assert abs((above - below) / 2 / step - slope) < 1e-5 * (1 + abs(slope)), candidate.name
             tried += 1
@@ -105,10 +106,8 @@ def test_edits_are_named(cell):
     program = program_of(net, params, batch)
     grammar = Grammar(program, net.gates)
     every = [
-        *grammar.backward(False), *grammar.backward(True), *grammar.together(), *grammar.tapes(),
-        *grammar.forward(), *layouts(grammar, False), *layouts(grammar, True),
-        *gradients(grammar, True), *of_the_backward_pass(grammar), *of_the_forward_pass(grammar),
-        *list(grammar.approximated())[::20],
+        *backward_edits(grammar, True, True), *forward_edits(grammar),
+        *list(approximated(grammar))[::20],
     ]  # fmt: skip
     right = results(program)
     rng = np.random.default_rng(CELLS.index(cell))
@@ -145,6 +144,60 @@ def test_a_line_that_is_dropped_changes_its_pulls():
     cut = results(program, Edit(("pull", n, m), (without,)))
     expected = run(net, params, batch, {"pulls": lambda v, s: counted(s, cell, lambda t: 0 * t)})
     assert all(np.allclose(cut[name], expected[name], 1e-12) for name in expected)
+
+
+def first(candidates, *words):
+    return next(c for c in candidates if all(word in c.name for word in words))
+
+
+def dropped(program, weight, more=True):
+    n = program.index["h"]
+    old = Line(Factor("h"), (Term((Factor("h", -1),)),))
+    return (Edit(("line", n, 0), (program.lines[n] if more else old,), weight, more),)
+
+
+def thinned(program, drawn):
+    n = program.index["a.h"]
+    program.p["Whh0|thinned"] = program.p["Whh0"] * (drawn.random((5, 5)) < 0.7)
+    term = Term((Factor("y"),), 1.0, "Whh0|thinned")
+    terms = [term if t.matrix == "Whh0" else t for t in program.lines[n].terms]
+    return (Edit(("line", n, 0), (program.lines[n]._replace(terms=tuple(terms)),)),)
+
+
+@pytest.mark.needs("flint")
+@pytest.mark.parametrize(
+    "said, edits",
+    [
+        ("elements", lambda p, g, r: dropped(p, -1.0 * (r.random((6, 3, 5)) < 0.2))),
+        (
+            "keeps 1 of the step before",
+            lambda p, g, r: dropped(p, 1.0 * (r.random((6, 3, 5)) < 0.2), False),
+        ),
+        ("of 25 entries", lambda p, g, r: thinned(p, r)),
+        (
+            "; ",
+            lambda p, g, r: (
+                first(g.forward(), "h[t-1]", "alone").edits
+                + first(g.backward(False), "the slope", "(1 - h[t+1])^2").edits
+            ),
+        ),
+        (
+            "; ",
+            lambda p, g, r: (
+                first(g.backward(True), "the gradient of Whh", "one more").edits
+                + first(g.backward(True), "the gradient of bh", "twice").edits
+            ),
+        ),
+    ],
+    ids=["dropout", "zoneout", "dropped weights", "two passes", "two sums"],
+)
+def test_what_is_fitted_or_paired_is_named(said, edits):
+    net = RecurrentNet(2, 5, 3)
+    params, batch = drawn(net, 6, 3, float)
+    program = program_of(net, params, batch)
+    planted = edits(program, Grammar(program, net.gates), np.random.default_rng(0))
+    verdict = judge(net, results(program, *planted), params, batch)
+    assert said in verdict.convention
 
 
 def test_a_sum_that_keeps_a_step_alone():

@@ -1,10 +1,8 @@
-"""The public face: what is there is seen, loads, has an example that runs, and has types."""
+"""The public face: what is there is seen, loads, and has an example that runs."""
 
 import doctest
-import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -84,53 +82,6 @@ def test_every_function_has_an_example_that_runs(name):
     failed, attempted = runner.summarize(verbose=False)
     assert attempted > 0, f"{name} has no example"
     assert failed == 0
-
-
-CLIENT = """
-import numpy as np
-import refnet
-
-net = refnet.RecurrentNet(inputs=2, hidden=3, outputs=2)
-params = net.init(np.random.default_rng(0))
-batch = refnet.Batch(np.ones((4, 1, 2), np.float32), np.zeros(1, int))
-reveal_type(net)
-reveal_type(refnet.loss_and_gradients(net, params, batch).gradients)
-reveal_type(refnet.exact.certify(net, params, batch))
-reveal_type(refnet.check.compare)
-reveal_type(refnet.transitions.transition("svd"))
-reveal_type(refnet.analysis.spectral_radius(params["Whh"]))
-reveal_type(refnet.train)
-refnet.nothing
-"""
-SEEN = (
-    "refnet.nets.recurrent.RecurrentNet",
-    "dict[",
-    "refnet.exact.enclose.Certified",
-    "def (theirs: ",
-    "refnet.matrices.slots.Transition",
-    "float",
-    "def (task: refnet.training.config.Config | refnet.tasks.base.Task | str",
-)
-
-
-@pytest.mark.needs("rich")
-def test_a_client_sees_types(tmp_path):
-    """Also that a name which is not there is an error."""
-    client = tmp_path / "client.py"
-    client.write_text(CLIENT)
-    root = Path(refnet.__file__).parent.parent
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "setup.cfg", client]
-    output = subprocess.run(command, capture_output=True, text=True, cwd=root).stdout
-    revealed = [
-        line.split("Revealed type is ", 1)[1]
-        for line in output.splitlines()
-        if "Revealed type" in line
-    ]
-    assert len(revealed) == len(SEEN), output
-    for have, need in zip(revealed, SEEN):
-        assert need in have
-    errors = [line for line in output.splitlines() if "error:" in line]
-    assert len(errors) == 1 and 'no attribute "nothing"' in errors[0], output
 
 
 def test_a_folder_of_that_name_does_not_hide_the_package(tmp_path):

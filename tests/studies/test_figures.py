@@ -306,8 +306,7 @@ def test_a_small_input_matrix_lets_the_gradient_through():
     assert [line.split("|")[-2].split()[0] for line in lines[-6:]] == ["0.25", "4", "4"] * 2
 
 
-@pytest.mark.parametrize("form, start", [("pdf", b"%PDF"), ("svg", b"<?xml"), ("png", b"\x89PNG")])
-def test_a_study_draws_into_the_file_that_is_named(form, start, tmp_path, monkeypatch, capsys):
+def test_a_study_draws_into_the_file_that_is_named(tmp_path, monkeypatch, capsys):
     """Here of a run without a spectrum, which leaves no panel empty."""
     lstm = curve_row(**dict.fromkeys(("s_min", "s_mean", "s_max", "s_sd"), [None] * 3))
     assert len(evolution({"LSTM": lstm}).axes) == 1 and not faults(evolution({"LSTM": lstm}))
@@ -315,8 +314,8 @@ def test_a_study_draws_into_the_file_that_is_named(form, start, tmp_path, monkey
         tiny_study(), figure=lambda view: evolution({"LSTM": lstm}), table=lambda view: ""
     )
     monkeypatch.setattr("refnet.studies.catalogue.find", lambda name: study)
-    path = tmp_path / f"x.{form}"
+    path = tmp_path / "x.pdf"
     words = ["study", "tiny", "--table", "--folder", str(tmp_path / "studies")]
     assert cli.main([*words, "--figure", str(path), "--dpi", "40"]) == 0
-    assert path.read_bytes().startswith(start) and f"figure: {path}" in capsys.readouterr().out
+    assert path.read_bytes().startswith(b"%PDF") and f"figure: {path}" in capsys.readouterr().out
     assert not [*tmp_path.rglob("figure.png")]

@@ -10,6 +10,8 @@ from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["counts", "of_the_recursion", "of_the_sums"]
 
+GATES = "line.target.name[:2] == 'a.'"
+MATRICES = "pull.target.name[:3] in ('Whh', 'Wxh')"
 FARTHEST = 64
 """The longest truncation that is looked for."""
 WINDOW = 12
@@ -31,10 +33,10 @@ def of_the_recursion(net: RecurrentNet, batch: Batch) -> Mistakes:
         yield counts("the gradient is not carried from step to step", "carried", "0 * t")
         yield from _truncated(net, batch)
         name = "the backward pass leaves out the first step"
-        yield counts(name, "of_a_gate", "t > 0")
+        yield counts(name, f"lambda line, pull: {GATES}", "t > 0")
         yield counts(
             "the backward pass stops before the first step",
-            "lambda *of: of_a_gate(*of) or carried(*of)",
+            f"lambda line, pull: {GATES} or carried(line, pull)",
             "t > 0",
             grads="{**v, 'h0': np.stack([*s.d.values()])[:, 1] if s.c else s.d['h'][1]}",
         )
@@ -92,5 +94,6 @@ def of_the_sums(net: RecurrentNet, batch: Batch) -> Mistakes:
         for label, b in (("first", 0), ("last", B - 1)):
             yield mistake(
                 f"the {label} example is left out of the gradients of Whh and Wxh",
-                pulls=f"v + weighted(s, of_a_matrix, put(np.ones((1, {B}, 1)), np.s_[:, {b}], 0))",
+                pulls=f"v + counted(s, lambda line, pull: {MATRICES}, "
+                f"lambda t: np.arange({B})[None, :, None] != {b})",
             )

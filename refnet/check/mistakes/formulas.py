@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Params, last_steps
-from refnet.check.arithmetic import rounded_to
-from refnet.check.naive import PEEPHOLES, Pass
+from refnet.check.naive import Pass
+from refnet.check.programs import arrays
 from refnet.check.programs.cells import CELLS, GATE, Factor, Line, Term, factor
 from refnet.check.programs.layers import Change, Layers
 from refnet.check.programs.moves import SAME, Move, gathered
@@ -90,56 +90,31 @@ def carried(line: Line, pull: Line) -> bool:
     return pull.target.step < 0 and pull.target.name in ("d h", "d c")
 
 
-def of_a_gate(line: Line, pull: Line) -> bool:
-    """Whether it is of a pre-activation's gradient."""
-    return line.target.name.startswith("a.")
-
-
-def peephole(line: Line, pull: Line) -> bool:
-    """Whether it goes to the cell through a peephole."""
-    factors = {f.name for f in pull.terms[0].factors}
-    return pull.target.name in ("d c", "d s") and not factors.isdisjoint(PEEPHOLES)
-
-
 def summed(line: Line, pull: Line) -> bool:
     """Whether it is summed over the steps."""
     return not pull.target.name.startswith("d ")
 
 
-def of_a_matrix(line: Line, pull: Line) -> bool:
-    """Whether it is to Whh or Wxh."""
-    return pull.target.name.startswith(("Whh", "Wxh"))
-
-
-def of(name: str) -> Callable[[Line, Line], bool]:
-    """Whether it is to a parameter of all gates, or carries to a state."""
-    return lambda line, pull: (
-        pull.target.name.rstrip("0123") == name and (pull.target.step < 0 or name[0] != "d")
-    )
-
-
 def scaled(s: Pass, name: str, weight: Callable[[Array], Any]) -> list[Edit]:
     """A variable counts otherwise: ``weight`` of the steps t (T, 1, 1)."""
-    w = np.asarray(weight(np.arange(len(s.x))[:, None, None]), float)
     n = s.program.index[name]
-    w = np.reshape(w, (1, 1, 1)) if w.ndim == 0 else w
-    return [Edit(("line", n, 0), (s.program.lines[n],), w - 1, True)]
+    return [Edit(("line", n, 0), (s.program.lines[n],), _weight(s, weight) - 1, True)]
 
 
-def counted(s: Pass, chosen: Callable[..., bool], weight: Callable[[Array], Any]) -> list[Edit]:
-    """The chosen pulls count otherwise: ``weight`` of the steps t (T, 1, 1)."""
-    w = np.asarray(weight(np.arange(len(s.x))[:, None, None]), float).reshape(-1, 1, 1)
-    return weighted(s, chosen, w)
-
-
-def weighted(s: Pass, chosen: Callable[..., bool], w: Array) -> list[Edit]:
-    """The chosen pulls count by weights of steps, examples and units."""
+def counted(
+    s: Pass, chosen: Callable[[Line, Line], Any], weight: Callable[[Array], Any]
+) -> list[Edit]:
+    """The chosen pulls of lines count otherwise: ``weight`` of the steps t (T, 1, 1)."""
     return [
-        Edit(("pull", n, m), (pull,), w - 1, True)
+        Edit(("pull", n, m), (pull,), _weight(s, weight) - 1, True)
         for n, group in enumerate(s.program.pulls)
         for m, pull in enumerate(group)
         if m and chosen(s.program.lines[n], pull)
     ]
+
+
+def _weight(s: Pass, weight: Callable[[Array], Any]) -> Array:
+    return np.atleast_3d(np.asarray(weight(np.arange(len(s.x))[:, None, None]), float))
 
 
 def taking(s: Pass, target: str, old: str, new: str = "") -> list[Edit]:
@@ -349,14 +324,9 @@ def loss_without(results: Params, s: Pass, c: int) -> Params:
     return results if rest.any() else {**results, "loss": results["loss"] * np.nan}
 
 
-TYPES: dict[str, Any] = {
-    "float32": np.float32,
-    "float16 or TF32": np.float16,
-    "bfloat16": 2.0**-8,
-    "TF32": 2.0**-11,
-}
-"""Types, or unit roundoffs. TF32 has the digits of float16 with the range of float32: where the
-numbers are in both ranges, the two are the same."""
+TYPES = ("float32", "float16 or TF32", "bfloat16", "TF32")
+"""Types. TF32 has the digits of float16 with the range of float32: where the numbers are in both
+ranges, the two are the same."""
 
 
 def coarse(value: Any, name: str) -> Any:
@@ -364,9 +334,6 @@ def coarse(value: Any, name: str) -> Any:
     are."""
     if isinstance(value, dict):
         return each(value, lambda part: coarse(part, name))
-    kind = TYPES[name]
     if value.dtype.kind != "f":
         return value
-    if isinstance(kind, float):
-        return rounded_to(value, kind)
-    return value.astype(kind).astype(value.dtype)
+    return arrays.coarse(value, name.split()[0]).astype(value.dtype)

@@ -138,7 +138,8 @@ def _of_the_peepholes(params: Params) -> Mistakes:
     if peepholes:
         nothing = "np.zeros_like(w)"
         yield reading("the peepholes are ignored", " ".join(peepholes), nothing, nothing)
-        yield counts("the cell's gradient leaves out the peepholes", "peephole", "0 * t")
+        to_the_cell = "lambda line, pull: any(f.name[:2] == 'Wp' for f in pull.terms[0].factors)"
+        yield counts("the cell's gradient leaves out the peepholes", to_the_cell, "0 * t")
         for name in ("Wpi", "Wpf"):
             for other in peepholes if name in peepholes else ():
                 if other != name:

@@ -13,7 +13,18 @@ import numpy as np
 from refnet.batch import Array
 from refnet.check.arithmetic import rounded_to
 
-__all__ = ["LAYOUTS", "OF_A_MATRIX", "OF_THE_GATES", "TYPES", "coarse", "formed", "relaid"]
+__all__ = [
+    "LAYOUTS",
+    "OF_A_MATRIX",
+    "OF_THE_GATES",
+    "SQUARE",
+    "TYPES",
+    "coarse",
+    "formed",
+    "orders",
+    "pulled_back",
+    "relaid",
+]
 
 Form = Callable[[Array], Array]
 TYPES: dict[str, Any] = {
@@ -102,6 +113,21 @@ def orders(gates: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
         for order in permutations(usual)
         if order != usual
     }
+
+
+def pulled_back(gradient: Array, how: str) -> Array:
+    """The gradient (..., H, K) of a block from that of its form; roundings let it through, and so
+    do forms of all gates together."""
+    form = OF_A_MATRIX.get(how)
+    if form is None or how.startswith(("rounded", "by its", "inverted")):
+        return gradient
+    if how in SQUARE:
+        return form(gradient)
+    shape = gradient.shape[-2:]
+    where = form(np.arange(shape[0] * shape[1]).reshape(1, *shape))
+    out = np.empty_like(gradient).reshape(*gradient.shape[:-2], -1)
+    out[..., where.ravel()] = gradient.reshape(out.shape)
+    return out.reshape(gradient.shape)
 
 
 def formed(stack: Array, how: str, gates: tuple[str, ...] = ()) -> Array:

@@ -252,6 +252,7 @@ WITH_A_CONSTANT: dict[str, Callable[[float], Function]] = {
     "scaled to a norm of K over the batch, by K / (norm + 1e-6)": lambda k: _scaled(
         k, (-2, -1), 1e-6
     ),
+    "scaled to a norm of K for each unit": lambda k: _scaled(k, (-2,)),
     "always scaled to a norm of K over the batch": lambda k: _scaled(k, (-2, -1), most=np.inf),
     "always scaled to a norm of K for each example": lambda k: _scaled(k, (-1,), most=np.inf),
     "zero where it is smaller than K": lambda k: Function(
@@ -377,9 +378,10 @@ def pulls(line: Line, by_value: bool, clip: bool, parameters: set[str]) -> tuple
             rest = term.factors[:m] + term.factors[m + 1 :]
             if f.name.startswith("unit ") or f.name == "m":
                 continue
-            if f.name.partition("|")[0] in parameters:
+            name, _, how = f.name.partition("|")
+            if name in parameters:
                 out.append(
-                    Line(Factor(f.name.partition("|")[0]), (Term((d, *rest), scale),), "", True)
+                    Line(Factor(name), (Term((d, *rest), scale),), f.name if how else "", True)
                 )
                 continue
             times, form = DERIVATIVES[f.form]

@@ -4,15 +4,15 @@ constant is fitted.
 Checked by: tests/check/test_programs.py.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.judgement import LIMITS
-from refnet.check.programs.cells import WITH_A_CONSTANT, Factor, Line, function
-from refnet.check.programs.explain import Programs
+from refnet.check.programs.cells import PASSED, WITH_A_CONSTANT, Factor, Line, function
+from refnet.check.programs.explain import FORWARD, Programs
 from refnet.check.programs.runs import Candidate, Edit, Runs
 from refnet.check.programs.weights import Weights, enough
 
@@ -24,8 +24,34 @@ SMALL = 2.0**-20
 PROMISING = 8
 DEGREES = 22
 STEP = 1e-6
-Family = tuple[str, Callable[[float], tuple[Edit, ...]]]
-"""A name, in which K is the constant, and the edits with a constant."""
+LINES = ("clipped at K", "at most K", "at least K", "plus K", "times K")
+Edits = tuple[Edit, ...]
+Family = tuple[str, partial[Edits]]
+"""A name, in which K is the constant, and the edits with a constant and, of the forward pass, a
+backward pass that follows or not."""
+
+
+class _Measure(Weights):
+    """The wrong results that a fit goes by: of the forward pass alone if it is wrong."""
+
+    def __init__(self, programs: Programs, names: Iterable[str] | None = None) -> None:
+        super().__init__(programs, names)
+        states = [name for name in self.names if name in FORWARD]
+        self.early = bool(programs.forward and states)
+        self.names = states if self.early else self.names
+        self.base = self.white(self.program.results)
+        self.whole = self.gap
+
+    def off(self, candidates: Iterable[Candidate]) -> Iterator[tuple[str, Array]]:
+        """How far each candidate carries these results, by its name."""
+        run = self.programs.outcomes if self.early else self.programs.run
+        for candidate, results in run(candidates):
+            yield candidate.name, self.white(results) - self.base
+
+    def of(self, edits: tuple[Edit, ...]) -> Array:
+        """How far edits carry them."""
+        ((_, off),) = self.off([Candidate("", edits)])
+        return off
 
 
 class Constants:
@@ -33,148 +59,148 @@ class Constants:
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.program = programs, programs.program
-        self.weights = Weights(programs)
-        self.base = self.weights.white(self.program.results)
+        self.measure = _Measure(programs)
 
     def families(self) -> Iterator[Family]:
         """Every line with every function."""
-        program, word = self.program, self.programs.grammar.word
-        sigmoids = [n for n, line in enumerate(program.lines) if line.function == "sigmoid"]
-        gates = [n for n, line in enumerate(program.lines) if line.target.name.startswith("a.")]
+        program, grammar = self.program, self.programs.grammar
+        of = dict(enumerate(program.lines[:-1]))
+        sigmoids = [n for n, line in of.items() if line.function == "sigmoid"]
+        gates = [n for n, line in of.items() if line.target.name.startswith("a.")]
         if self.programs.forward:
-            for n, line in enumerate(program.lines[:-1]):
-                yield from self._lines([n], word(line.target))
-            if len(sigmoids) > 1:
-                yield from self._lines(sigmoids, "every gate's sigmoid")
+            for n, line in of.items():
+                yield from self._lines([n], grammar.word(line.target))
+            yield from self._lines(sigmoids, "every gate's sigmoid")
         elif not self.programs.in_sums:
-            for n, line in enumerate(program.lines[:-1]):
-                yield from self._gradients([n], self.programs.grammar.gradient_of(line))
+            for n, line in of.items():
+                yield from self._gradients([n], grammar.gradient_of(line))
+                yield from self._tapes(line.target.name)
                 if line.function:
-                    yield from self._slopes([n], f"the slope of {word(line.target)}")
-            if len(gates) > 1:
-                yield from self._gradients(gates, "the gradient of every pre-activation")
-            if len(sigmoids) > 1:
-                yield from self._slopes(sigmoids, "the slope of every gate's sigmoid")
+                    yield from self._slopes([n], f"the slope of {grammar.word(line.target)}")
+            yield from self._gradients(gates, "the gradient of every pre-activation")
+            yield from self._slopes(sigmoids, "the slope of every gate's sigmoid")
 
     def _lines(self, numbers: list[int], what: str) -> Iterator[Family]:
-        lines = [self.program.lines[n] for n in numbers]
-        for how in ("clipped at K", "at most K", "at least K", "plus K", "times K"):
-            texts = {f"{what} is {how}": "{0} then {1}"}
-            if lines[0].function:
-                texts[f"the argument of {what} is {how}"] = "{1} then {0}"
-            for name, text in texts.items():
-                for follows in (False, True)[: 1 + bool(lines[0].function)]:
+        for how in LINES if numbers else ():
+            yield f"{what} is {how}", partial(self._line, numbers, how, "{0} then {1}")
+            if self.program.lines[numbers[0]].function:
+                name = f"the argument of {what} is {how}"
+                yield name, partial(self._line, numbers, how, "{1} then {0}")
 
-                    def edits(
-                        k: float, text: str = text, how: str = how, follows: bool = follows
-                    ) -> tuple[Edit, ...]:
-                        out = []
-                        for n, line in zip(numbers, lines):
-                            new = line._replace(
-                                function=_joined(text, line.function, f"{how}|{k!r}")
-                            )
-                            out.append(Edit(("line", n, 0), (new,)))
-                            if follows:
-                                out.append(Edit(("pulls", n, 0), self.program.pulls_of(new, False)))
-                        return tuple(out)
+    def _line(self, numbers: list[int], how: str, text: str, k: float, follows: bool) -> Edits:
+        out = []
+        for n in numbers:
+            line = self.program.lines[n]
+            new = line._replace(function=_joined(text, line.function, f"{how}|{k!r}"))
+            out.append(Edit(("line", n, 0), (new,)))
+            if follows and line.function:
+                out.append(Edit(("pulls", n, 0), self.program.pulls_of(new, False)))
+        return tuple(out)
 
-                    yield name + ", in the forward pass alone" * (not follows), edits
+    def _tapes(self, name: str) -> Iterator[Family]:
+        what = f"what the backward pass reads of {self.programs.grammar.word(Factor(name))}"
+        for how in LINES if name not in PASSED else ():
+            yield f"{what} is {how}", partial(self._tape, name, how)
+
+    def _tape(self, name: str, how: str, k: float, follows: bool) -> Edits:
+        edits = self.programs.grammar.tape(name)
+        return tuple(
+            e._replace(lines=(e.lines[0]._replace(function=f"{how}|{k!r}"),)) for e in edits
+        )
 
     def _gradients(self, numbers: list[int], what: str) -> Iterator[Family]:
         for how in WITH_A_CONSTANT:
-            if not ("clipped" in how or "norm" in how or "smaller" in how):
-                continue
+            if "clipped" in how or "norm" in how or "smaller" in how:
+                yield f"{what} is {how}", partial(self._gradient, numbers, how)
 
-            def edits(k: float, how: str = how) -> tuple[Edit, ...]:
-                return tuple(
-                    Edit(
-                        ("pull", n, 0),
-                        (self.program.pulls[n][0]._replace(function=f"{how}|{k!r}"),),
-                    )
-                    for n in numbers
-                )
-
-            yield f"{what} is {how}", edits
+    def _gradient(self, numbers: list[int], how: str, k: float, follows: bool) -> Edits:
+        wholes = ((n, self.program.pulls[n][0]) for n in numbers)
+        return tuple(
+            Edit(("pull", n, 0), (whole._replace(function=f"{how}|{k!r}"),)) for n, whole in wholes
+        )
 
     def _slopes(self, numbers: list[int], what: str) -> Iterator[Family]:
         for how in ("at least K", "at most K", "plus K"):
+            yield f"{what} is {how}", partial(self._slope, numbers, how)
 
-            def edits(k: float, how: str = how) -> tuple[Edit, ...]:
-                return tuple(
-                    Edit(("pull", n, 1), (self._slope(n, f"{how}|{k!r}"),)) for n in numbers
-                )
-
-            yield f"{what} is {how}", edits
-
-    def _slope(self, n: int, how: str) -> Line:
-        line, pull = self.program.lines[n], self.program.pulls[n][1]
-        (term,), (v,) = pull.terms, line.terms[0].factors
-        slope = Factor(v.name, v.step, f"{line.function}'{how}")
-        return pull._replace(terms=(term._replace(factors=(term.factors[0], slope)),))
+    def _slope(self, numbers: list[int], how: str, k: float, follows: bool) -> Edits:
+        out = []
+        for n in numbers:
+            line, pull = self.program.lines[n], self.program.pulls[n][1]
+            (term,), (v,) = pull.terms, line.terms[0].factors
+            slope = Factor(v.name, v.step, f"{line.function}'{how}|{k!r}")
+            new = pull._replace(terms=(term._replace(factors=(term.factors[0], slope)),))
+            out.append(Edit(("pull", n, 1), (new,)))
+        return tuple(out)
 
     def readings(self) -> Iterator[tuple[str, Params]]:
         """Constants that explain the results, in words."""
-        search, weights = self.programs.search, self.weights
-        if not weights.names:
+        measure = self.measure
+        if not measure.names:
             return
-        gap = weights.white({n: search.given[n] - search.true[n] for n in weights.names})
-        families = dict(self.families())
+        families = {name: edits for name, edits in self.families() if edits.args[0]}
         grid = [
-            Candidate(f"{name}|{k!r}", edits(k))
+            Candidate(f"{name}|{k!r}", edits(k, False))
             for name, edits in families.items()
-            for sign in ((1, -1) if "plus" in name else (1,))
-            for k in (GRID * sign).tolist()
+            for k in _constants(name)
         ]
-        grid += [Candidate(f"{name}|{k!r}", edits(k)) for name, edits, k in _small(families)]
         best: dict[str, tuple[float, float]] = {}
-        for candidate, results in self.programs.run(grid):
-            name, _, constant = candidate.name.rpartition("|")
-            off = weights.white(results) - self.base
-            k, left = float(constant), float(np.linalg.norm(gap - off))
+        for text, off in measure.off(grid):
+            name, _, constant = text.rpartition("|")
+            k, left = float(constant), float(np.linalg.norm(measure.whole - off))
             if SMALL in (abs(k), abs(k - 1)) and (size := float(off @ off)) > 0:
-                by = float(off @ gap) / size
-                left, k = float(np.linalg.norm(gap - by * off)), k + (by - 1) * SMALL
+                by = float(off @ measure.whole) / size
+                left, k = float(np.linalg.norm(measure.whole - by * off)), k + (by - 1) * SMALL
             if np.isfinite(left):
                 best[name] = min(best.get(name, (np.inf, 0.0)), (left, k))
-        whole = float(np.linalg.norm(gap))
+        whole = float(np.linalg.norm(measure.whole))
         chosen = sorted((left, name, k) for name, (left, k) in best.items() if left < 0.9 * whole)
         for left, name, k in chosen[:PROMISING]:
-            yield from self._improved(name, families[name], k, left, gap)
+            fitted = self._improved(families[name], k, left)
+            for follows in (False, True) if fitted is not None else ():
+                how = "" if follows or not self.programs.forward else ", in the forward pass alone"
+                edits = Candidate("", families[name](fitted, follows))
+                ((_, results),) = self.programs.run([edits])
+                yield f"{name.replace('K', f'{fitted:.6g}', 1)}{how}", results
 
     def _improved(
-        self,
-        name: str,
-        edits: Callable[[float], tuple[Edit, ...]],
-        k: float,
-        left: float,
-        gap: Array,
-    ) -> Iterator[tuple[str, Params]]:
-        def at(k: float) -> tuple[Params, Array]:
-            ((_, results),) = self.programs.run([Candidate("", edits(k))])
-            return results, gap - (self.weights.white(results) - self.base)
+        self, edits: Callable[[float, bool], Edits], k: float, left: float
+    ) -> float | None:
+        """The constant by Gauss and Newton, if it leaves little enough."""
 
-        _, off = at(k)
+        def at(k: float) -> Array:
+            return self.measure.whole - self.measure.of(edits(k, False))
+
+        off = at(k)
         for _ in range(20):
-            slope = (off - at(k * (1 + STEP))[1]) / (k * STEP)
+            slope = (off - at(k * (1 + STEP))) / (k * STEP)
             size = float(slope @ slope)
             if not 0 < size < np.inf:
-                return
+                return None
             step = float(slope @ off) / size
             for half in range(5):
                 nearer = k + step / 2**half
-                _, now = at(nearer)
+                now = at(nearer)
                 if np.linalg.norm(now) < left:
                     break
             else:
                 break
             done = np.linalg.norm(now) > 0.99 * left
             k, off, left = nearer, now, float(np.linalg.norm(now))
-            if left < len(gap) ** 0.5 or done:
+            if left < len(off) ** 0.5 or done:
                 break
-        if left < enough(gap):
-            neat = float(f"{k:.4g}")
-            k = neat if abs(neat / k - 1) < 1e-6 else k
-            yield name.replace("K", f"{k:.6g}", 1), at(k)[0]
+        if left >= enough(self.measure.whole):
+            return None
+        neat = float(f"{k:.4g}")
+        return neat if abs(neat / k - 1) < 1e-6 else k
+
+
+def _constants(name: str) -> list[float]:
+    """The constants that are tried, of a family that changes nothing at 0 or 1 also one near."""
+    grid: list[float] = GRID.tolist()
+    if " plus K" in name:
+        return [*grid, *(-k for k in grid), SMALL]
+    return [*grid, 1 + SMALL] if " times K" in name else grid
 
 
 class Waves:
@@ -183,48 +209,41 @@ class Waves:
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.program = programs, programs.program
-        self.weights, search = Weights(programs), programs.search
-        self.weights.names = sorted(
-            name for name in search.given if search.given[name].shape == search.true[name].shape
-        )
+        self.measure = _Measure(programs, programs.search.given)
 
     def readings(self) -> Iterator[str]:
         """What explains all but a small part of the errors, in words."""
-        programs, program, weights = self.programs, self.program, self.weights
-        if not programs.forward or not weights.names:
+        programs, program, whole = self.programs, self.program, self.measure.whole
+        known = int((abs(whole) > LIMITS[1]).sum())
+        if not programs.forward or known <= 3 * DEGREES:
             return
-        search = programs.search
-        base = weights.white(program.results)
-        gap = weights.white({n: search.given[n] - search.true[n] for n in weights.names})
-        known = int((abs(gap) > LIMITS[1]).sum())
-        functions = dict.fromkeys(line.function for line in program.lines if line.function)
-        for name in functions:
+        every = Weights(programs, programs.search.given)
+        for name in dict.fromkeys(line.function for line in program.lines if line.function):
             numbers = [n for n, line in enumerate(program.lines) if line.function == name]
             a = self._arguments(numbers)
             size = float(abs(a).max()) * 1.01
             for chosen in (numbers, *([n] for n in numbers if len(numbers) > 1)):
-                for follows in (False, True) if 3 * DEGREES < known else ():
-                    w, left = self._fitted(chosen, follows, size, gap, base)
-                    if left < 0.03 * np.linalg.norm(gap):
+                w, left = self._fitted(chosen, size)
+                for follows in (False, True) if left < 0.03 * np.linalg.norm(whole) else ():
+                    candidate = self._candidate(chosen, follows, w, size)
+                    ((_, results),) = programs.run([candidate])
+                    off = every.gap - every.white(results) + every.white(program.results)
+                    if np.linalg.norm(off) < 0.03 * np.linalg.norm(every.gap):
                         yield self._said(name, chosen, follows, w, a)
                         return
 
-    def _fitted(
-        self, numbers: list[int], follows: bool, size: float, gap: Array, base: Array
-    ) -> tuple[Array, float]:
+    def _fitted(self, numbers: list[int], size: float) -> tuple[Array, float]:
         """The weights of the polynomials, by Gauss and Newton, and the norm that they leave."""
-        unit, at = np.eye(DEGREES), np.zeros(DEGREES)
-        here, left = base, float(np.linalg.norm(gap))
-        for _ in range(4):
-            moved = [self._candidate(numbers, follows, at + STEP * row, size) for row in unit]
-            ahead = [self.weights.white(results) for _, results in self.programs.run(moved)]
-            J = np.stack([(value - here) / STEP for value in ahead], axis=1)
-            nearer = at + self.weights.solved(J, gap - (here - base))[1]
-            candidate = self._candidate(numbers, follows, nearer, size)
-            ((_, results),) = self.programs.run([candidate])
-            there = self.weights.white(results)
-            now = float(np.linalg.norm(gap - (there - base)))
-            if not now < left:
+        measure, unit, at = self.measure, np.eye(DEGREES), np.zeros(DEGREES)
+        here, left = np.zeros_like(measure.whole), float(np.linalg.norm(measure.whole))
+        start = left
+        for turn in range(10):
+            moved = [self._candidate(numbers, False, at + STEP * row, size) for row in unit]
+            J = np.stack([(off - here) / STEP for _, off in measure.off(moved)], axis=1)
+            nearer = at + measure.solved(J, measure.whole - here)[1]
+            there = measure.of(self._candidate(numbers, False, nearer, size).edits)
+            now = float(np.linalg.norm(measure.whole - there))
+            if not now < left or turn > 3 and now > 0.3 * start:
                 break
             at, here, left = nearer, there, now
         return at, left
@@ -260,13 +279,6 @@ class Waves:
             f"perhaps the {name} of {', '.join(words)} is another function{how}: off by up to "
             f"{abs(off[worst]):.2g}, near {usual[worst]:.2g}"
         )
-
-
-def _small(families: dict[str, Callable[[float], tuple[Edit, ...]]]) -> Iterator[Any]:
-    """The families that change nothing at 0 or 1, near there."""
-    for name, edits in families.items():
-        if " plus K" in name or " times K" in name:
-            yield name, edits, SMALL + (" times K" in name)
 
 
 def _wave(line: Line, degree: int, size: float) -> Line:

@@ -4,7 +4,7 @@ order in which gradients are added and read.
 Checked by: tests/check/test_programs.py.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, combinations, permutations
 
 from refnet.check.programs.arrays import orders
@@ -14,7 +14,7 @@ from refnet.check.programs.program import stem
 from refnet.check.programs.runs import Candidate, Edit, Place, sweeps
 from refnet.check.programs.words import CARRIED
 
-__all__ = ["gradients", "late", "moves", "swaps", "tapes"]
+__all__ = ["gradients", "late", "moves", "peepholes", "swaps", "tapes", "together"]
 
 Pulls = dict[Place, Line]
 
@@ -131,7 +131,9 @@ def moves(g: Grammar) -> Iterator[Candidate]:
         if not line.function and line.target.name not in PASSED
     }
     for n, line in sums.items():
-        for new in chain.from_iterable(_factors(g, line, a) for a in range(len(line.terms))):
+        every = range(len(line.terms))
+        news = (edited(g, line, a) for edited in (_factors, _outside) for a in every)
+        for new in chain.from_iterable(news):
             yield from g.instead(n, new)
         for a, term in enumerate(line.terms):
             less = line._replace(terms=line.terms[:a] + line.terms[a + 1 :])
@@ -157,6 +159,9 @@ def moves(g: Grammar) -> Iterator[Candidate]:
                         follow.append(Edit(("pulls", n, 0), program.pulls_of(less, False)))
                     forward = Candidate(f"{said}, in the forward pass alone", tuple(alone))
                     yield forward
+                    yield from g.right_tape(said, forward, [n, m] if gone else [m])
+                    if gone:
+                        yield from g.right_tape(said, forward, [n])
                     if sweeps(program, forward) == 1:
                         yield Candidate(said, (*alone, *follow))
 
@@ -176,6 +181,19 @@ def _factors(g: Grammar, line: Line, a: int) -> Iterator[Line]:
                     for b, t in enumerate(line.terms)
                 ]
                 yield line._replace(terms=tuple(terms))
+
+
+def _outside(g: Grammar, line: Line, a: int) -> Iterator[Line]:
+    """A line in which a factor of what a matrix multiplies stands outside."""
+    term = line.terms[a]
+    lines, index = g.program.lines, g.program.index
+    for m, f in enumerate(term.factors if term.matrix else ()):
+        made = lines[index[f.name]].terms if f.name in index and not f.step else ()
+        factors = made[0].factors if len(made) == 1 and not made[0].matrix else ()
+        for n, outer in enumerate(factors if len(factors) > 1 else ()):
+            inside = term.factors[:m] + factors[:n] + factors[n + 1 :] + term.factors[m + 1 :]
+            new = term._replace(factors=(*inside, outer), inside=len(inside))
+            yield line._replace(terms=(*line.terms[:a], new, *line.terms[a + 1 :]))
 
 
 def late(g: Grammar) -> Iterator[Candidate]:
@@ -213,11 +231,33 @@ def _late(g: Grammar, part: Line, readers: Pulls) -> Iterator[Candidate]:
         yield Candidate(f"{said}, and goes on as it is", tuple(after))
 
 
-def of_the_backward_pass(g: Grammar) -> Iterable[Candidate]:
-    """All of the loop."""
-    return chain(gradients(g, False), tapes(g), peepholes(g), late(g))
+def together(g: Grammar) -> Iterator[Candidate]:
+    """The same edit in every gate."""
+    groups: dict[str, dict[str, list[Edit]]] = {}
+    sizes: dict[str, int] = {}
+    for n, group in enumerate(g.program.pulls):
+        line = g.program.lines[n]
+        for m, pull in enumerate(group):
+            what = _family(g, line, pull) if m else ""
+            if not what:
+                continue
+            sizes[what] = sizes.get(what, 0) + 1
+            edits = g.slopes(line, pull) if line.function else g.lines(pull)
+            for said, new in edits:
+                said = said.replace(g.word(Factor(line.target.name)), "s")
+                said = said.replace(g.product(pull.terms[0]), "it")
+                options = groups.setdefault(what, {}).setdefault(said, [])
+                options.append(Edit(("pull", n, m), (new,)))
+    for what, found in groups.items():
+        for said, members in found.items():
+            if len(members) == sizes[what] > 1:
+                yield Candidate(f"{what} {said}", tuple(members))
 
 
-def of_the_forward_pass(g: Grammar) -> Iterable[Candidate]:
-    """All of it."""
-    return chain(swaps(g), moves(g))
+def _family(g: Grammar, line: Line, pull: Line) -> str:
+    name = stem(pull.target.name)
+    if name.startswith("d a."):
+        return f"the slope of every {line.function}"
+    known = {"d y": "the gradient that is carried through Whh", "d x": "dx"}
+    known |= {block: f"the gradient of {block}" for block in g.program.blocks}
+    return known.get(name, "")

@@ -11,14 +11,13 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.naive.nets import Recurrent
+from refnet.check.programs.candidates import approximated, backward_edits, forward_edits
 from refnet.check.programs.cells import STATES
-from refnet.check.programs.exchanges import gradients, of_the_backward_pass, of_the_forward_pass
 from refnet.check.programs.grammar import Grammar
-from refnet.check.programs.layouts import layouts
 from refnet.check.programs.program import Program
 from refnet.check.programs.runs import Candidate, Fits, Runs, Stays, sweeps, together
 
-__all__ = ["Programs"]
+__all__ = ["FORWARD", "Approximations", "Programs"]
 
 FORWARD = {"loss", "outputs", "h", "c"}
 
@@ -42,22 +41,10 @@ class Programs:
 
     def candidates(self) -> Iterator[Candidate]:
         """The edits that the location leaves."""
-        grammar = self.grammar
-        if self.backward and self.in_sums:
-            yield from grammar.backward(True)
-            yield from gradients(grammar, True)
-        if self.backward and self.in_the_loop:
-            yield from grammar.backward(False)
-            yield from grammar.tapes()
-            yield from layouts(grammar, False)
-            yield from of_the_backward_pass(grammar)
         if self.backward:
-            yield from grammar.together()
+            yield from backward_edits(self.grammar, self.in_sums, self.in_the_loop)
         if self.forward:
-            yield from grammar.forward()
-            yield from layouts(grammar, True)
-            yield from of_the_forward_pass(grammar)
-            yield from grammar.approximated()
+            yield from forward_edits(self.grammar)
 
     def readings(self) -> Iterator[tuple[str, Params]]:
         """What the candidates that fit give, by their names."""
@@ -93,19 +80,29 @@ class Programs:
         (``stays``), and whose dx ``fits``."""
         if "dx" not in self.search.given:
             fits = None
-        T, B, _ = self.program.s.x.shape
-        most = together(T, B, self.program.s.p["Whh"].shape[1])
         batches: dict[tuple[bool, int], list[Candidate]] = {}
         for candidate in candidates:
             forward = any(edit.place[0] == "line" for edit in candidate.edits)
             batch = batches.setdefault((forward, sweeps(self.program, candidate)), [])
             batch.append(candidate)
-            if len(batch) == most:
+            if len(batch) == self.most:
                 yield from Runs(self.program, batch).gradients(right, fits, stays)
                 batch.clear()
         for rest in batches.values():
             if rest:
                 yield from Runs(self.program, rest).gradients(right, fits, stays)
+
+    def outcomes(self, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, Params]]:
+        """The results of candidates' forward passes."""
+        every = iter(candidates)
+        while batch := list(islice(every, self.most)):
+            yield from Runs(self.program, batch).outcomes()
+
+    @property
+    def most(self) -> int:
+        """The candidates of a batch."""
+        T, B, _ = self.program.s.x.shape
+        return together(T, B, self.program.s.p["Whh"].shape[1])
 
     def right(self, results: Params) -> bool:
         """Whether what a candidate's forward pass gives is what was given."""
@@ -122,18 +119,18 @@ class Programs:
 
     def stays(self, at: int, v: Params, names: Sequence[str] = ()) -> Array:
         """Which of the candidates' states may be those at a row."""
-        known = [
-            name
-            for name in STATES
-            if name in self.search.given and name not in self.search.infinite
-        ]
         good = np.ones(v["h"].shape[1], bool)
-        for name in known:
+        for name in STATES:
             good &= self._near(name, at, v[name][at])
+        if getattr(self.program.s.net, "readout", "") == "every" and "h" not in self.search.given:
+            p = self.program.s.p
+            good &= self._near("outputs", at - 1, v["read"][at] @ p["Why"].T + p["by"])
         return good
 
     def _near(self, name: str, row: int, value: Array) -> Array:
         search = self.search
+        if name not in search.given or name in search.infinite:
+            return np.ones(len(value), bool)
         theirs, sigma = search.given[name], search.sigma[name]
         if theirs.shape[1:] != value.shape[1:]:
             return np.ones(len(value), bool)
@@ -159,3 +156,15 @@ class Programs:
             )
 
         return alike
+
+
+class Approximations:
+    """Other formulas for tanh and the sigmoid."""
+
+    def __init__(self, programs: Programs) -> None:
+        self.programs = programs
+
+    def readings(self) -> Iterator[tuple[str, Params]]:
+        """What those that fit give."""
+        if self.programs.forward:
+            yield from self.programs.tried(approximated(self.programs.grammar))

@@ -4,9 +4,7 @@ Checked by: tests/check/test_programs.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
-from refnet.check.programs import approximations
 from refnet.check.programs.arrays import LAYOUTS, TYPES
 from refnet.check.programs.cells import (
     DERIVATIVES,
@@ -82,7 +80,11 @@ class Grammar(Words):
         p, target = self.program.p, [*self.program.index, ""][min(before, len(self.program.lines))]
         text, of, pulled = self.product(term), term.factors, term.factors[:1] and _back(term)
         yield f"leaves out {text}", None
-        for by, how in ((2.0, "counts {} twice"), (0.5, "halves {}"), (-1.0, "has the wrong sign")):
+        for by, how in (
+            (2.0, "counts {} twice"),
+            (0.5, "halves {}"),
+            (-1.0, "has the wrong sign: {}"),
+        ):
             yield how.format(text), term._replace(coefficient=by * term.coefficient)
         for m, f in reversed([*enumerate(of)]):
             for other in self.variables(f, before, summed):
@@ -146,7 +148,7 @@ class Grammar(Words):
         names = [n for n in self.program.index if n != v.name and n in (*self.gates, "k", "h")]
         options: list[tuple[Factor, ...]] = [()]
         options += [(w._replace(form=form),) for form in SLOPES for w in (v, a)]
-        options += [(Factor(n, 0, form),) for form in ("1-^2", "^2") for n in names]
+        options += [(Factor(n, 0, form),) for form in SLOPES for n in names]
         options += [(w, w._replace(form="1-")) for w in (a, v, *map(Factor, names))]
         options += [(v, v, v._replace(form="1-")), (v._replace(form="^2"), v._replace(form="1-"))]
         options += [(*right, *right)]
@@ -214,36 +216,6 @@ class Grammar(Words):
             said = f"is {'rounded to ' * (how in TYPES)}{how}"
             yield said, pull._replace(function=how)
 
-    def together(self) -> Iterator[Candidate]:
-        """The same edit in every gate."""
-        groups: dict[str, dict[str, list[Edit]]] = {}
-        sizes: dict[str, int] = {}
-        for n, group in enumerate(self.program.pulls):
-            line = self.program.lines[n]
-            for m, pull in enumerate(group):
-                what = self._family(line, pull) if m else ""
-                if not what:
-                    continue
-                sizes[what] = sizes.get(what, 0) + 1
-                edits = self.slopes(line, pull) if line.function else self.lines(pull)
-                for said, new in edits:
-                    said = said.replace(self.word(Factor(line.target.name)), "s")
-                    said = said.replace(self.product(pull.terms[0]), "it")
-                    options = groups.setdefault(what, {}).setdefault(said, [])
-                    options.append(Edit(("pull", n, m), (new,)))
-        for what, found in groups.items():
-            for said, members in found.items():
-                if len(members) == sizes[what] > 1:
-                    yield Candidate(f"{what} {said}", tuple(members))
-
-    def _family(self, line: Line, pull: Line) -> str:
-        name = stem(pull.target.name)
-        if name.startswith("d a."):
-            return f"the slope of every {line.function}"
-        known = {"d y": "the gradient that is carried through Whh", "d x": "dx"}
-        known |= {block: f"the gradient of {block}" for block in self.program.blocks}
-        return known.get(name, "")
-
     def tapes(self) -> Iterator[Candidate]:
         """What the backward pass reads of another step, or rounded."""
         ways: list[tuple[str, int, str, str]] = []  # a step, an edge and a form
@@ -257,10 +229,14 @@ class Grammar(Words):
         for said, by, edge, form in ways:
             way = (by, edge, form)
             every: list[Edit] = []
-            for name, n in index.items():
-                edits = self._tape(name, n, *way)
+            for name in index:
+                edits = self.tape(name, *way)
                 what = {"h": "the states h", "c": "the cells c"}.get(name, self.word(Factor(name)))
                 yield Candidate(f"in the backward pass {what} are {said}", tuple(edits))
+                if name == "h":
+                    read = Line(Factor("read"), (Term((_read(Factor("h"), *way),)),))
+                    both = (*edits, Edit(("tape", self.program.index["read"], 0), (read,)))
+                    yield Candidate(f"in the backward pass and for dWhy h is {said}", both)
                 if name == "c":
                     k = self.program.lines[index["k"]]._replace(
                         terms=(Term((_read(Factor("c"), *way),)),)
@@ -274,7 +250,9 @@ class Grammar(Words):
                 yield Candidate(f"in the backward pass the gates are {said}", gates)
                 yield Candidate(f"in the backward pass gates and states are {said}", tuple(every))
 
-    def _tape(self, name: str, n: int, *way: Any) -> list[Edit]:
+    def tape(self, name: str, by: int = 0, edge: str = "", form: str = "") -> list[Edit]:
+        """The edits of what the backward pass reads of a variable."""
+        n, way = self.program.index[name], (by, edge, form)
         edits = [Edit(("tape", n, 0), (Line(Factor(name), (Term((_read(Factor(name), *way),)),)),))]
         index = self.program.index
         for copy in {"h": ("y", "q"), "c": ("s",)}.get(name, ()):  # and what is read of them
@@ -299,16 +277,6 @@ class Grammar(Words):
         for other in FUNCTIONS if len(sigmoids) > 1 else ():
             news = {n: line._replace(function=other) for n, line in sigmoids.items()}
             yield from self.ways(f"the gates use {other or 'no function'} for the sigmoid", news)
-
-    def approximated(self) -> Iterator[Candidate]:
-        """An approximation of tanh or of the sigmoid, in the lines that have it."""
-        for function in ("tanh", "sigmoid"):
-            of = {n: a for n, a in enumerate(self.program.lines) if a.function == function}
-            for chosen in ([*of], *([n] for n in of if len(of) > 1)) if of else ():
-                what = ", ".join(self.word(of[n].target) for n in chosen)
-                for name in approximations.names(function, len(chosen) == len(of)):
-                    news = {n: of[n]._replace(function=name) for n in chosen}
-                    yield from self.ways(f"{what} is a {name}", news)
 
     def instead(self, n: int, new: Line, said: str = "") -> Iterator[Candidate]:
         """Another line, named by its formula, or by what is ``said`` if that is the same."""
@@ -354,11 +322,24 @@ class Grammar(Words):
         alone = tuple(Edit(("line", n, 0), (new,)) for n, new in news.items())
         forward = Candidate(f"{how}, in the forward pass alone", alone)
         yield forward
+        yield from self.right_tape(how, forward, news)
         if all(map(_differentiable, news.values())) and sweeps(self.program, forward) == 1:
             pulls = [
                 Edit(("pulls", n, 0), self.program.pulls_of(new, False)) for n, new in news.items()
             ]
             yield Candidate(how, (*alone, *pulls))
+
+    def right_tape(
+        self, how: str, forward: Candidate, numbers: Iterable[int]
+    ) -> Iterator[Candidate]:
+        """The edits of lines that the backward pass sees none of: their right values are kept."""
+        lines = [(n, self.program.lines[n]) for n in numbers]
+        if not any(line.target.name in {*STATES, *PASSED} or line.target.name[:2] == "a."
+                   for _, line in lines):  # fmt: skip
+            kept = tuple(Edit(("tape", n, 0), (line,)) for n, line in lines)
+            right = ", ".join(self.word(line.target) for _, line in lines)
+            said = f"{how}, in the forward pass alone, and the backward pass has the right {right}"
+            yield Candidate(said, (*forward.edits, *kept))
 
 
 def _read(f: Factor, by: int, edge: str, form: str) -> Factor:

@@ -39,10 +39,14 @@ def layouts(g: Grammar, forward: bool) -> Iterator[Candidate]:
             said = f"the operands of {texts[block]} are rounded to {kind}"
             places = _places(g, block, forward)
             yield from _as(g, said, {at: _rounded(v, block, kind) for at, v in places.items()})
-    every = {at: v for block in texts for at, v in _places(g, block, forward).items()}
-    for how in (*OF_THE_GATES, *orders(g.gates)) if len(g.gates) > 1 else ():
-        said = f"{'a' if forward else 'the gradient of a'}, all gates together, is read {how}"
-        yield from _as(g, said, {at: _with(v, tuple(texts), how) for at, v in every.items()})
+    of = [_places(g, block, forward) for block in texts]
+    groups = [(", all gates together,", {at: v for places in of for at, v in places.items()})]
+    for number, gate in enumerate(g.gates):
+        groups.append((f" of gate {gate}", dict([*places.items()][number] for places in of)))
+    for what, every in groups if len(g.gates) > 1 else ():
+        for how in (*OF_THE_GATES, *(orders(g.gates) if what[0] == "," else ())):
+            said = f"{'a' if forward else 'the gradient of a'}{what} is read {how}"
+            yield from _as(g, said, {at: _with(v, tuple(texts), how) for at, v in every.items()})
 
 
 def _forms(g: Grammar, block: str) -> Iterator[str]:

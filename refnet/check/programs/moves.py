@@ -228,19 +228,20 @@ def _of_steps(t: Array, ends: Array, first: int) -> Iterator[Move]:
 
 def _sums(T: int, first: int) -> Iterator[Move]:
     """Each step is a sum of steps."""
-    eye, before, after = np.eye(T), np.eye(T, k=-1), np.eye(T, k=1)
-    every = np.ones((T, 1)) * (np.arange(T) >= first)
+    eye, t = np.eye(T), np.arange(T)
+    every = np.ones((T, 1)) * (t >= first)
     sums = np.tril(every)
     number = np.maximum(sums.sum(axis=1, keepdims=True), 1)
-    names = ["adds that of the step before", "adds that of the next step"]
-    for (name, dual), side in ((names, before), (names[::-1], after)):
-        yield _mixed(name, dual, eye + side)
-        name, dual = (text.replace("adds that of", "is the mean with") for text in (name, dual))
-        yield _mixed(name, dual, (eye + side) / 2)
-        name, dual = (
-            text.replace("is the mean with", "leaves off that of") for text in (name, dual)
-        )
-        yield _mixed(name, dual, eye - side)
+    names = ["that of the step before", "that of the next step"]
+    for by, (name, dual), end in ((-1, names, "first"), (1, names[::-1], "last")):
+        usual, stay = np.eye(T, k=by), eye[np.clip(t + by, first, T - 1)]
+        for side, more in ((usual, f"zero at the {end}"), (stay, f"its own at the {end}")):
+            for how, k, M in (
+                ("adds", 1, eye + side),
+                ("is the mean with", 2, eye + side),
+                ("leaves off", 1, eye - side),
+            ):
+                yield _mixed(f"{how} {name} ({more})", f"{how} {dual}", M / k)
     so_far, to_come = "is the sum of the steps so far", "is the sum of the steps to come"
     yield _mixed(so_far, to_come, sums)
     yield _mixed(to_come, so_far, sums.T)

@@ -340,7 +340,7 @@ class Joints:
             return
         here, name = {option.edge: option.move}, f"{option.what} {option.move.name}"
         if self.head:
-            if option.outer and wrong == {"dWhy"} and not option.move.uniform:
+            if option.outer and wrong == {"dWhy"} and not option.move.scales:
                 yield Change(f"{name}, in the gradient of Why alone", sums=here)
             elif option.outer and self.net.readout != "none":
                 yield Change(f"{name}, in the backward pass alone", {}, here, here)
@@ -352,7 +352,7 @@ class Joints:
         if wrong <= below and not option.seen:
             yield Change(f"the gradient of {option.what} {option.move.transposed}", {}, here)
         cells = [s for s in self.layers.cells if option.edge in ("x", f"in{s}")]
-        sums = not option.move.uniform
+        sums = not option.move.scales
         if sums and wrong <= {f"dWxh{s}{part}" for s in cells for part in ("", ".W", ".E")}:
             yield Change(f"{name}, in the gradient of Wxh alone", sums=here)
 

@@ -5,14 +5,15 @@ Checked by: tests/check/test_programs.py.
 
 from collections.abc import Iterator
 from copy import copy
+from itertools import chain
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.programs.explain import Programs
-from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.program import Program
 from refnet.check.programs.runs import Candidate
+from refnet.check.programs.weights import Weights
 
 __all__ = ["Pairs"]
 
@@ -36,17 +37,18 @@ class Pairs:
         for first in firsts:
             second = copy(programs)
             second.program = _edited(programs.program, first)
-            second.grammar = Grammar(second.program, programs.grammar.gates)
             second.forward, second.backward = False, True
             second.in_sums = second.in_the_loop = True
-            for name, reading in second.tried(second.candidates()):
+            others = (c for c in second.candidates() if not _meet(first, c))
+            for name, reading in second.tried(others):
                 yield f"{first.name}; {name}", reading
 
     def _of_the_sums(self) -> Iterator[tuple[str, Params]]:
         """One edit of each wrong gradient."""
         search, names, whole = self.programs.search, [], dict(self.programs.program.results)
         left = {*search.wrong}
-        for candidate, reading in self.programs.run(self.programs.candidates()):
+        every = chain(self.programs.candidates(), Weights(self.programs).left_out())
+        for candidate, reading in self.programs.run(every):
             off = {name for name in left if search.ratio(name, reading[name]) <= 1}
             if off:
                 left -= off
@@ -98,6 +100,15 @@ class Pairs:
 def _plain(candidate: Candidate) -> bool:
     kinds = ("line", "pull", "pulls")
     return all(e.place[0] in kinds and e.weight is None and not e.more for e in candidate.edits)
+
+
+def _meet(first: Candidate, second: Candidate) -> bool:
+    """Whether two candidates edit the same pull, perhaps by all pulls of its line."""
+    edited = {edit.place if edit.place[0] == "pull" else edit.place[:2] for edit in first.edits}
+    return any(
+        edit.place in edited or edit.place[0] == "pull" and ("pulls", edit.place[1]) in edited
+        for edit in second.edits
+    )
 
 
 def _edited(program: Program, candidate: Candidate) -> Program:

@@ -47,8 +47,9 @@ def runs(
     net: Net, params: Params, batch: Batch, every: Iterable[Sequence[Change]], backward: bool = True
 ) -> Iterator[Params | None]:
     """``run`` with each of several lists of changes; None if they do not go together."""
-    T, B, H = (*(1, *batch.x.shape[:-1])[-2:], max(value.shape[-1] for value in params.values()))
-    every, most = iter(every), together(T, B, H)
+    T, B = (1, *batch.x.shape[:-1])[-2:]
+    widths = (value.shape[-1] for value in params.values() if value.ndim)
+    every, most = iter(every), together(T, B, max(widths, default=1))
     while some := list(islice(every, most)):
         found: dict[int, Params] = {}
         groups: dict[object, list[tuple[int, Pass]]] = {}

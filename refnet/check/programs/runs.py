@@ -5,73 +5,18 @@ Checked by: tests/check/test_programs.py.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.naive.nets import Recurrent
-from refnet.check.programs.arrays import LAYOUTS, TYPES, coarse, relaid
+from refnet.check.programs.arrays import LAYOUTS, TYPES, coarse, pulled_back, relaid
 from refnet.check.programs.cells import FORMS, STATES, Factor, Line, Term, function
+from refnet.check.programs.edit import SUMS, Candidate, Edit, Fits, Place, Stays, sweeps, together
 from refnet.check.programs.program import Program
 
 __all__ = ["Candidate", "Edit", "Fits", "Place", "Runs", "SUMS", "Stays", "sweeps", "together"]
-
-Place = tuple[str, int, int]
-"""("line", n, 0), ("pull", n, m) or ("pulls", n, 0), of line n; ("tape", n, 0): what the backward
-pass reads of it."""
-
-
-Fits = Callable[[int, Array, list[str]], Array]
-"""Which candidates' dx (K, B, D) may be that of a step, from the step, dx and the names."""
-
-
-Stays = Callable[[int, Params, list[str]], Array]
-"""Which candidates' states (T + 1, K, B, H) may be those at a row, from it, these and the names."""
-
-
-class Edit(NamedTuple):
-    """Other lines at a place. ``weight``: how much of the edit is made, by step, example and unit,
-    where that is not all; ``more``: pulls that are added to those that are there."""
-
-    place: Place
-    lines: tuple[Line, ...]
-    weight: Array | None = None
-    more: bool = False
-
-
-class Candidate(NamedTuple):
-    """A mistake: its name and edits; ``s``: the pass around it, if it is another than the
-    program's."""
-
-    name: str
-    edits: tuple[Edit, ...]
-    s: Recurrent | None = None
-
-
-ENTRIES = 2e6
-"""The numbers of a variable that are computed at once, of all candidates and steps."""
-TOGETHER = 256
-SUMS = {"over the steps": (0,), "over the examples": (-2,), "over the steps and examples": (0, -2)}
-"""What the factors of a product are summed over, in place of the products."""
-
-
-def together(T: int, B: int, H: int) -> int:
-    """How many candidates run at once."""
-    return int(min(TOGETHER, max(1, ENTRIES / (T * B * H))))
-
-
-def sweeps(program: Program, candidate: Candidate) -> int:
-    """How often a step's lines must be gone through: twice if an edited one needs a later one."""
-    later = (
-        program.index.get(f.name, -1) > edit.place[1] and not f.step
-        for edit in candidate.edits
-        if edit.place[0] == "line"
-        for line in edit.lines
-        for term in line.terms
-        for f in term.factors
-    )
-    return 1 + any(later)
 
 
 class Runs:
@@ -294,6 +239,18 @@ class Runs:
             })  # fmt: skip
         return direct, results if self.forward else results * len(self.candidates)
 
+    def _stale(self, k: int) -> Array:
+        """The gradient of Why where it takes what the backward pass reads of the states."""
+        s, h = self.s, self.v["read"][:, k]
+        every = getattr(s.net, "readout", "") == "every"
+        rows = h[1:].reshape(-1, h.shape[-1]) if every else h[s.lengths, np.arange(self.B)]
+        return np.asarray(s.dv.T @ rows)
+
+    def outcomes(self) -> Iterator[tuple[Candidate, Params]]:
+        """Every candidate's results of the forward pass."""
+        self.states()
+        yield from zip(self.candidates, self.read_out()[1])
+
     def keep(self, fit: Array) -> None:
         """Go on with these candidates alone."""
         if fit.all():
@@ -328,6 +285,8 @@ class Runs:
             if not self.candidates:
                 return
         self._tapes()
+        for k, _ in self.of.get(("tape", self.program.index["read"], 0), []):
+            self.results[k] = {**self.results[k], "dWhy": self._stale(k)}
         program, v = self.program, self.v
         names = {pull.target.name for group in program.pulls for pull in group} | {
             "d x",
@@ -360,7 +319,8 @@ class Runs:
             name = pull.target.name
             if name in self.program.parameters:
                 continue
-            if m == 0 and ("pull", n, 0) not in self.of and not whole:
+            usual = pull == Line(pull.target, (Term((pull.target,)),))
+            if usual and ("pull", n, 0) not in self.of and not whole:
                 continue
             value = self._blended(("pull", n, m), self.evaluate(pull, at), at, self.KB)
             value = self._pulled(n, m, at, value)
@@ -404,6 +364,10 @@ class Runs:
     def _sum(self, line: Line, k: int | None, weight: Array | None = None) -> Array:
         """A parameter's gradient, summed over steps and examples."""
         out = np.asarray(sum(self._summed(line, term, k, weight) for term in line.terms))
+        if "|" in line.function:
+            flat = self.program.p[line.target.name].ndim == 1
+            out = pulled_back(out[..., None] if flat else out, line.function.partition("|")[2])
+            out = out[..., 0] if flat else out
         return out * self.program.masks.get(line.function, 1)
 
     def _summed(self, line: Line, term: Term, k: int | None, weight: Array | None) -> Array:

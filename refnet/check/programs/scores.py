@@ -198,10 +198,13 @@ class Scores:
 
     def _outputs(self) -> Scored:
         """Outputs of other predictions, as the loss or its gradient sees them."""
+        number = np.arange(1.0, 1 + len(self.v)).reshape(self.grid)
         for move in (move for move in self.moves if not move.uniform):
             each, slope = self.of(self.moved(move, self.v), self.t)
             text = f"the output in the loss {move.name}"
             yield text, each, slope
+            if (move.back(move.there(number)) == number).all():
+                continue  # as the targets in the other order
             back = move.back(slope.reshape(*self.grid, -1)).reshape(slope.shape)
             yield (
                 f"the output in the loss {move.name}, and its gradient goes back there",

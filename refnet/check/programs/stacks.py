@@ -15,12 +15,13 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.naive.nets import Recurrent
+from refnet.check.programs.candidates import backward_edits, forward_edits
 from refnet.check.programs.cells import has
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.layers import Change, Layers, same
 from refnet.check.programs.passes import covers
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate, Runs
+from refnet.check.programs.runs import Candidate, Edit, Runs
 from refnet.nets.base import named
 from refnet.nets.stacked import StackedNet
 
@@ -89,6 +90,8 @@ class Stacks:
         forward = self.search.wrong & {"outputs", "loss"}
         seen: list[Params] = []
         for said, cells in self._places():
+            if seen:
+                return
             fit = self._forward(cells) if forward else self._backward(cells)
             for candidate in fit:
                 inside = {suffix: partial(self._inside, suffix, candidate) for suffix in cells}
@@ -124,10 +127,7 @@ class Stacks:
         above = {suffix for layer in layers[number + 1 :] for suffix in layer}
         if {*here} != wrong & {*layers[number]} or above & {*cells}:
             return
-        grammar = self.grammar
-        every: Iterable[Candidate] = [
-            *grammar.backward(True), *grammar.backward(False), *grammar.tapes(), *grammar.together()
-        ]  # fmt: skip
+        every: Iterable[Candidate] = list(backward_edits(self.grammar, True, True))
         for suffix in here:
             every = [c for c, results in self._run(suffix, every) if self._fits(suffix, results)]
         yield from every
@@ -159,12 +159,15 @@ class Stacks:
         return self._right({f"d{named(n[1:], suffix)}": results[n] for n in own})
 
     def _forward(self, cells: Sequence[str]) -> Iterator[Candidate]:
-        """Those with which the outputs are what was given."""
-        for some in _batches(self.grammar.forward()):
-            outputs = self._outputs(list(some), cells)
-            for k, candidate in enumerate(some):
-                if self._right({"outputs": outputs[k]}):
-                    yield candidate
+        """Those with which the outputs are what was given, whatever the backward pass does."""
+        grammar, alike = self.grammar, dict[tuple[Edit, ...], list[Candidate]]()
+        for candidate in forward_edits(grammar):
+            lines = tuple(edit for edit in candidate.edits if edit.place[0] == "line")
+            alike.setdefault(lines, []).append(candidate)
+        for some in _batches(Candidate("", lines) for lines in alike):
+            for candidate, outputs in zip(some, self._outputs(some, cells)):
+                if self._right({"outputs": outputs}):
+                    yield from alike[candidate.edits]
 
     def _outputs(self, candidates: Sequence[Candidate], cells: Sequence[str]) -> Array:
         """The outputs of all candidates, which are blocks of the last axis but one."""

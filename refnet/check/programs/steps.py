@@ -10,9 +10,9 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.entries import Axis
 from refnet.check.judgement import LIMITS
-from refnet.check.programs.cells import STATES
+from refnet.check.programs.cells import STATES, Line, Term, gradient
 from refnet.check.programs.explain import Programs
-from refnet.check.programs.runs import Candidate
+from refnet.check.programs.runs import Candidate, Edit
 from refnet.check.where import indices
 
 __all__ = ["Steps"]
@@ -33,6 +33,9 @@ class Steps:
         search = self.search
         if search.wrong == {"dh0"}:
             yield from self.programs.tried(self._at(self.programs.candidates(), [0]))
+        if self.programs.backward:
+            yield from self.programs.tried(self._passed())
+        yield from self.programs.tried(self._units())
         of = "h" if self.programs.forward else "dx"
         if of not in search.wrong or search.given[of].shape != search.true[of].shape:
             return
@@ -48,6 +51,17 @@ class Steps:
             yield from self._backward(int(rows[-1]), some)
         elif of == "h":
             yield from self.programs.tried(self._forward(int(rows[0]), some))
+
+    def _units(self) -> Iterator[Candidate]:
+        """The edits of the first unit alone, or the last."""
+        H = self.programs.program.s.p["Whh"].shape[1]
+        for candidate in self.programs.candidates():
+            pulls = [line for edit in candidate.edits for line in edit.lines]
+            whole = any(edit.place[0] == "pulls" for edit in candidate.edits)
+            for unit in () if whole or any(p.target.name == "d x" for p in pulls) else (0, H - 1):
+                weight = (np.arange(H) == unit) * np.ones((1, 1, 1))
+                edits = tuple(edit._replace(weight=weight) for edit in candidate.edits)
+                yield Candidate(f"{candidate.name}, of unit {unit}", edits)
 
     def _off(self, name: str, reading: Array) -> Array:
         """Of every step and example, whether a result is more than rounding off."""
@@ -84,6 +98,20 @@ class Steps:
             state = edit.place[0] == "tape" and edit.lines[0].target.name in STATES
             edits.append(edit._replace(weight=weights[state and steps is not None]))
         return Candidate(said, tuple(edits))
+
+    def _passed(self) -> Iterator[Candidate]:
+        """The backward pass without its first steps or last ones, which the states' gradients go
+        through as they are."""
+        program = self.programs.program
+        lost = [Edit(("pulls", n, 0), ()) for n, line in enumerate(program.lines)]
+        for name in STATES:
+            if name in program.index:
+                carried = Line(gradient(name, -1), (Term((gradient(name),)),), "", True)
+                lost[program.index[name]] = Edit(("pulls", program.index[name], 0), (carried,))
+        for k in range(1, self.T):
+            yield self._of(Candidate("the backward loop passes over", tuple(lost)), range(k), None)
+            rest = range(k, self.T)
+            yield self._of(Candidate("the backward loop passes over", tuple(lost)), rest, None)
 
     def _forward(self, row: int, some: Array | None) -> Iterator[Candidate]:
         """The edits that mend the first wrong row of h, at the step before it alone, and at every

@@ -4,7 +4,7 @@ units. The weights are fitted by least squares.
 Checked by: tests/check/test_programs.py.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,13 +41,15 @@ class Part(NamedTuple):
 
 
 class Weights:
-    """The fits of weights to a search's wrong results."""
+    """The fits of weights to results of these ``names``, or to those that are wrong."""
 
-    def __init__(self, programs: Programs) -> None:
+    def __init__(self, programs: Programs, names: Iterable[str] | None = None) -> None:
         self.programs, self.program = programs, programs.program
         self.search = search = programs.search
         self.names = sorted(
-            name for name in search.wrong if search.given[name].shape == search.true[name].shape
+            name
+            for name in (search.wrong if names is None else names)
+            if search.given[name].shape == search.true[name].shape
         )
         T, B, _ = self.program.s.x.shape
         self.sizes = {"step": T, "example": B, "unit": self.program.s.p["Whh"].shape[1]}

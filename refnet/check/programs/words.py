@@ -5,7 +5,7 @@ Checked by: tests/check/test_programs.py.
 
 from dataclasses import dataclass
 
-from refnet.check.programs.cells import FORMS, Factor, Line, Term
+from refnet.check.programs.cells import FORMS, PASSED, Factor, Line, Term
 from refnet.check.programs.program import Program, stem
 
 __all__ = ["Words"]
@@ -80,6 +80,8 @@ class Words:
             "wrap": f" (at the {ends[0]} step the {ends[1]} one)",
             "zero": " (zero beyond the end)",
         }
+        if f.step > 0 and f.name in PASSED:  # or it would read as the state itself
+            more["stay"] = " (at the last step its own)"
         return self.word(f) + more.get(f.edge, "")
 
     def product(self, term: Term) -> str:

@@ -1,0 +1,78 @@
+"""What may be wrong around the cells of a net, and in the cells of a stack, for a search.
+
+Checked by: tests/check/test_outside.py.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from refnet.batch import Params
+from refnet.check.programs.outside import Joints, Outside
+from refnet.check.programs.stacks import Stacks, known_cells
+from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
+
+__all__ = ["Around"]
+
+PASSES = 1000
+"""The passes that must be affordable."""
+Readings = Iterator[tuple[str, Params]]
+
+
+class Around:
+    """The kinds of readings, each empty where the net or what was given does not allow it."""
+
+    def __init__(self, search: Any) -> None:
+        self.search, self.case = search, search.all
+        true, given = search.true, search.given
+        self.known = (
+            self.case.plain
+            and all(given[name].shape == true[name].shape for name in given)
+            and self.case.passes() > PASSES
+        )
+
+    @cached_property
+    def loss(self) -> Outside | None:
+        """Of the loss and its gradient in the outputs."""
+        return Outside(self.search) if self.known and self.case.net.loss != "none" else None
+
+    @cached_property
+    def edges(self) -> Joints | None:
+        """Of what goes into cells and comes out of them."""
+        recurrent = self.known and isinstance(self.case.net, RecurrentNet)
+        return Joints(self.search) if recurrent and not self.case.net.embedding else None
+
+    def readings(self) -> Readings:
+        """Those without a constant; names that differ in what stands in brackets alone, about what
+        is beyond an end, lose that."""
+        known = [
+            *(self.loss.readings() if self.loss else ()),
+            *(self.edges.readings() if self.edges else ()),
+        ]
+        short = [re.sub(r" \([^)]*\)", "", name) for name, _ in known]
+        for (name, reading), text in zip(known, short):
+            yield name if short.count(text) == 1 else text, reading
+
+    def stacked(self) -> Readings:
+        """Edits inside the cells of a stack."""
+        net = self.case.net if self.edges else None
+        if isinstance(net, StackedNet) and known_cells(net, self.case.params):
+            yield from Stacks(self.search).readings()
+
+    def multiples(self) -> Readings:
+        """Mistakes in the loss that fit but for a factor."""
+        yield from self.loss.multiples() if self.loss else ()
+
+    def additions(self) -> Readings:
+        """What may be added to the loss."""
+        yield from self.loss.additions() if self.loss else ()
+
+    def constants(self) -> Readings:
+        """Constants in the loss and its gradient."""
+        yield from self.loss.fitted() if self.loss else ()
+
+    def between(self) -> Readings:
+        """Constants between the cells."""
+        yield from self.edges.fitted() if self.edges else ()

@@ -1,0 +1,57 @@
+"""All edits of a cell's program: of the forward pass and of the backward pass.
+
+Checked by: tests/check/test_programs.py.
+"""
+
+from collections.abc import Iterator
+
+from refnet.check.programs import approximations
+from refnet.check.programs.exchanges import (
+    gradients,
+    late,
+    moves,
+    peepholes,
+    swaps,
+    tapes,
+    together,
+)
+from refnet.check.programs.grammar import Grammar
+from refnet.check.programs.layouts import layouts
+from refnet.check.programs.runs import Candidate
+
+__all__ = ["approximated", "backward_edits", "forward_edits"]
+
+
+def forward_edits(g: Grammar) -> Iterator[Candidate]:
+    """Of the forward pass, with a backward pass that follows and with the right one."""
+    yield from g.forward()
+    yield from layouts(g, True)
+    yield from swaps(g)
+    yield from moves(g)
+
+
+def backward_edits(g: Grammar, in_sums: bool, in_the_loop: bool) -> Iterator[Candidate]:
+    """Of the backward pass: in the sums over the steps, in the loop, or both."""
+    if in_sums:
+        yield from g.backward(True)
+        yield from gradients(g, True)
+    if in_the_loop:
+        yield from g.backward(False)
+        yield from g.tapes()
+        yield from layouts(g, False)
+        yield from gradients(g, False)
+        yield from tapes(g)
+        yield from peepholes(g)
+        yield from late(g)
+    yield from together(g)
+
+
+def approximated(g: Grammar) -> Iterator[Candidate]:
+    """An approximation of tanh or of the sigmoid, in the lines that have it."""
+    for function in ("tanh", "sigmoid"):
+        of = {n: line for n, line in enumerate(g.program.lines) if line.function == function}
+        for chosen in ([*of], *([n] for n in of if len(of) > 1)) if of else ():
+            what = ", ".join(g.word(of[n].target) for n in chosen)
+            for name in approximations.names(function, len(chosen) == len(of)):
+                news = {n: of[n]._replace(function=name) for n in chosen}
+                yield from g.ways(f"{what} is a {name}", news)
