@@ -4,7 +4,7 @@ Checked by: tests/tasks/test_arrays.py.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Any, cast
@@ -45,7 +45,10 @@ def divide(fractions: Sequence[float], count: int, seed: int, groups: Array | No
 
     Checked by: tests/tasks/test_arrays.py::test_parts_are_stratified.
     """
-    shares = np.array(fractions, float)
+    try:
+        shares = np.array(fractions, float)
+    except (TypeError, ValueError):
+        shares = np.zeros(0)
     if (
         shares.shape != (3,)
         or not (shares >= 0).all()
@@ -94,7 +97,8 @@ class Arrays(Task):
     floats, or one symbol, if x is integers from 0 on, or words: for a net with an ``embedding``.
     ``y``: a target for each sequence, (N,) or (N, C); or for every step, padded or as a list as x
     is. Integers, booleans and strings are classes, floats are real; ``targets``: "auto" is this,
-    "classes" and "real" are for the others, and a list names all classes there can be.
+    "classes" and "real" are for the others, and a list names all classes there can be, in the order
+    of the net's outputs.
     ``readout``: "auto" takes a y with as many entries for a sequence as it has steps as one for
     "every" step; else "last".
     ``splits``: the fractions of train, validation and test, drawn with ``seed`` and in the same
@@ -154,14 +158,17 @@ class Arrays(Task):
         groups = goal.values if goal.classes and not goal.every else None
         self._parts = _parts(self.splits, len(given.lengths), self.seed, groups)
         self.splits = tuple(name for name in PARTS[1:] if len(self._parts[name])) or PARTS[:1]
-        self._refuse(given)
-        self.encoding = self.encoding or self._fitted(given, goal)
-        self._weights = _weights(weights, len(given.lengths), self.dtype)
+        fitted = self.encoding or self._fitted(given, goal)
+        self.encoding = replace(fitted, missing=self.missing)
+        self._weights = _weights(weights, len(given.lengths), self.dtype, self._parts["train"])
         self._x, self._y = self.encoding.encoded(given), goal.values
         self._present = None if goal.present.all() else goal.present
         if not goal.classes:
             mean, scale = self.encoding.target_mean, self.encoding.target_scale
-            self._y = ((goal.values - np.array(mean)) / np.array(scale)).astype(self.dtype)
+            with np.errstate(over="ignore"):
+                self._y = ((goal.values - np.array(mean)) / np.array(scale)).astype(self.dtype)
+            if not np.isfinite(self._y).all():
+                raise ValueError(f"y has targets that are too large for {self.dtype}; scale them")
 
     @classmethod
     def recorded(cls, encoding: Encoding, name: str, reason: str) -> "Arrays":
@@ -189,21 +196,6 @@ class Arrays(Task):
             kind, known = "classes", list(kind)
         choice(f"{self.name}: targets", kind, ("auto", "classes", "real"))
         return targets_of(y, given.lengths, padded, kind, self.readout, known)
-
-    def _refuse(self, given: Sequences) -> None:
-        if given.steps.dtype.kind != "f":
-            return
-        bad = ~np.isfinite(given.steps)
-        if self.missing == "mean":
-            bad &= ~np.isnan(given.steps)
-        if bad.any():
-            step, feature = np.argwhere(bad)[0]
-            value = given.steps[step, feature]
-            mend = ", or pass missing='mean' if a NaN is to stand for a feature that is missing"
-            raise ValueError(
-                f"x: {given.place(int(step))} has {value} as feature {feature}; need finite "
-                f"numbers{mend if np.isnan(value) else ''}"
-            )
 
     def _fitted(self, given: Sequences, goal: Targets) -> Encoding:
         train = np.isin(np.arange(len(given.lengths)), self._parts["train"])
@@ -323,26 +315,32 @@ class Arrays(Task):
     def record(self) -> dict[str, Any]:
         """What a run keeps of the task: the encoding, and a digest of all data and their parts."""
         digest = sha256()
-        for values in (*self._x, self._y, *self._parts.values()):
-            digest.update(np.ascontiguousarray(values).tobytes())
+        for values in (*self._x, self._y, *self._parts.values(), self._present, self._weights):
+            if values is not None:
+                digest.update(repr(values.shape).encode() + np.ascontiguousarray(values).tobytes())
         return {**self.encoding.record(), "sha256": digest.hexdigest()}
 
 
-def _weights(weights: Data, count: int, dtype: str) -> Array | None:
+def _weights(weights: Data, count: int, dtype: str, train: Array) -> Array | None:
     if weights is None:
         return None
     values = np.asarray(weights, dtype)
-    if values.shape != (count,) or not np.isfinite(values).all() or values.min() < 0:
-        raise ValueError(f"weights is {short(weights)}; need {count} numbers, none below 0")
+    right = values.shape == (count,) and np.isfinite(values).all() and values.min() >= 0
+    if not right or not values[train].any():
+        raise ValueError(
+            f"weights is {short(weights)}; need {count} numbers, none below 0 and not all 0 in "
+            "the training part"
+        )
     return values
 
 
 def _parts(splits: Data, count: int, seed: int, groups: Array | None) -> dict[str, Array]:
     """The rows of each of PARTS."""
-    if len(splits) == count and all(isinstance(each, str) for each in splits):
-        for each in set(splits):
-            choice("splits: part", each, PARTS)
-        numbers = np.array([PARTS.index(each) for each in splits])
+    names = np.asarray(splits, object)
+    if names.shape == (count,) and all(isinstance(each, str) for each in names):
+        for each in names:
+            choice("splits: part", str(each), PARTS)
+        numbers = np.array([PARTS.index(each) for each in names])
     else:
         numbers = divide(splits, count, seed, groups)
     if not (numbers == 0).any():
@@ -355,10 +353,13 @@ def _moments(values: Array, standardize: bool) -> tuple[list[float], list[float]
     D = values.shape[1]
     if not standardize:
         return [0.0] * D, [1.0] * D
-    with np.errstate(all="ignore"):
-        counted = np.isfinite(values)
-        number = np.maximum(counted.sum(axis=0), 1)
-        mean = np.where(counted, values, 0).sum(axis=0, dtype=np.float64) / number
-        apart = np.where(counted, values - mean, 0)
-        scale = np.sqrt((apart * apart).sum(axis=0) / number)
-    return mean.tolist(), np.where(scale > 1e-12 * abs(mean), scale, 1).tolist()
+    counted = np.isfinite(values)
+    values = np.where(counted, values, 0).astype(np.float64)
+    power = np.frexp(abs(values).max(axis=0, initial=0))[1]
+    values = np.ldexp(values, -power)  # exact, and no square is too large
+    number = np.maximum(counted.sum(axis=0), 1)
+    mean = values.sum(axis=0) / number
+    apart = np.where(counted, values - mean, 0)
+    scale = np.sqrt((apart * apart).sum(axis=0) / number)
+    varies = scale > 1e-12 * abs(mean)
+    return np.ldexp(mean, power).tolist(), np.where(varies, np.ldexp(scale, power), 1).tolist()

@@ -86,7 +86,12 @@ def sequences(what: str, values: Data, lengths: Data = None) -> Sequences:
         )
     arrays = [np.asarray(each) for each in values]
     for number, each in enumerate(arrays):
-        if each.ndim not in (1, 2) or each.shape[1:] != arrays[0].shape[1:]:
+        if each.ndim not in (1, 2):
+            raise ValueError(
+                f"{what}: sequence {number} is {short(values[number])}; need an array (T,) or "
+                "(T, D), or list(text) for a text's characters"
+            )
+        if each.shape[1:] != arrays[0].shape[1:]:
             raise ValueError(
                 f"{what}: sequence {number} has shape {each.shape}, and sequence 0 "
                 f"{arrays[0].shape}; need (T,) for all, or (T, D) with one D"
@@ -148,7 +153,8 @@ class Encoding:
     their numbers; empty if the numbers themselves were given, which are less than ``symbols``.
     ``classes``: the labels by number; empty for real targets, of which there are ``targets``.
     ``every``: whether each step has a target. ``mean``, ``scale``: of the features, and
-    ``target_mean``, ``target_scale``: of real targets, in the training part.
+    ``target_mean``, ``target_scale``: of real targets, in the training part. ``missing``: whether
+    a feature may be NaN, as in Arrays.
 
     >>> encoding = Encoding(features=1, classes=["no", "yes"], mean=[2.0], scale=[0.5])
     >>> batch = next(encoding.batches([[1.0, 2.0, 3.0]]))[1]
@@ -168,6 +174,7 @@ class Encoding:
     scale: list[float] = field(default_factory=list)
     target_mean: list[float] = field(default_factory=list)
     target_scale: list[float] = field(default_factory=list)
+    missing: str = "refuse"
     dtype: str = "float32"
     name: str = "arrays"
 
@@ -192,9 +199,9 @@ class Encoding:
         return "every" if self.every else "last"
 
     def encoded(self, given: Sequences, what: str = "x") -> Sequences:
-        """The steps as the net sees them: scaled features with the mean where one is missing (a
-        NaN), or the symbols' numbers. Raises ValueError for what the training part did not have:
-        other features, a new word."""
+        """The steps as the net sees them: scaled features, with the mean where one may be missing
+        (a NaN), or the symbols' numbers. Raises ValueError for what is not finite, and for what
+        the training part did not have: other features, a new word."""
         steps = given.steps
         if self.features != (steps.shape[1] if steps.ndim == 2 else 0):
             have, need = (
@@ -203,8 +210,18 @@ class Encoding:
             )
             raise ValueError(f"{what} has {have}; need {need}, as in training")
         if steps.ndim == 2:
-            scaled = (steps - np.array(self.mean)) / np.array(self.scale)
-            return given._replace(steps=np.where(np.isnan(scaled), 0, scaled).astype(self.dtype))
+            with np.errstate(over="ignore", invalid="ignore"):
+                scaled = ((steps - np.array(self.mean)) / np.array(self.scale)).astype(self.dtype)
+            if self.missing == "mean":
+                scaled[np.isnan(steps)] = 0
+            if (bad := ~np.isfinite(scaled)).any():
+                step, feature = np.argwhere(bad)[0]
+                raise ValueError(
+                    f"{what}: {given.place(int(step))} has {steps[step, feature]} as feature "
+                    f"{feature}; need finite numbers that {self.dtype} can hold; a NaN may be "
+                    "missing in a task with missing='mean'"
+                )
+            return given._replace(steps=scaled)
         if self.words:
             numbers = np.searchsorted(self.words, steps.astype(str)).clip(max=len(self.words) - 1)
             new = np.array(self.words)[numbers] != steps

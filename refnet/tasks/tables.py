@@ -4,12 +4,16 @@ Checked by: tests/tasks/test_tables.py.
 """
 
 import csv
+import re
+import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from io import StringIO
 from math import log
 from pathlib import Path
-from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -24,6 +28,9 @@ EVALUATED = 10
 
 MISSING = ("", "NA", "NaN", "nan", "?")
 """How a table writes that a value is missing."""
+
+DATE = r"\d{4}-\d\d"
+"""How a date begins: a year alone is a number, and "today" is no date of a file."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +53,16 @@ class DataFile:
     dtype: str = "float32"
 
     def read(self) -> Record:
-        """x, y, and lengths and splits if the file has them."""
+        """x and y, and what else of Arrays the file has."""
         raise NotImplementedError
 
     def task(self) -> Arrays:
         """The task. Raises OSError or ValueError, which names the file."""
+        if not (self.validation >= 0 <= self.test and self.validation + self.test < 1):
+            raise ValueError(
+                f"{self.path}: validation is {self.validation} and test {self.test}; need two "
+                "fractions from 0 on that leave some for training"
+            )
         shared = ("targets", "readout", "missing", "standardize", "order", "dtype")
         options: Record = {name: getattr(self, name) for name in shared}
         options["splits"] = (1 - self.validation - self.test, self.validation, self.test)
@@ -67,34 +79,39 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Npz(DataFile):
-    """``np.savez(path, x=x, y=y)``, with ``lengths`` and, for each sequence, the name of its part
-    as ``splits`` if wanted: what Arrays takes. x and a y of every step may also be those of all
-    sequences, one after another, (S, D), with lengths whose sum is S. Nothing is unpickled.
+    """``np.savez(path, x=x, y=y)``, with ``lengths``, ``weights`` and, for each sequence, the name
+    of its part as ``splits`` if wanted: what Arrays takes. x and a y of every step may also be
+    those of all sequences, one after another, (S, D), with lengths whose sum is S. Nothing is
+    unpickled.
     """
 
     def read(self) -> Record:
         try:
-            with np.load(self.path, allow_pickle=False) as file:
+            with open(self.path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-        except (ValueError, EOFError, AttributeError) as error:
+        except (ValueError, EOFError, TypeError, BadZipFile, zlib.error):
             raise ValueError(
-                f"{self.path}: {error}; need what np.savez(path, x=x, y=y, lengths=lengths) "
-                "writes, without arrays of objects"
+                f"{self.path} is damaged, or not an archive of plain arrays; need what "
+                "np.savez(path, x=x, y=y, lengths=lengths) writes, without arrays of objects"
             ) from None
-        known = ("x", "y", "lengths", "splits")
+        known = ("x", "y", "lengths", "splits", "weights")
         if not {"x", "y"} <= arrays.keys() <= set(known):
             raise ValueError(
                 f"{self.path} has {', '.join(arrays) or 'nothing'}; need x and y, and of "
-                "lengths and splits what there is"
+                "lengths, splits and weights what there is"
             )
-        if "splits" in arrays:
-            arrays["splits"] = arrays["splits"].tolist()
-        lengths = arrays.get("lengths")
-        if lengths is not None and len(lengths) != len(arrays["x"]) == lengths.sum():
-            cuts = np.cumsum(lengths)[:-1]
-            each_step = len(arrays["y"]) == len(arrays["x"])
+        x, y, lengths = arrays["x"], arrays["y"], arrays.get("lengths")
+        if lengths is None:
+            return arrays
+        if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 1).any():
+            raise ValueError(
+                f"{self.path}: lengths is {short(lengths.tolist())}; need a whole number from 1 on "
+                "for each sequence"
+            )
+        if x.ndim in (1, 2) and len(x) == lengths.sum():
+            each_step = y.shape[:1] == x.shape[:1] != lengths.shape
             for name in ("x", "y") if each_step else ("x",):
-                arrays[name] = np.split(arrays[name], cuts)
+                arrays[name] = np.split(arrays[name], np.cumsum(lengths)[:-1])
             del arrays["lengths"]
         return arrays
 
@@ -106,8 +123,8 @@ class Table(DataFile):
     The columns: ``id`` says to which sequence a row belongs, ``time`` in which order its rows come
     (without such a column: as in the file), ``target`` has the target of the sequence, the same in
     all its rows that have one, or else one for every step (that of a row may be missing).
-    ``split``: if given, the column with the part, train, validation or test. All others are
-    features, numbers; a single one of words is symbols.
+    ``split``: if given, the column with the part of a sequence, train, validation or test. All
+    others are features, numbers; a single one of words is symbols.
     """
 
     id: str = "id"
@@ -117,18 +134,13 @@ class Table(DataFile):
 
     def read(self) -> Record:
         names, lines = _rows(self.path)
-        for what in ("id", "target", "split"):
+        for what in ("id", "time", "target", "split"):
             column = getattr(self, what)
-            if column not in names and (column or what != "split"):
+            if column not in names and column != {"time": "time", "split": ""}.get(what):
                 raise ValueError(
                     f"{self.path} has no column {column!r} for {what}; its columns are "
                     f"{', '.join(names)}: give {what}=COLUMN (--{what} COLUMN)"
                 )
-        if self.time not in names and self.time != "time":
-            raise ValueError(
-                f"{self.path} has no column {self.time!r} for time; its columns are "
-                f"{', '.join(names)}"
-            )
         columns = {name: np.array([line[n] for line in lines]) for n, name in enumerate(names)}
         order, starts = self._order(columns)
         roles = (self.id, self.time, self.target, self.split)
@@ -136,24 +148,57 @@ class Table(DataFile):
         if not features:
             raise ValueError(f"{self.path} has no column beside {', '.join(names)}; need a feature")
         x = self._features({name: columns[name] for name in features})[order]
-        column = columns[self.target][order]
-        y, there = _values(column), ~np.isin(column, MISSING)
-        rows = [*map(np.flatnonzero, np.split(there, starts))]
-        parts: Any = np.split(y, starts)
+        y, there = self._values(self.target, columns[self.target])
+        if not there.all():
+            y = y.astype(object)
+            y[~there] = None
+        rows = [*map(np.flatnonzero, np.split(there[order], starts))]
+        parts = np.split(y[order], starts)
+        first = np.array([0, *starts])
         single = all(len(set(part[at].tolist())) <= 1 for part, at in zip(parts, rows))
         if self.readout == "last" or self.readout == "auto" and single:
-            ends = np.array([at[-1] if len(at) else 0 for at in rows]) + [0, *starts]
-            given: Record = {"y": _values(column[ends]), "readout": "last"}
+            ends = first + [at[-1] if len(at) else 0 for at in rows]
+            given: Record = {"y": y[order][ends], "readout": "last"}
         else:
             given = {"y": parts, "readout": "every"}
         given["x"] = np.split(x, starts)
         if self.split:
-            given["splits"] = [part[0] for part in np.split(columns[self.split][order], starts)]
+            texts = columns[self.split]
+            given["splits"] = texts[order][first]
+            bad = ~np.isin(texts, PARTS)
+            whole = np.repeat(given["splits"], np.diff([*first, len(order)]))
+            bad[order] |= texts[order] != whole
+            need = f"need {', '.join(PARTS)}, the same in all rows of a sequence"
+            self._refuse(bad, self.split, texts, need)
         return given
+
+    def _refuse(self, bad: Array, name: str, texts: Array, need: str) -> None:
+        """Raise ValueError about the first entry of a column that is ``bad``."""
+        if bad.any():
+            text = str(texts[bad.argmax()])
+            what = f"lacks {name}" if text in MISSING else f"has {short(text)} as {name}"
+            raise ValueError(f"{self.path}: line {bad.argmax() + 2} {what}; {need}")
+
+    def _values(self, name: str, texts: Array) -> tuple[Array, Array]:
+        """Integers if all are, else real numbers, else the words; and which are not missing."""
+        there = ~np.isin(texts, MISSING)
+        filled = np.where(there, texts, "0")
+        try:
+            return filled.astype(np.int64), there
+        except (OverflowError, ValueError) as error:
+            limit = 2.0**63 if isinstance(error, OverflowError) else np.inf
+        try:
+            numbers = filled.astype(np.float64)
+        except ValueError:
+            return np.where(there, texts, ""), there
+        need = "need finite numbers, and 1e20 for a whole one of more than 64 bits"
+        self._refuse(abs(numbers) >= limit, name, texts, need)
+        return numbers, there & ~np.isnan(numbers)
 
     def _order(self, columns: dict[str, Array]) -> tuple[Array, Array]:
         """The rows by sequence, in the order of the file, and by time; where the later start."""
         ids = columns[self.id]
+        self._refuse(np.isin(ids, MISSING), self.id, ids, "need the name of the row's sequence")
         _, first, number = np.unique(ids, return_index=True, return_inverse=True)
         rank = first[number]
         times = self._times(columns[self.time]) if self.time in columns else np.arange(len(ids))
@@ -168,63 +213,81 @@ class Table(DataFile):
             )
         return order, np.flatnonzero(~same) + 1
 
-    def _times(self, column: Array) -> Array:
-        """Numbers or dates, as numbers."""
-        times = _values(column)
-        if times.dtype.kind == "U":
-            for line, entry in enumerate(column, 2):
-                try:
-                    np.datetime64(entry)
-                except ValueError:
-                    raise ValueError(
-                        f"{self.path}: line {line} has {short(str(entry))} as {self.time}; need "
-                        "numbers, or dates such as 2024-01-31 or 2024-01-31T23:59"
-                    ) from None
-            times = column.astype("datetime64[us]").astype(np.int64)
-        if times.dtype.kind == "f" and np.isnan(times).any():
-            raise ValueError(
-                f"{self.path}: line {int(np.isnan(times).argmax()) + 2} lacks {self.time}; fill it "
-                "in, or leave the column out if the rows stand in order"
-            )
-        return times
+    def _times(self, texts: Array) -> Array:
+        """Numbers or dates, to be sorted by."""
+        times, there = self._values(self.time, texts)
+        need = "fill it in, or leave the column out if the rows stand in order"
+        self._refuse(~there, self.time, texts, need)
+        if times.dtype.kind != "U":
+            return times
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of zones: NumPy turns all into UTC
+            bad = [not (re.match(DATE, text) and _parses(np.datetime64, text)) for text in texts]
+            need = "need numbers, or dates such as 2024-01-31 or 2024-01-31T23:59"
+            self._refuse(np.array(bad), self.time, texts, need)
+            dates, seconds = (texts.astype(f"datetime64{unit}") for unit in ("", "[s]"))
+        need = "need no fractions of seconds beside dates of other centuries"
+        self._refuse(dates.astype(seconds.dtype) != seconds, self.time, texts, need)
+        return dates
 
     def _features(self, columns: dict[str, Array]) -> Array:
-        numbers = {name: _values(column) for name, column in columns.items()}
-        words = [name for name, column in numbers.items() if column.dtype.kind == "U"]
-        if words and len(columns) == 1:
-            return columns[words[0]]
-        for name in words:
-            each = (_values(columns[name][n : n + 1]) for n in range(len(columns[name])))
-            at = next(n for n, value in enumerate(each) if value.dtype.kind == "U")
-            raise ValueError(
-                f"{self.path}: line {at + 2} has {short(str(columns[name][at]))} as {name}; need "
-                "numbers in every column of features"
-            )
-        for name, column in numbers.items():
-            if self.missing == "refuse" and column.dtype.kind == "f" and np.isnan(column).any():
-                raise ValueError(
-                    f"{self.path}: line {int(np.isnan(column).argmax()) + 2} lacks {name}; fill it "
-                    f"in, or name the data {self.path}:missing=mean, which takes the mean of the "
-                    "training part"
+        """Numbers (S, D), NaN for what is missing; or the words of a single column, (S,)."""
+        out = []
+        for name, texts in columns.items():
+            values, there = self._values(name, texts)
+            if values.dtype.kind == "U":
+                if len(columns) == 1:
+                    self._refuse(texts == "", name, texts, "need a word in every row")
+                    return texts
+                bad = there & ~np.array([_parses(float, text) for text in texts])
+                self._refuse(bad, name, texts, "need numbers in every column of features")
+            if self.missing == "refuse":
+                need = (
+                    f"fill it in, or name the data {self.path}:missing=mean, which takes the mean "
+                    "of the training part"
                 )
-        return np.column_stack([column.astype(np.float64) for column in numbers.values()])
+                self._refuse(~there, name, texts, need)
+            out.append(np.where(there, values, np.nan))
+        return np.column_stack(out)
+
+
+def _parses(kind: Callable[[str], object], text: str) -> bool:
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _text(path: str, newline: str | None = None) -> str:
+    """A text in UTF-8, without the mark of its byte order."""
+    try:
+        with open(path, newline=newline, encoding="utf-8-sig") as file:
+            text = file.read()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: {error}; need a text in UTF-8") from None
+    if "\0" in text:
+        raise ValueError(f"{path}: character {text.index(chr(0))} (from 0) is NUL; need a text")
+    return text
 
 
 def _rows(path: str) -> tuple[list[str], list[list[str]]]:
     """The header and the lines of a table."""
+    file = StringIO(_text(path, newline=""), newline="")
+    separator = max((",", ";", "\t"), key=file.readline().count)
+    file.seek(0)
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            first = file.readline()
-            file.seek(0)
-            separator = max((",", ";", "\t"), key=first.count)
-            header, *lines = [*csv.reader(file, delimiter=separator)] or [[]]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: {error}; need a table in UTF-8 with a header") from None
+        header, *lines = [*csv.reader(file, delimiter=separator)] or [[]]
+    except csv.Error as error:
+        raise ValueError(f"{path}: {error}; need a table with a header") from None
     while lines and not lines[-1]:
         lines.pop()
     names = [name.strip() for name in header]
-    if len(set(names)) != len(names) or not lines:
-        raise ValueError(f"{path}: need a header of different names, and rows beneath it")
+    if "" in names or len(set(names)) != len(names) or not lines:
+        raise ValueError(
+            f"{path}: its header is {short(separator.join(names))}, with {len(lines)} rows beneath "
+            "it; need a header of different names, none of them empty, and rows beneath it"
+        )
     for number, line in enumerate(lines):
         if len(line) != len(names):
             raise ValueError(
@@ -232,20 +295,6 @@ def _rows(path: str) -> tuple[list[str], list[list[str]]]:
                 "header has"
             )
     return names, [[entry.strip() for entry in line] for line in lines]
-
-
-def _values(texts: Array) -> Array:
-    """Integers if all are, else real numbers with NaN for what is missing, else the words."""
-    try:
-        return texts.astype(np.int64)
-    except ValueError:
-        here = ~np.isin(texts, MISSING)
-        out = np.full(len(texts), np.nan)
-        try:
-            out[here] = texts[here].astype(np.float64)
-        except ValueError:
-            return np.where(here, texts, "")
-        return out
 
 
 class Stream(Arrays):
@@ -305,10 +354,7 @@ class Text(DataFile):
     carry: bool = False
 
     def read(self) -> Record:
-        try:
-            text = Path(self.path).read_text("utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{self.path}: {error}; need a text in UTF-8") from None
+        text = _text(self.path)
         pieces = (len(text) - 1) // self.length if self.length > 0 else 0
         held = [max(round(pieces * part), part > 0) for part in (self.validation, self.test)]
         if pieces - sum(held) < 1:

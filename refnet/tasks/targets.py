@@ -61,7 +61,11 @@ def targets_of(
             "for each of its steps"
         )
     classes = np.array(known) if known else np.unique(values[present])
-    numbers = np.searchsorted(classes, values[present]).clip(max=len(classes) - 1)
+    order = np.argsort(classes)
+    if (classes[order][1:] == classes[order][:-1]).any():
+        raise ValueError(f"targets is {short(known)}; need every class once")
+    places = np.searchsorted(classes, values[present], sorter=order)
+    numbers = order[places.clip(max=len(classes) - 1)]
     if (new := classes[numbers] != values[present]).any():
         raise ValueError(f"y has the class {values[present][new][0].item()!r}; need one of {known}")
     if len(classes) < 2:
@@ -86,7 +90,14 @@ def _spread(y: Data, lengths: Array, padded: int, readout: str) -> tuple[bool, A
             "padded as x is"
         )
     if not every:
-        return False, np.asarray(y)
+        try:
+            return False, np.asarray(y)
+        except ValueError:
+            shape = next(n for n, size in enumerate(sizes) if size != (lengths[n],))
+            raise ValueError(
+                f"y: sequence {shape} of {lengths[shape]} steps has {short(y[shape])}; need one "
+                "target for each sequence, or as many as steps for each"
+            ) from None
     if whole:
         return True, y[np.arange(padded) < lengths[:, None]]
     return True, np.concatenate([np.asarray(each) for each in y])

@@ -273,11 +273,12 @@ def _class_weights(config: Config, task: Task) -> Array | None:
             weights = np.array([float(word) for word in config.class_weights.split(",")])
         except ValueError:
             weights = np.zeros(0)
-    if len(weights) != task.outputs or not (np.isfinite(weights) & (weights >= 0)).all():
+    right = np.isfinite(weights) & (weights >= 0)
+    if len(weights) != task.outputs or not right.all() or not weights.any():
         raise ValueError(
             f"class_weights is {config.class_weights!r}; need {task.outputs} numbers with "
-            f"commas between them, one for each class of task {task.name}, none below 0, or "
-            "'balanced' for a task from your own data"
+            f"commas between them, one for each class of task {task.name}, none below 0 and not "
+            "all 0, or 'balanced' for a task from your own data"
         )
     return np.asarray(weights.astype(config.dtype))
 

@@ -60,6 +60,8 @@ def write_reports(folder: Path, config: Config, task: Task, summary: Summary) ->
     }
     text = f"# {printable(short(config.task))}, {config.method}: {summary.state}\n\n"
     text += f"Success criterion: {task.criterion}\n\n"
+    if task.splits[0] == "train":
+        text += "No part is held out: all figures are of the sequences that were trained on.\n\n"
     text += f"{printable(summary.reason)}\n\n" if summary.reason else ""
     text += table(["", "value"], [[name, value] for name, value in facts.items()])
     write_text(folder / "summary.md", text)

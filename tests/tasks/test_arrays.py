@@ -94,6 +94,29 @@ def test_targets_choose_the_loss_and_the_classes():
         Arrays(LIST, ints, targets=[0, 1])
 
 
+@pytest.mark.parametrize("known", [["low", "mid", "high"], [2, 0, 1], ["b", "c", "a", "d"]])
+def test_listed_classes_keep_their_order(known):
+    y = known[:3] * 4
+    task = Arrays(LIST, y, targets=known, splits=["train"] * 12)
+    assert task.encoding.classes == known
+    assert task._y.tolist() == [known.index(each) for each in y]
+    assert task.encoding.answers(np.eye(len(known))).tolist() == known
+    with refused("need every class once"):
+        Arrays(LIST, y, targets=[*known, known[0]])
+
+
+def test_features_of_any_size():
+    """Standardized to the same bits at any power of two; beyond the dtype, refused."""
+    usual = Arrays(LIST, LABELS)
+    for power in (-1000, 1000):
+        task = Arrays([np.ldexp(x, power) for x in LIST], LABELS)
+        assert task._x.steps.tobytes() == usual._x.steps.tobytes()
+    with refused(r"sequence 0, step 0 .* as feature 0; need finite numbers that float32 can hold"):
+        Arrays([x * 1e40 for x in LIST], LABELS, standardize=False)
+    with refused("y has targets that are too large for float32"):
+        Arrays(LIST, np.full(12, 1e40), standardize=False)
+
+
 def test_symbols_are_numbers_or_words():
     numbers = [RNG.integers(0, 5, n) for n in LENGTHS]
     task = Arrays(numbers, LABELS, splits=PARTS_OF)
@@ -116,9 +139,15 @@ def test_missing_features():
         Arrays(holes, LABELS)
     task = Arrays(holes, LABELS, splits=PARTS_OF, missing="mean")
     assert sum((x == 0).sum() for x, _ in examples(epoch(task))) == 1
+    new = [np.array([[np.nan, 1.0]])]
+    assert next(task.encoding.batches(new))[1].x[0, 0, 0] == 0
+    with refused(r"sequence 0, step 0 .* has nan as feature 0; need finite.*missing='mean'"):
+        next(Arrays(LIST, LABELS).encoding.batches(new))
     holes[3][2, 1] = np.inf
     with refused("has inf as feature 1"):
         Arrays(holes, LABELS, missing="mean")
+    with refused("has inf as feature 1"):
+        next(task.encoding.batches(holes))
 
 
 @settings(max_examples=40, deadline=None)
@@ -212,8 +241,14 @@ def test_other_data_have_another_digest():
         Arrays(changed, LABELS, splits=PARTS_OF),
         Arrays(LIST, LABELS[::-1], splits=PARTS_OF),
         Arrays(LIST, LABELS, splits=PARTS_OF[::-1]),
+        Arrays(LIST, LABELS, splits=["train"] * 8 + ["validation"] * 3 + ["test"]),
+        *(Arrays(LIST, LABELS, splits=PARTS_OF, weights=[w] + [1] * 11) for w in (1, 2)),
+        *(
+            Arrays(LIST, [["a"] * (n - 1) + [end if n == 7 else "b"] for n in LENGTHS])
+            for end in ("a", "b", "")
+        ),
     ]
-    assert len({task.record()["sha256"] for task in records}) == 4
+    assert len({task.record()["sha256"] for task in records}) == len(records)
 
 
 REFUSED = {
@@ -227,6 +262,12 @@ REFUSED = {
     "y has infinite targets": (LIST, np.full(12, np.inf)),
     "y is 'aaa'; need an array or a list": (LIST, "aaa"),
     "y has classes of shape (2,) each": (LIST, np.ones((12, 2), int)),
+    "y: sequence 1 of 5 steps has": (LIST, [[0] * (n - (n == 5)) for n in LENGTHS]),
+    "sequence 0 is None; need an array (T,)": ([None, *LIST[1:]], LABELS),
+    "sequence 0 is 'the cat'; need an array (T,) or (T, D), or list(text)": (
+        ["the cat"] * 12,
+        LABELS,
+    ),
 }
 
 
@@ -245,7 +286,10 @@ def test_what_does_not_fit_is_refused(message):
         ({"lengths": LENGTHS}, "x is a list, whose arrays have their own lengths"),
         ({"readout": "every"}, "readout is 'every'; need an array of as many targets as steps"),
         ({"targets": "real"}, "y has strings, which are classes"),
+        ({"splits": None}, "splits is None; need the fractions"),
+        ({"splits": {"train": 0.7, "test": 0.3}}, "need the fractions"),
         ({"weights": [-1] * 12}, "need 12 numbers, none below 0"),
+        ({"weights": [0] * 8 + [1] * 4, "splits": PARTS_OF}, "not all 0 in the training part"),
         ({"order": "file"}, "order 'file' is unknown"),
     ],
 )

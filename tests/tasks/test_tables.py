@@ -79,7 +79,7 @@ def test_targets_and_parts_of_a_table(tmp_path):
         task = make_task(path)
         assert (task.readout, task.encoding.classes) == ("last", [0, 1])
         assert make_task(path, readout="every").readout == "every"
-    table = [(*row, part) for row, part in zip(rows(), ["part", *["train"] * 14, *["test"] * 10])]
+    table = [(*row, part) for row, part in zip(rows(), ["part", *["train"] * 15, *["test"] * 9])]
     task = make_task(write(tmp_path / "c.csv", table), split="part")
     assert task.splits == ("test",) and task.size == 5
 
@@ -109,8 +109,59 @@ BAD = {
         ("s", "1/2/2024", 1, 1, 2),
     ],
     "line 3 lacks time; fill it in": [CELL, ("s", 0, 1, 1, 2), ("s", "", 1, 1, 2)],
-    "need a header of different names, and rows beneath it": [()],
+    "header is '', with 0 rows beneath it; need a header of different names": [()],
+    "header is 'id,a,,target', with 1 rows": [("id", "a", "", "target"), (1, 2, 3, 4)],
+    "line 3 lacks id; need": [CELL, ("s", 0, 1, 1, 2), ("", 1, 1, 1, 2)],
+    "line 3 lacks time": [CELL, ("s", "2024-01-31", 1, 1, 2), ("s", "", 1, 1, 2)],
+    "line 3 has 'NaT' as time": [CELL, ("s", "2024-01-31", 1, 1, 2), ("s", "NaT", 1, 1, 2)],
+    "line 3 has 'NAN' as time": [CELL, ("s", 0, 1, 1, 2), ("s", "NAN", 1, 1, 2)],
+    "line 2 has '-nan' as a; fill": [CELL, ("s", 0, "-nan", 1, 2)],
+    "line 3 lacks a; need a word": [("id", "a", "target"), (1, "go", 2), (1, "", 2)],
+    "line 3 has '7' as time": [CELL, ("s", "2024-01-31", 1, 1, 2), ("s", "7", 1, 1, 2)],
+    "line 3 has 'today' as time": [CELL, ("s", "2024-01-31", 1, 1, 2), ("s", "today", 1, 1, 2)],
+    "line 2 has '1500-01-01' as time; need no fractions": [
+        CELL,
+        ("s", "1500-01-01", 1, 1, 2),
+        ("s", "2024-01-31T00:00:00.000000001", 1, 1, 2),
+    ],
+    "line 2 has 'inf' as a; need finite": [CELL, ("s", 0, "inf", 1, 2)],
+    "line 2 has '-inf' as target; need finite": [CELL, ("s", 0, 1, 1, "-inf")],
+    **{
+        f"line 3 has '{10**20}' as {CELL[at]}; need finite numbers, and 1e20 for": [
+            CELL,
+            ("s", 0, 1, 1, 2),
+            tuple(10**20 if n == at else 1 for n in range(5)),
+        ]
+        for at in (1, 3, 4)
+    },
 }
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (("train", "test"), "line 3 has 'test' as part; need train, validation, test, the same"),
+        (("dev", "dev"), "line 2 has 'dev' as part"),
+        (("train", ""), "line 3 lacks part"),
+    ],
+)
+def test_a_sequence_has_one_part(tmp_path, parts, message):
+    table = [("id", "a", "target", "part"), *((1, n, "x", part) for n, part in enumerate(parts))]
+    with refused(f"a.csv: {message}"):
+        make_task(write(tmp_path / "a.csv", table), split="part")
+
+
+@pytest.mark.parametrize("labels", [(0, 1, 2), ("x", "y", "z")])
+def test_a_step_without_a_class_leaves_the_others_classes(tmp_path, labels):
+    """Integers, too; and the digest knows which step it is."""
+    path, records = tmp_path / "a.csv", []
+    for gap in (None, (0, 0), (2, 2)):
+        table = rows(label=lambda n, t, gap=gap: "" if (n, t) == gap else labels[(n + t) % 3])
+        task = make_task(write(path, table))
+        assert (task.readout, task.encoding.classes) == ("every", [*labels])
+        assert task._present is None or task._present.sum() == sum(LENGTHS) - 1
+        records.append(task.record()["sha256"])
+    assert len({*records}) == 3
 
 
 @pytest.mark.parametrize("message", BAD)
@@ -122,10 +173,14 @@ def test_a_table_that_is_refused(tmp_path, message):
 
 
 def test_dates_order_the_rows_and_blank_lines_end_them(tmp_path):
-    days = ("2024-02-01T00:30", "2024-01-31", "2024-02-01T00:05")
-    table = [CELL, *((n, day, k, n, n % 2) for n in range(6) for k, day in enumerate(days))]
-    path = write(tmp_path / "a.csv", [*table, (), ()])
-    assert sequences_of(make_task(path))[0][:, 0].round().tolist() == [1, 2, 0]
+    for days in (
+        ("2024-02-01T00:30", "2024-01-31", "2024-02-01T00:05"),
+        ("2024-02-01T00:00:00.000000002", "2024-02-01", "2024-02-01T00:00:00.000000001"),
+        ("2024-02-01T01:00Z", "2024-02-01T02:00+02:00", "2024-02-01 00:30"),
+    ):
+        table = [CELL, *((n, day, k, n, n % 2) for n in range(6) for k, day in enumerate(days))]
+        path = write(tmp_path / "a.csv", [*table, (), ()])
+        assert sequences_of(make_task(path))[0][:, 0].round().tolist() == [1, 2, 0]
 
 
 def test_missing_features_may_be_the_mean(tmp_path):
@@ -148,12 +203,22 @@ def test_arrays_in_a_file(tmp_path):
     np.savez(path, x=padded, y=y, length=LENGTHS)
     with refused("a.npz has x, y, length; need x and y, and of lengths"):
         make_task(str(path))
+    for lengths in (np.array(LENGTHS, float), np.array([-3, 9, *LENGTHS[2:]]), 24):
+        np.savez(path, x=np.concatenate(X), y=y, lengths=lengths)
+        with refused(r"a.npz: lengths is .*; need a whole number from 1 on"):
+            make_task(str(path))
+    np.savez(path, x=np.ones((8, 2)), y=y, lengths=np.ones(8, int), weights=np.arange(8.0))
+    task = make_task(str(path))
+    assert (task.inputs, task.readout, task._weights.tolist()) == (2, "last", [*range(8)])
     np.savez(path, x=np.array([*X, None], object), y=y)
     with refused("need what np.savez.* without arrays of objects"):
         make_task(str(path))
-    path.write_bytes(b"no archive")
-    with refused(r"a\.npz: "):
-        make_task(str(path))
+    np.save(tmp_path / "a.npy", y)
+    archive = path.read_bytes()
+    for other in (b"no archive", (tmp_path / "a.npy").read_bytes(), archive[:-9], archive[300:]):
+        path.write_bytes(other)
+        with refused(r"a\.npz is damaged, or not an archive of plain arrays; need what np.savez"):
+            make_task(str(path))
     with refused("there is no file .*b.npz; name one that exists", FileNotFoundError):
         make_task(str(tmp_path / "b.npz"))
 
@@ -174,9 +239,12 @@ def test_a_text_by_characters(tmp_path):
     assert abs(figures["bpc"] - np.log2(6)) < 1e-9 and task.metric == "bpc"
     with refused("has 1005 characters, 0 pieces of length 2000"):
         make_task(str(path), length=2000)
-    path.write_bytes(b"\xff\xfe\x00")
-    with refused("need a text in UTF-8"):
-        make_task(str(path))
+    path.write_text("\ufeff" + text, "utf-8")
+    assert make_task(str(path), length=10, validation=0.1, test=0.2).record() == task.record()
+    for data, end in ((b"\xff\xfe\x00", ".txt"), (b"ab\0cd", ".txt"), (b"id,\0", ".csv")):
+        path.with_suffix(end).write_bytes(data)
+        with refused(f"a{end}: .*need a text"):
+            make_task(str(path.with_suffix(end)))
 
 
 def test_a_short_text_in_short_pieces(tmp_path):
@@ -192,12 +260,16 @@ def test_every_reader_is_known_as_a_file():
     assert set(READERS) == set(DATA)
 
 
-def test_options_are_checked_as_of_any_task():
+def test_options_are_checked_as_of_any_task(tmp_path):
     assert options("a.csv")["target"] == "target" and "path" not in options("a.npz")
     with refused("task a.txt has no option 'id'"):
         make_task("a.txt", id="a")
     with refused("task 'a.xls' is unknown"):
         make_task("a.xls")
+    Path(tmp_path / "a.txt").write_text("abc" * 99)
+    for held in ({"validation": -0.1}, {"validation": 0.5, "test": 0.5}, {"test": np.nan}):
+        with refused(f"a.txt: validation is .*{[*held.values()][0]}.*; need two fractions"):
+            make_task(str(tmp_path / "a.txt"), length=5, **held)
 
 
 def test_the_command_trains_and_resumes_and_the_run_keeps_the_scaling(
@@ -213,6 +285,9 @@ def test_the_command_trains_and_resumes_and_the_run_keeps_the_scaling(
     assert record == run.task.record() and len(record["mean"]) == 2
     assert run.config.task == f"{path}:id=ID,time=T,target=L" and Path(path).is_absolute()
     assert (run.config.patience, run.config.optimizer) == (20, "adam")
+    assert "No part is held out" not in (folder / "summary.md").read_text()
+    train(f"{path}:id=ID,time=T,target=L,validation=0.0,test=0.0", tmp_path / "all", iterations=2)
+    assert "No part is held out" in (tmp_path / "all" / "summary.md").read_text()
     config = Config(**{**vars(run.config), "iterations": 40})
     resume(config, folder)
     whole = tmp_path / "whole"
