@@ -2,9 +2,10 @@
 train`` runs. They need scikit-learn (extra ``sklearn``).
 
 X is what the sequences are, y one target for each: a list of arrays (T, D) or (T,), each of its
-own length; an array (N, T, D), in which steps at a sequence's end that are NaN in every feature
-are no steps; or (N, T), sequences of one feature, as scikit-learn's own tools make them. Features
-are standardized inside.
+own length, alike or not; an array (N, T, D), in which steps at a sequence's end that are NaN in
+every feature are no steps; or (N, T), sequences of one feature, as scikit-learn's own tools make
+them. With an ``embedding``, whole numbers or words in the place of the one feature are symbols.
+Features are standardized inside.
 
 Checked by: tests/training/test_estimators.py.
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.common.arguments import number, short, whole
 from refnet.common.process import serial_blas
 from refnet.maths.losses import softmax
 from refnet.runs.read import Record
@@ -45,29 +47,41 @@ MANY = 500
 """Sequences from which early stopping is worth a part of them."""
 APART = (
     *("max_epochs", "early_stopping", "validation_fraction", "n_iter_no_change"),
-    *("warm_start", "random_state", "class_weight", "settings"),
+    *("warm_start", "random_state", "class_weight", "missing", "settings"),
 )
 """The parameters that are no settings of a Config."""
+INSTEAD = {
+    "iterations": "max_epochs",
+    "evaluate_every": "early_stopping",
+    "seed": "random_state",
+    "patience": "n_iter_no_change",
+    "ignore": "sample_weight",
+    **dict.fromkeys(("task", "protocol", "length", "carry", "net"), ""),
+}
+"""The settings that an estimator has no use for, and the parameters in their place."""
 
 
-def _ragged(X: Data) -> bool:
-    """Whether X is a list of sequences, or has three axes; else it is for ``validate_data``."""
-    if isinstance(X, (list, tuple)) or isinstance(X, np.ndarray) and X.dtype == object:
-        shapes = {np.shape(each) for each in X}
-        return len(shapes) > 1 or any(len(shape) == 2 for shape in shapes)
-    return getattr(X, "ndim", 2) == 3
+def _is_table(X: Data) -> bool:
+    """Whether X is an array (N, T), for ``validate_data``; else a list, or (N, T, D)."""
+    listed = getattr(X, "dtype", None) == object and X.ndim == 1
+    return not listed and not isinstance(X, (list, tuple)) and getattr(X, "ndim", 2) != 3
+
+
+def _form(params: Params) -> dict[str, tuple[Any, ...]]:
+    return {name: (value.shape, value.dtype) for name, value in params.items()}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Estimator(BaseEstimator):  # type: ignore[misc]
-    """What both estimators share. The settings of ``refnet.Config`` have their names there; all
-    that are not listed may be given in ``settings``, a dict.
+    """What both estimators share. The settings of ``refnet.Config`` have their names there; most
+    that are not listed may be given in ``settings``, a dict, which refuses the others.
 
     ``max_epochs``: passes over the training part. ``early_stopping``: hold out
     ``validation_fraction`` of the sequences, stop when ``n_iter_no_change`` epochs have brought
     nothing better there, and keep the best parameters; "auto" does so from 500 sequences on.
     ``warm_start``: fit goes on from the parameters of the last fit. ``random_state``: the same
-    number, the same bits.
+    number, the same bits. ``missing``: "refuse" features that are NaN, or put the training part's
+    "mean" there.
 
     After fit: ``loss_curve_`` (the mean training loss of every epoch), ``validation_scores_`` (of
     every epoch; None without a validation part), ``n_iter_`` (epochs), ``params_`` (by name),
@@ -101,6 +115,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     validation_fraction: float = 0.1
     n_iter_no_change: int = 15
     warm_start: bool = False
+    missing: str = "refuse"
     random_state: Any = None
 
     if TYPE_CHECKING:
@@ -114,13 +129,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = self.missing == "mean"
         return tags
 
     def fit(self, X: Data, y: Data, sample_weight: Data = None) -> Self:
         """Train on sequences X and their targets y. Raises ValueError, in one line, for what does
         not fit together."""
         again = self.warm_start and hasattr(self, "params_")
-        return self._train(X, y, sample_weight, again, self.max_epochs)
+        return self._train(X, y, sample_weight, again, whole("max_epochs", self.max_epochs))
 
     @serial_blas
     def _train(self, X: Data, y: Data, sample_weight: Data, again: bool, epochs: int) -> Self:
@@ -134,11 +150,16 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         weights = self._weights(targets, sample_weight)
         if weights is not None and not weights.all():  # those of weight 0 are not there
             rows = np.flatnonzero(weights)
+            if not len(rows):
+                raise ValueError("the weights of all sequences are 0; need one above it")
             given, targets, weights = given.part(rows), targets[rows], weights[rows]
         chosen = self.early_stopping
+        if chosen not in (True, False, "auto"):
+            raise ValueError(f"early_stopping is {short(chosen)}; need True, False or 'auto'")
         if chosen == "auto":
             chosen = len(given.lengths) >= MANY
-        held = self.validation_fraction if chosen and epochs > 1 else 0.0
+        fraction = number("validation_fraction", self.validation_fraction, "(0, 1)")
+        held = fraction if chosen and epochs > 1 else 0.0
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1)) + (self._calls if again else 0)
         task = Arrays(
@@ -149,17 +170,23 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             targets=kind,
             readout="last",
             order=self.order,
+            missing=self.missing,
             dtype=self.dtype,
             weights=weights,
             encoding=self.encoding_ if again else cast(Encoding, None),
         )
+        if held and "validation" not in task.splits:
+            raise ValueError(
+                f"validation_fraction is {held}, of {len(targets)} sequences none; need a larger "
+                "one, or early_stopping=False"
+            )
         config = self._config()
         each = -(-task.size // (self.batch * config.accumulate))
         config = replace(
             config,
             seed=seed,
-            iterations=max(epochs, 1) * each,
-            evaluate_every=each if held else max(epochs, 1) * each,
+            iterations=epochs * each,
+            evaluate_every=each if held else epochs * each,
             patience=self.n_iter_no_change if held else 0,
         )
         self._run(task, config, again, each, bool(held))
@@ -174,7 +201,16 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
         fit = Fit.start(experiment)
         if again:
-            start = Run(self.params_, self._optimizer, self.params_, {})
+            if _form(fit.run.params) != _form(self.params_):
+                last = vars(self._settings).items() - vars(config).items()
+                changed = sorted({name for name, _ in last} - INSTEAD.keys())
+                raise ValueError(
+                    "the parameters of the last fit do not fit this net; put back "
+                    f"{', '.join(changed)}, or fit with warm_start=False"
+                )
+            same = config.optimizer == self._settings.optimizer
+            state = self._optimizer if same else fit.run.optimizer
+            start = Run(self.params_, state, self.params_, {})
             fit = Fit(experiment=experiment, run=start)
         fit.advance(observe)
         run, cuts = fit.run, range(each, len(losses), each)
@@ -193,33 +229,35 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             for name, value in self.get_params(deep=False).items()
             if name not in APART
         }
-        for name in self.settings or {}:
+        for name, value in (self.settings or {}).items():
             declaration(name)  # refuses an unknown name
+            if name in shared or name in INSTEAD:
+                said = INSTEAD.get(name, name)
+                mend = f"pass {said} to {type(self).__name__}" if said else "leave it out"
+                raise ValueError(f"settings: {name} is {value!r}; need none, so {mend}")
         return Config(task="arrays", **(shared | (self.settings or {})))
 
     def _sequences(self, X: Data, reset: bool) -> Sequences:
-        """X as numbers, or as symbols for an embedding; its form is checked against fit's."""
+        """X as numbers, or as symbols for an embedding."""
+        if reset and isinstance(X, list) and all(isinstance(each, list) for each in X):
+            X = np.array(X) if len({*map(len, X)}) == 1 else X  # what ``tolist`` made of a table
+        table, lengths = _is_table(X), None
         if reset:
-            self._flat = not _ragged(X)
-        if self._flat:
-            X = validate_data(self, X, reset=reset, dtype=np.float64)
-            return sequences("X", X)
+            self._table = table
+        if table and self._table:
+            kind = None if self.embedding else "numeric"
+            finite = "allow-nan" if self.missing == "mean" else True
+            X = validate_data(self, X, reset=reset, dtype=kind, ensure_all_finite=finite)
         if isinstance(X, np.ndarray) and X.ndim == 3 and X.dtype.kind == "f":
             steps = np.arange(1, X.shape[1] + 1)
             lengths = (~np.isnan(X).all(axis=2) * steps).max(axis=1)
-            given = sequences("X", X, lengths)
-        else:
-            given = sequences("X", X)
+        given = sequences("X", X, lengths)
         if given.steps.ndim == 1 and not self.embedding:
+            if given.steps.dtype.kind == "U":
+                raise ValueError("X has words; need numbers, or an embedding, such as embedding=16")
             given = given._replace(steps=given.steps[:, None].astype(np.float64))
-        features = given.steps.shape[1] if given.steps.ndim == 2 else 1
-        if reset:
-            self.n_features_in_ = features
-        elif features != self.n_features_in_:
-            raise ValueError(
-                f"X has {features} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input"
-            )
+        if reset and not table:
+            self.n_features_in_ = given.steps[:1].size
         return given
 
     def _targets(self, y: Data, again: bool) -> tuple[Array, list[int] | str]:
@@ -268,6 +306,11 @@ class SequenceClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         means and scales, and takes all ``classes`` that will come."""
         if classes is not None and not hasattr(self, "params_"):
             self._coming = np.unique(classes)
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"classes is {short(classes)}; need those of the first call: "
+                f"{self.classes_.tolist()}"
+            )
         return self._train(X, y, sample_weight, hasattr(self, "params_"), 1)
 
     def _targets(self, y: Data, again: bool) -> tuple[Array, list[int] | str]:

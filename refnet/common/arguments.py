@@ -70,6 +70,8 @@ def choice(what: str, value: object, options: Collection[str]) -> None:
     if not isinstance(value, str) or value not in options:
         near = get_close_matches(short(value, str), options, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
+        if str(value).endswith(".py"):
+            raise ValueError(f"{what} {short(value)} is a file; name what is in it: {value}:NAME")
         raise ValueError(
             f"{what} {short(value)} is unknown; choose one of {', '.join(options)}{hint}"
         )

@@ -5,8 +5,8 @@
 Checked by: tests/matrices/test_initializers.py.
 """
 
-import inspect
 from collections.abc import Callable
+from inspect import isfunction, signature
 
 import numpy as np
 
@@ -209,10 +209,17 @@ _ENTRIES: tuple[Callable[..., Array], ...] = (
     fbchain,
     ramp,
 )
+
+
+def _lacks(value: object) -> list[str]:
+    parameters = [*signature(value).parameters.values()] if isfunction(value) else []
+    if len(parameters) > 1 and all(each.default is not each.empty for each in parameters[2:]):
+        return []
+    return ["being a function of shape, rng and options with defaults"]
+
+
 INITIALIZERS: Table[Callable[..., Array]] = Table(
-    "initializer",
-    {entry.__name__: entry for entry in _ENTRIES},
-    lambda value: [] if inspect.isfunction(value) else ["being a function of shape and rng"],
+    "initializer", {entry.__name__: entry for entry in _ENTRIES}, _lacks
 )
 
 SPEC = Kind(INITIALIZERS, lambda name: signature_options(INITIALIZERS[name], 2))
@@ -240,7 +247,7 @@ def initialize(name: str, shape: Shape, rng: Rng, **options: float) -> Array:
             f"initialize: shape is {short(shape)}; need (fan_out, fan_in), each at least 1"
         )
     shape = (whole("initialize: shape[0]", shape[0]), whole("initialize: shape[1]", shape[1]))
-    known = list(inspect.signature(INITIALIZERS[name]).parameters)[2:]
+    known = list(signature(INITIALIZERS[name]).parameters)[2:]
     for option, value in options.items():
         if option not in known:
             raise ValueError(

@@ -14,7 +14,7 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params, Scalar
 from refnet.cells import CELLS
-from refnet.common.arguments import choice
+from refnet.common.arguments import choice, short
 from refnet.common.names import find, label, reference
 from refnet.compiled.activations import known
 from refnet.compiled.kernels import kernel_of
@@ -373,8 +373,14 @@ KINDS: dict[str, tuple[Any, str, Callable[[str, Record], Checks]]] = {
 def _kind(text: str) -> str:
     if reference(text):
         value = find(text)
-        # a class that fits no kind is told what it lacks for the nearest one
-        return min(KINDS, key=lambda kind: len(KINDS[kind][0].lacks(value)))
+        lacks = {kind: len(table.lacks(value)) for kind, (table, *_) in KINDS.items()}
+        kind = min(lacks, key=lambda kind: lacks[kind])
+        if lacks[kind] and not isinstance(value, type):  # a class may lack little
+            raise ValueError(
+                f"prove: {label(text)} is {short(value)}; need one of {', '.join(KINDS)}, "
+                "of which python -m refnet new KIND prints an example"
+            )
+        return kind
     names = {name: kind for kind, (table, *_) in KINDS.items() for name in table}
     choice("prove:", label(text), names)
     return names[label(text)]

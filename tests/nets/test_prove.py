@@ -97,8 +97,15 @@ def test_a_planted_bug_fails(kind, text, wrong, said, capsys):
 def test_what_cannot_be_proved_is_an_error(capsys):
     example("cell", capsys)
     with open("mine.py", "a") as file:
-        file.write("\n\ndel MGU.backward\n")
-    for name, said in {"mine.py:MGU": "lacks backward", "lsmt": "did you mean lstm"}.items():
+        file.write("\n\ndel MGU.backward\n\n\ndef helper(a, h, dh):\n    return a\n")
+    errors = {
+        "mine.py:MGU": "lacks backward",
+        "lsmt": "did you mean lstm",
+        "mine.py": "is a file; name what is in it: mine.py:NAME",
+        "mine.py:np": "need one of task, cell,",
+        "mine.py:helper": "need one of task, cell,",
+    }
+    for name, said in errors.items():
         assert main(["prove", name]) == 2
         assert said in capsys.readouterr().err
 

@@ -72,8 +72,29 @@ def test_all_forms_of_the_same_sequences():
     first, second = (few(SequenceClassifier).fit(each, y) for each in (flat, flat[:, :, None]))
     assert bits(first) == bits(second)
     assert (first.n_features_in_, second.n_features_in_) == (8, 1)
-    with refused("X has 5 features, but SequenceClassifier is expecting 1"):
+    with refused("x has 5 features a step; need 1 features a step, as in training"):
         second.predict(padded[:, :, :5])
+
+
+@pytest.mark.parametrize("embedding", [0, 3])
+def test_lists_of_one_axis_are_sequences_even_of_equal_length(embedding):
+    """As those of other lengths are: of one feature, or with an embedding of symbols, which a
+    table of integers has as well."""
+    x = np.random.default_rng(0).integers(0, 5, (20, 4))
+    y, other = ["a", "b"] * 10, [[1, 2], [3, 4, 1, 0, 2, 2]]
+    model = few(SequenceClassifier, embedding=embedding)
+    fits = [clone(model).fit(each, y) for each in (x, x.tolist(), list(x), [*x[:-1], x[-1, :3]])]
+    assert [each.n_features_in_ for each in fits] == [4, 4, 1, 1]
+    assert len({tuple(v.shape for v in each.params_.values()) for each in fits}) == 1
+    assert fits[0].params_["Wxh.E" if embedding else "Wxh"].shape[1] == (5 if embedding else 1)
+    assert bits(fits[0]) == bits(fits[1]) == bits(fits[2]) != bits(fits[3])
+    assert (fits[0].predict_proba(other) == fits[1].predict_proba(other)).all()
+    words = [list("ab"), list("cb")] * 10
+    if embedding:
+        assert fits[0].fit(words, y).encoding_.words == ["a", "b", "c"]
+    else:
+        with refused("X has words; need numbers, or an embedding"):
+            model.fit([*words[:-1], ["a"]], y)
 
 
 def test_it_is_the_loop_of_refnet_train():
@@ -172,9 +193,15 @@ def test_going_on():
     assert model.encoding_ == scales
     with refused("y has a class that is not in"):
         model.partial_fit(X[:2], ["a", "z"])
+    with refused(r"need those of the first call: \['a', 'b', 'c', 'd', 'e'\]"):
+        model.partial_fit(X[:2], y[:2], classes=list("abcdez"))
     warm = few(SequenceClassifier, warm_start=True).fit(X, y)
     before = bits(warm)
     assert warm.fit(X, y).n_iter_ == 6 and bits(warm) != before
+    assert warm.set_params(optimizer="sgd").fit(X, y).set_params(optimizer="adam").fit(X, y)
+    for change in ({"hidden": 5}, {"dtype": "float64"}):
+        with refused(f"do not fit this net; put back {[*change][0]}, or fit with warm_start=False"):
+            clone(warm).fit(X, y).set_params(**change).fit(X, y)
     cold = few(SequenceClassifier).fit(X, y)
     before = bits(cold)
     assert bits(cold.fit(X, y)) == before and cold.n_iter_ == 3
@@ -219,6 +246,32 @@ def test_epochs_of_accumulated_batches():
     assert model._settings.iterations == 5 * 96 // (8 * 4)
 
 
-def test_an_unknown_setting_is_refused():
-    with refused("setting 'zoneuot' is unknown; the settings are task"):
-        few(SequenceClassifier, settings={"zoneuot": 0.1}).fit(*waves(20, seed=0))
+REFUSED = [
+    ({"settings": {"zoneuot": 0.1}}, "setting 'zoneuot' is unknown; the settings are task"),
+    ({"settings": {"iterations": 3}}, "settings: iterations is 3; need none, so pass max_epochs"),
+    ({"settings": {"hidden": 3}}, "settings: hidden is 3; need none, so pass hidden"),
+    ({"settings": {"task": "copy"}}, "settings: task is 'copy'; need none, so leave it out"),
+    ({"max_epochs": 0}, "max_epochs is 0; need at least 1"),
+    ({"early_stopping": "yes"}, "early_stopping is 'yes'; need True, False or 'auto'"),
+    ({"early_stopping": True, "validation_fraction": 0.0}, "validation_fraction is 0.0; need"),
+    ({"early_stopping": True, "validation_fraction": 0.01}, "of 20 sequences none; need a larger"),
+    ({"class_weight": dict.fromkeys("abcd", 0)}, "the weights of all sequences are 0; need"),
+]
+
+
+@pytest.mark.parametrize("options, said", REFUSED)
+def test_what_would_have_no_effect_is_refused(options, said):
+    with refused(said):
+        few(SequenceClassifier, **options).fit(*waves(20, seed=0))
+
+
+def test_missing_features():
+    """Refused, or as the error says the mean."""
+    X, y = waves(20, seed=0)
+    X[3][1] = np.nan
+    with refused("missing='mean'"):
+        few(SequenceClassifier).fit(X, y)
+    model = few(SequenceClassifier, missing="mean").fit(X, y)
+    table = np.where(np.eye(20, 6, dtype=bool), np.nan, np.arange(6.0))
+    assert np.isfinite(model.predict_proba(X)).all()
+    assert np.isfinite(model.fit(table, y).predict_proba(table)).all()
