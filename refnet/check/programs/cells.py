@@ -253,6 +253,9 @@ WITH_A_CONSTANT: dict[str, Callable[[float], Function]] = {
         k, (-2, -1), 1e-6
     ),
     "scaled to a norm of K for each unit": lambda k: _scaled(k, (-2,)),
+    "scaled to a largest entry of K over the batch": lambda k: Function(
+        lambda a: a * np.minimum(1, k / abs(a).max((-2, -1), keepdims=True)), np.ones_like
+    ),
     "always scaled to a norm of K over the batch": lambda k: _scaled(k, (-2, -1), most=np.inf),
     "always scaled to a norm of K for each example": lambda k: _scaled(k, (-1,), most=np.inf),
     "zero where it is smaller than K": lambda k: Function(

@@ -110,7 +110,7 @@ class Constants:
 
     def _gradients(self, numbers: list[int], what: str) -> Iterator[Family]:
         for how in WITH_A_CONSTANT:
-            if "clipped" in how or "norm" in how or "smaller" in how:
+            if "clipped" in how or "scaled" in how or "smaller" in how:
                 yield f"{what} is {how}", partial(self._gradient, numbers, how)
 
     def _gradient(self, numbers: list[int], how: str, k: float, follows: bool) -> Edits:
@@ -155,13 +155,19 @@ class Constants:
                 best[name] = min(best.get(name, (np.inf, 0.0)), (left, k))
         whole = float(np.linalg.norm(measure.whole))
         chosen = sorted((left, name, k) for name, (left, k) in best.items() if left < 0.9 * whole)
+        fits: list[tuple[str, str, Params]] = []
         for left, name, k in chosen[:PROMISING]:
             fitted = self._improved(families[name], k, left)
             for follows in (False, True) if fitted is not None else ():
                 how = "" if follows or not self.programs.forward else ", in the forward pass alone"
                 edits = Candidate("", families[name](fitted, follows))
                 ((_, results),) = self.programs.run([edits])
-                yield f"{name.replace('K', f'{fitted:.6g}', 1)}{how}", results
+                said = f"{name.replace('K', f'{fitted:.6g}', 1)}{how}"
+                fits.append((name, said, results))
+        for name, said, results in fits:  # a constant that is met once may be another function's
+            same = self.programs.same(results)
+            others = [other for known, other, r in fits if known != name and same(r)]
+            yield f"perhaps {said}, or {others[0]}" if others else said, results
 
     def _improved(
         self, edits: Callable[[float, bool], Edits], k: float, left: float

@@ -244,7 +244,8 @@ def together(g: Grammar) -> Iterator[Candidate]:
             sizes[what] = sizes.get(what, 0) + 1
             edits = g.slopes(line, pull) if line.function else g.lines(pull)
             for said, new in edits:
-                said = said.replace(g.word(Factor(line.target.name)), "s")
+                short = "a" if line.target.name.startswith("a.") else "s"
+                said = said.replace(g.word(Factor(line.target.name)), short)
                 said = said.replace(g.product(pull.terms[0]), "it")
                 options = groups.setdefault(what, {}).setdefault(said, [])
                 options.append(Edit(("pull", n, m), (new,)))
