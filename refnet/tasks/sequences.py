@@ -218,8 +218,8 @@ class Encoding:
                 step, feature = np.argwhere(bad)[0]
                 raise ValueError(
                     f"{what}: {given.place(int(step))} has {steps[step, feature]} as feature "
-                    f"{feature}; need finite numbers that {self.dtype} can hold; a NaN may be "
-                    "missing in a task with missing='mean'"
+                    f"{feature}; need finite numbers that {self.dtype} can hold (NaN only with "
+                    "missing='mean')"
                 )
             return given._replace(steps=scaled)
         if self.words:

@@ -355,7 +355,7 @@ class Text(DataFile):
 
     def read(self) -> Record:
         text = _text(self.path)
-        pieces = (len(text) - 1) // self.length if self.length > 0 else 0
+        pieces = max(len(text) - 1, 0) // self.length if self.length > 0 else 0
         held = [max(round(pieces * part), part > 0) for part in (self.validation, self.test)]
         if pieces - sum(held) < 1:
             raise ValueError(

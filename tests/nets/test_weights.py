@@ -243,6 +243,7 @@ def test_settings_of_labels():
         ({"class_weights": "1,2"}, "class_weights is '1,2'; need 4 numbers"),
         ({"class_weights": "1,2,x,1"}, "need 4 numbers with commas"),
         ({"class_weights": "1,2,-1,1"}, "none below 0"),
+        ({"class_weights": "0,0,0,0"}, "not all 0"),
         ({"class_weights": "balanced"}, "or 'balanced' for a task from your own data"),
         ({"smoothing": 1.0}, "smoothing is 1.0"),
         ({"ignore": "none"}, "ignore is 'none'; need a whole number"),
