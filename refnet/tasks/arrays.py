@@ -163,6 +163,12 @@ class Arrays(Task):
             mean, scale = self.encoding.target_mean, self.encoding.target_scale
             self._y = ((goal.values - np.array(mean)) / np.array(scale)).astype(self.dtype)
 
+    def __repr__(self) -> str:
+        e, kind = self.encoding, "classes" if self.encoding.classes else "real targets"
+        steps = f"{e.inputs} {'features' if e.features else 'symbols'}"
+        have = "no data" if "reason" in vars(self) else f"{self.size} sequences to train"
+        return f"<{self.name}: {have}, {steps}, {e.outputs} {kind} at readout {e.readout}>"
+
     @classmethod
     def recorded(cls, encoding: Encoding, name: str, reason: str) -> "Arrays":
         """The task of a run whose data are not there, for ``reason``: its encoding without a batch.
