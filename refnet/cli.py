@@ -84,7 +84,9 @@ class _Parser(argparse.ArgumentParser):
     def _get_formatter(self) -> argparse.HelpFormatter:
         """Names such as random-permutation are not broken at their hyphens."""
         formatter = super()._get_formatter()
-        formatter._split_lines = partial(wrap, break_on_hyphens=False)  # type: ignore[method-assign]
+        formatter._split_lines = partial(  # type: ignore[method-assign]
+            wrap, break_on_hyphens=False, break_long_words=False
+        )
         return formatter
 
     def _print_message(self, message: str, file: Any = None) -> None:

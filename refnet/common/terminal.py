@@ -1,20 +1,20 @@
 """What is printed on a terminal fits its width, and no word is cut.
 
 A table that is wider has its cells wrapped between words; where even the longest words side by
-side are too wide, every row becomes a block of lines ``name: value``. Prose wraps between words.
-Programs, JSON and commands stay as they are, to be pasted. Files and pipes get all text as
-it was written.
+side are too wide, after the commas, colons and slashes of paths and specs, too; and where that is
+not enough, every row becomes a block of lines ``name: value``. Prose wraps between words. Programs,
+JSON and commands stay as they are, to be pasted. Files and pipes get all text as it was written.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, zip_longest
 from shutil import get_terminal_size
-from textwrap import wrap
+from textwrap import TextWrapper, wrap
 from typing import IO, Any
 
-UNTOUCHED = re.compile(r"[{\[|]|(refnet|python|pip) |https?:")
-"""How lines begin that are not wrapped."""
+UNTOUCHED = re.compile(r"[{\[|]|(refnet|python|pip) (?!\w+: )|https?:")
+"""How lines begin that are not wrapped; ``refnet train: `` is how an error begins."""
 PROGRAM = re.compile(r'"""|import |from |#include')
 """How a program begins, which is printed as it is."""
 NEW = re.compile(rf"{UNTOUCHED.pattern}|\w[\w ]*: ")
@@ -33,8 +33,19 @@ def _words(text: str, width: int, indent: str = "") -> list[str]:
     ) or [""]
 
 
-def _longest(texts: list[str]) -> int:
-    return max((len(word) for text in texts for word in text.split()), default=0)
+class _Parts(TextWrapper):
+    """Between words, and within one after a comma, a colon or a slash."""
+
+    wordsep_simple_re = re.compile(r"(\s+|(?<=[,:/])(?=\S))")
+
+
+def _parts(text: str, width: int) -> list[str]:
+    return _Parts(width, break_long_words=False, break_on_hyphens=False).wrap(text) or [""]
+
+
+def _least(split: Callable[[str, int], list[str]], column: Iterable[str]) -> int:
+    """The width of the widest text of a column that ``split`` leaves whole."""
+    return max(len(part) for cell in column for part in split(cell, 1))
 
 
 def _table(lines: list[str], width: int) -> Iterator[str]:
@@ -42,9 +53,12 @@ def _table(lines: list[str], width: int) -> Iterator[str]:
     header, *rows = (_cells(line) for line in [lines[0], *lines[2:]])
     columns = list(zip(header, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
-    least = [_longest(list(column)) for column in columns]
     room = width - 3 * len(columns) - 1
-    if sum(least) > room:
+    for split in (_words, _parts):
+        least = [_least(split, column) for column in columns]
+        if sum(least) <= room:
+            break
+    else:
         for row in rows:
             name = max(map(len, header)) + 2
             for title, value in zip(header, row, strict=True):
@@ -61,7 +75,7 @@ def _table(lines: list[str], width: int) -> Iterator[str]:
         return "| " + " | ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)) + " |"
 
     for n, row in enumerate([header, *rows]):
-        parts = [_words(cell, w) for cell, w in zip(row, widths, strict=True)]
+        parts = [split(cell, w) for cell, w in zip(row, widths, strict=True)]
         yield from map(line, zip_longest(*parts, fillvalue=""))
         if n == 0:
             yield "|" + "|".join("-" * (w + 2) for w in widths) + "|"

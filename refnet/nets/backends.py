@@ -122,6 +122,13 @@ class Backed:
         """Whether the compiled core can run this net."""
         raise NotImplementedError
 
+    def _need_kernels(self, cell: str, *used: Activation) -> None:
+        """Raise ValueError if the backend is "compiled" and there is no kernel for one of them."""
+        if self.backend == "compiled":
+            passes_of(cell, "compiled")
+            for act in used:
+                compiled("activations").settings(act, np.dtype(float))
+
     def backend_for(self, dtype: DTypeLike = np.float32) -> str:
         """What computes numbers of this dtype: "compiled" or "reference".
 

@@ -85,6 +85,7 @@ class FeedforwardNet(Backed):
         )
         for width in self.widths[1:-1]:
             self.activation.admit(width)
+        self._need_kernels("rnn", self.activation)
 
     @cached_property
     def has_kernels(self) -> bool:

@@ -101,7 +101,7 @@ class RecurrentNet(Backed):
 
     - ``backend``: "auto": Numba's kernels where the numbers are float32 or float64 and there is a
       kernel for cell, activation and options, else NumPy (``backend_for`` says which);
-      "reference": NumPy, any dtype; "compiled": the kernels, or an error.
+      "reference": NumPy, any dtype; "compiled": the kernels, or at once an error.
     - ``zoneout``: the share z of the old state in every new one, ``z h[t] + (1 - z) h~[t+1]``
       (Krueger et al. 2017, at test time); in training ``noise.zoneout`` takes its place.
     - ``noise``: the random numbers of a batch in training (``refnet.nets.noise``), or None.
@@ -175,6 +175,7 @@ class RecurrentNet(Backed):
         kind("learn_h0", self.learn_h0, bool, "True or False")
         for used in (self.activation, self.gate):
             used.admit(self.hidden)
+        self._need_kernels(self.cell, self.activation, self.gate)
 
     def _check_noise(self) -> None:
         kind("noise", self.noise, Noise, "refnet.nets.noise.Noise, or None")
@@ -207,10 +208,7 @@ class RecurrentNet(Backed):
 
     @cached_property
     def layer(self) -> Layer:
-        """The cell on this net's backend, with the settings that it runs with.
-
-        Raises ValueError for a cell without a compiled kernel: there is no silent fallback.
-        """
+        """The cell on this net's backend, with the settings that it runs with."""
         act, gate = self.activation, None if len(self.gates) == 1 else self.gate
         if self.clip_forward is not None:
             act = clipped(act, self.clip_forward)

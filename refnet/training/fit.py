@@ -184,7 +184,7 @@ class Loaded:
         return (
             f"<run of {short(self.config.task)}, {self.iteration} iterations, {len(self.rows)} "
             f"rows: net, params, best_params, rows; best {best.get(self.task.metric)} "
-            f"{self.task.metric} at {best.get('iteration')}>"
+            f"{self.task.splits[0]} {self.task.metric} at {best.get('iteration')}>"
         )
 
     def predict(self, x: Data, lengths: Data = None, probabilities: bool = False) -> Any:

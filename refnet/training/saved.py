@@ -33,6 +33,10 @@ class SavedNet(NamedTuple):
     net: Net
     params: Params
 
+    def __repr__(self) -> str:
+        shapes = (f"{name} {value.shape}" for name, value in self.params.items())
+        return f"SavedNet(net={self.net}, params={', '.join(shapes)})"
+
 
 def _described(value: Any) -> Any:
     """A field of a net as JSON: an activation or a transition as its spec."""

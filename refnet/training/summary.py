@@ -46,11 +46,12 @@ def write_reports(folder: Path, config: Config, task: Task, summary: Summary) ->
     ['summary.json', 'summary.md']
     """
     facts = {
-        "task": config.task,
+        "task": short(config.task),
         "length": config.length or "-",
         "method": config.method,
         "state": summary.state,
         "iterations": summary.iteration,
+        "evaluated on": f"{task.splits[0]} part",
         **{
             f"best {LABELS.get(name, name)}": value
             for name, value in summary.best.items()

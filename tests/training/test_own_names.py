@@ -3,6 +3,7 @@
 import os
 import pickle
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -161,10 +162,15 @@ def test_a_module_is_named_as_a_file_is(tmp_path, monkeypatch):
 
 
 def test_an_activation_of_a_known_name_is_not_taken_for_the_known_one():
-    net = refnet.RecurrentNet(1, 4, 2, activation="mine.py:soft", backend="compiled")
-    params = net.init(np.random.default_rng(0))
-    with refused("has no compiled kernel"):
-        net.forward(params, np.ones((3, 2, 1), np.float32))
+    net = refnet.RecurrentNet(1, 4, 2, activation="mine.py:soft")
+    assert net.backend_for(np.float32) == "reference"
+    for make in (
+        partial(refnet.RecurrentNet, 1, 4, 2),
+        partial(refnet.StackedNet, 1, 4, 2),
+        partial(refnet.FeedforwardNet, (1, 4, 2)),
+    ):
+        with refused("mine.py:soft has no compiled kernel; use backend 'reference'"):
+            make(activation="mine.py:soft", backend="compiled")
 
 
 def test_a_file_runs_once_and_its_classes_travel():
