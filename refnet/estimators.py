@@ -67,10 +67,6 @@ def _is_table(X: Data) -> bool:
     return not listed and not isinstance(X, (list, tuple)) and getattr(X, "ndim", 2) != 3
 
 
-def _form(params: Params) -> dict[str, tuple[Any, ...]]:
-    return {name: (value.shape, value.dtype) for name, value in params.items()}
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Estimator(BaseEstimator):  # type: ignore[misc]
     """What both estimators share. The settings of ``refnet.Config`` have their names there; most
@@ -148,10 +144,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         targets, kind = self._targets(y, again)
         check_consistent_length(given.lengths, targets)
         weights = self._weights(targets, sample_weight)
-        if weights is not None and not weights.all():  # those of weight 0 are not there
+        if weights is not None and weights.any():  # those of weight 0 are not there
             rows = np.flatnonzero(weights)
-            if not len(rows):
-                raise ValueError("the weights of all sequences are 0; need one above it")
             given, targets, weights = given.part(rows), targets[rows], weights[rows]
         chosen = self.early_stopping
         if chosen not in (True, False, "auto"):
@@ -201,17 +195,18 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
         fit = Fit.start(experiment)
         if again:
-            if _form(fit.run.params) != _form(self.params_):
-                last = vars(self._settings).items() - vars(config).items()
-                changed = sorted({name for name, _ in last} - INSTEAD.keys())
+            before, now = (
+                {name: (value.shape, value.dtype) for name, value in params.items()}
+                for params in (self.params_, fit.run.params)
+            )
+            if before != now:
                 raise ValueError(
-                    "the parameters of the last fit do not fit this net; put back "
-                    f"{', '.join(changed)}, or fit with warm_start=False"
+                    "the parameters of the last fit do not fit this net; put back the settings of "
+                    "that time, or fit with warm_start=False"
                 )
             same = config.optimizer == self._settings.optimizer
             state = self._optimizer if same else fit.run.optimizer
-            start = Run(self.params_, state, self.params_, {})
-            fit = Fit(experiment=experiment, run=start)
+            fit = Fit(experiment=experiment, run=Run(self.params_, state, self.params_, {}))
         fit.advance(observe)
         run, cuts = fit.run, range(each, len(losses), each)
         self.params_ = run.best_params if held else run.params

@@ -7,7 +7,7 @@ JSON and commands stay as they are, to be pasted. Files and pipes get all text a
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby, zip_longest
 from shutil import get_terminal_size
 from textwrap import TextWrapper, wrap
@@ -43,11 +43,6 @@ def _parts(text: str, width: int) -> list[str]:
     return _Parts(width, break_long_words=False, break_on_hyphens=False).wrap(text) or [""]
 
 
-def _least(split: Callable[[str, int], list[str]], column: Iterable[str]) -> int:
-    """The width of the widest text of a column that ``split`` leaves whole."""
-    return max(len(part) for cell in column for part in split(cell, 1))
-
-
 def _table(lines: list[str], width: int) -> Iterator[str]:
     """A Markdown table within ``width``."""
     header, *rows = (_cells(line) for line in [lines[0], *lines[2:]])
@@ -55,7 +50,7 @@ def _table(lines: list[str], width: int) -> Iterator[str]:
     widths = [max(map(len, column)) for column in columns]
     room = width - 3 * len(columns) - 1
     for split in (_words, _parts):
-        least = [_least(split, column) for column in columns]
+        least = [max(len(p) for cell in column for p in split(cell, 1)) for column in columns]
         if sum(least) <= room:
             break
     else:

@@ -212,9 +212,10 @@ _ENTRIES: tuple[Callable[..., Array], ...] = (
 
 
 def _lacks(value: object) -> list[str]:
-    parameters = [*signature(value).parameters.values()] if isfunction(value) else []
-    if len(parameters) > 1 and all(each.default is not each.empty for each in parameters[2:]):
-        return []
+    if isfunction(value):
+        options = [*signature(value).parameters.values()][2:]
+        if all(each.default is not each.empty for each in options):
+            return []
     return ["being a function of shape, rng and options with defaults"]
 
 

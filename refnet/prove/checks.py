@@ -373,9 +373,9 @@ KINDS: dict[str, tuple[Any, str, Callable[[str, Record], Checks]]] = {
 def _kind(text: str) -> str:
     if reference(text):
         value = find(text)
-        lacks = {kind: len(table.lacks(value)) for kind, (table, *_) in KINDS.items()}
-        kind = min(lacks, key=lambda kind: lacks[kind])
-        if lacks[kind] and not isinstance(value, type):  # a class may lack little
+        # a class that fits no kind is told what it lacks for the nearest one
+        kind = min(KINDS, key=lambda kind: len(KINDS[kind][0].lacks(value)))
+        if KINDS[kind][0].lacks(value) and not isinstance(value, type):
             raise ValueError(
                 f"prove: {label(text)} is {short(value)}; need one of {', '.join(KINDS)}, "
                 "of which python -m refnet new KIND prints an example"

@@ -171,10 +171,8 @@ class Arrays(Task):
                 raise ValueError(f"y has targets that are too large for {self.dtype}; scale them")
 
     def __repr__(self) -> str:
-        e, kind = self.encoding, "classes" if self.encoding.classes else "real targets"
-        steps = f"{e.inputs} {'features' if e.features else 'symbols'}"
-        have = "no data" if "reason" in vars(self) else f"{self.size} sequences to train"
-        return f"<{self.name}: {have}, {steps}, {e.outputs} {kind} at readout {e.readout}>"
+        sizes = f"inputs {self.inputs}, outputs {self.outputs}"
+        return f"<{self.name}: {sizes}, loss {self.loss}, readout {self.readout}>"
 
     @classmethod
     def recorded(cls, encoding: Encoding, name: str, reason: str) -> "Arrays":
