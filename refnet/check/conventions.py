@@ -136,7 +136,7 @@ class Readings:
                 or search.differences()
                 or search.best(search.fitted_programs())
                 or search.best(search.around.constants())
-                or search.best(search.fitted())
+                or search.best(search.weighed())
                 or search.best(search.around.additions())
                 or search.stored()
                 or search.coarse(rerolled)

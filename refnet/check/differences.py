@@ -37,13 +37,13 @@ def of_differences(
     def loss(place: tuple[str, tuple[int, ...]], by: float) -> float:
         """With the entry at a place moved."""
 
-        def moved(array: Array, name: str) -> Array:
+        def shifted(array: Array, name: str) -> Array:
             array = np.array(array, float)
             if name == place[0]:
                 array[place[1]] += by
             return array
 
-        results = certified.run(moved)
+        results = certified.run(shifted)
         value = results["loss" if "loss" in results else "value"]
         return float((value * (1 if weight is None else weight)).sum())
 

@@ -45,8 +45,8 @@ class Fit:
     def at(self, every: Iterable[tuple[Constant, float]]) -> Iterator[Params]:
         """What mistakes with these constants give."""
         planted = [(constant.mistake(k), ()) for constant, k in every]
-        found = run_all(self.net, self.params, self.batch, planted)
-        return (reading or self.true for reading in found)
+        outcomes = run_all(self.net, self.params, self.batch, planted)
+        return (reading or self.true for reading in outcomes)
 
     @cached_property
     def shaped(self) -> list[str]:
@@ -131,17 +131,17 @@ class Fit:
             weights = self._weights(parts, names)
             if weights is None:
                 continue
-            fitted = {name: sum(w * p[name] for w, p in zip(weights, parts)) for name in names}
+            weighted = {name: sum(w * p[name] for w, p in zip(weights, parts)) for name in names}
             said = self._said(noun, values, weights, labels)
             if said:
                 of = {int(n): float(w) for n, w in zip(values, weights)}
                 each = tuple(round(of.get(int(n), 0.0), 6) for n in labels)
                 loss = sum(w * p["loss"] for w, p in zip(weights, parts))
-                subjects.setdefault(each, ([], {**fitted, "loss": loss}))[0].append(said)
-        for texts, fitted in subjects.values():
+                subjects.setdefault(each, ([], {**weighted, "loss": loss}))[0].append(said)
+        for texts, weighted in subjects.values():
             label = ", or ".join(texts) + where
-            rest = {name: value for name, value in fitted.items() if name != "loss"}
-            yield label, {**self.true, **fitted}
+            rest = {name: value for name, value in weighted.items() if name != "loss"}
+            yield label, {**self.true, **weighted}
             yield label + " of the loss's gradient alone" * every, {**self.true, **rest}
 
     def _groups(self) -> Iterator[tuple[str, Array]]:

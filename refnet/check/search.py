@@ -209,7 +209,7 @@ class Search:
         kind = of_differences(self.all.certified, self.given, self.true, names, self.u)
         return kind and f"{', '.join(names)}: finite differences, {kind}"
 
-    def fitted(self) -> Iterator[tuple[str, Params]]:
+    def weighed(self) -> Iterator[tuple[str, Params]]:
         """Readings with weights, constants or steps that are fitted."""
         case, wrong = self.all, sorted(self.wrong)
         if all(name[0] == "d" for name in wrong):
@@ -371,8 +371,8 @@ class Search:
         case = self.all
         pairs = list(pairs)
         planted = [(first, second.passes) for first, second in pairs]
-        found = run_all(case.net, case.params, case.batch, planted, **how)
-        yield from ((pair, reading) for pair, reading in zip(pairs, found) if reading)
+        outcomes = run_all(case.net, case.params, case.batch, planted, **how)
+        yield from ((pair, reading) for pair, reading in zip(pairs, outcomes) if reading)
 
     def _only_wrong(self, reading: Params) -> bool:
         """Whether a reading differs from the truth, and only where something is wrong."""

@@ -158,8 +158,8 @@ class Arrays(Task):
         groups = goal.values if goal.classes and not goal.every else None
         self._parts = _parts(self.splits, len(given.lengths), self.seed, groups)
         self.splits = tuple(name for name in PARTS[1:] if len(self._parts[name])) or PARTS[:1]
-        fitted = self.encoding or self._fitted(given, goal)
-        self.encoding = replace(fitted, missing=self.missing)
+        encoding = self.encoding or self._fitted(given, goal)
+        self.encoding = replace(encoding, missing=self.missing)
         self._weights = _weights(weights, len(given.lengths), self.dtype, self._parts["train"])
         self._x, self._y = self.encoding.encoded(given), goal.values
         self._present = None if goal.present.all() else goal.present

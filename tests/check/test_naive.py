@@ -75,9 +75,9 @@ def test_many_passes_at_once_are_those_of_each_alone(name):
         {"cell": lambda v, s: v.replace("h = o k", "h = k")},
         {"pulls": lambda v, s: counted(s, carried, lambda t: t % 2)},
     ]
-    found = list(runs(net, *case, [(change,) for change in every]))
-    assert found.pop(5) is None and every.pop(5)
-    for change, results in zip(every, found):
+    outcomes = list(runs(net, *case, [(change,) for change in every]))
+    assert outcomes.pop(5) is None and every.pop(5)
+    for change, results in zip(every, outcomes):
         alone = run(net, *case, change)
         assert set(alone) == set(results)
         for key, value in alone.items():

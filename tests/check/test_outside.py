@@ -77,10 +77,10 @@ def test_a_backward_pass_that_follows_is_the_derivative(name):
         change, sides = Change("", here, here, here), []
         slope = Layers(net, params, batch).run(change)
         for by in (-step, step):
-            moved = {key: value + by * way[key] for key, value in params.items()}
-            sides.append(Layers(net, moved, batch).run(change)["loss"])
-        found = sum((slope[f"d{key}"] * way[key]).sum() for key in params)
-        assert abs((sides[1] - sides[0]) / 2 / step - found) < 1e-6 * (1 + abs(found)), option
+            shifted = {key: value + by * way[key] for key, value in params.items()}
+            sides.append(Layers(net, shifted, batch).run(change)["loss"])
+        along = sum((slope[f"d{key}"] * way[key]).sum() for key in params)
+        assert abs((sides[1] - sides[0]) / 2 / step - along) < 1e-6 * (1 + abs(along)), option
         tried += 1
     assert tried > 10
 

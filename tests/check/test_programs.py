@@ -30,8 +30,8 @@ def program_of(net, params, batch):
 
 
 def results(program, *edits):
-    ((_, found),) = Runs(program, [Candidate("", edits)]).gradients()
-    return found
+    ((_, outcome),) = Runs(program, [Candidate("", edits)]).gradients()
+    return outcome
 
 
 def assert_as_reference(net, params, batch):
@@ -82,12 +82,12 @@ def test_a_backward_pass_that_follows_is_the_derivative(cell):
     step = 1e-5
     sides = []
     for by in (-step, step):
-        moved = {name: value + by * way[name] for name, value in params.items()}
-        runs = Runs(program_of(net, moved, batch), edited).gradients()
-        sides.append([found["loss"] for _, found in runs])
+        shifted = {name: value + by * way[name] for name, value in params.items()}
+        runs = Runs(program_of(net, shifted, batch), edited).gradients()
+        sides.append([outcome["loss"] for _, outcome in runs])
     tried = 0
-    for (candidate, found), below, above in zip(Runs(program, edited).gradients(), *sides):
-        slope = sum((found[f"d{name}"] * way[name]).sum() for name in params)
+    for (candidate, outcome), below, above in zip(Runs(program, edited).gradients(), *sides):
+        slope = sum((outcome[f"d{name}"] * way[name]).sum() for name in params)
         smooth = not any(word in candidate.name for word in ROUGH)
         if smooth and np.isfinite(slope):
             assert abs((above - below) / 2 / step - slope) < 1e-5 * (1 + abs(slope)), candidate.name

@@ -93,9 +93,9 @@ def run_all(
     """What mistakes give, each with some changes more; None if they do not go together."""
     every = list(every)
     changes = ((change, *more) for mistake, more in every for change in mistake.passes)
-    found = runs(net, params, batch, changes, **how)
+    outcomes = runs(net, params, batch, changes, **how)
     for mistake, _ in every:
-        passes = [results for results in islice(found, len(mistake.passes)) if results]
+        passes = [results for results in islice(outcomes, len(mistake.passes)) if results]
         yield reduce(_added, passes) if len(passes) == len(mistake.passes) else None
 
 

@@ -101,7 +101,7 @@ class Recurrent(_Net):
 
     def __init__(self, net: RecurrentNet, *rest: Any) -> None:
         super().__init__(net, *rest)
-        self.made = self.begin()
+        self.begun = self.begin()
         h0 = self.at("h0", net.initial_state(self.params, self.x))
         self.h, self.c = ([h0[0]], [h0[1]]) if net.cell == "lstm" else ([h0], [])
         self.slopes = {name: np.zeros_like(v) for name, v in self._of_the_activation().items()}
@@ -114,7 +114,7 @@ class Recurrent(_Net):
 
     def finished(self, grads: Params) -> Params:
         """The gradients of what is given, from those of what the cell uses."""
-        net, (matrices, tapes) = self.net, self.made
+        net, (matrices, tapes) = self.net, self.begun
         assert isinstance(net, RecurrentNet)
         grads = self.gained(self.at("grads", grads | self.slopes))
         if "h0" in self.params and self.params["h0"].ndim < grads["h0"].ndim:

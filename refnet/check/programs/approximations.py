@@ -13,7 +13,7 @@ import numpy as np
 from refnet.batch import Array
 from refnet.check.programs.arrays import TYPES, coarse
 
-__all__ = ["made", "names"]
+__all__ = ["approximation", "names"]
 
 Value = Callable[[Array], Array]
 SIZES = (
@@ -54,7 +54,7 @@ def names(function: str, tables: bool) -> Iterator[str]:
                     yield f"{function} {TABLE.format(n=n, r=r, how=how)}"
 
 
-def made(value: Value, how: str) -> Value | None:
+def approximation(value: Value, how: str) -> Value | None:
     """The approximation of ``value`` that is so called."""
     kind = how.removeprefix("in ")
     if kind in TYPES:

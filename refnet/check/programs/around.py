@@ -71,8 +71,8 @@ class Around:
 
     def constants(self) -> Readings:
         """Constants in the loss and its gradient."""
-        yield from self.loss.fitted() if self.loss else ()
+        yield from self.loss.constants() if self.loss else ()
 
     def between(self) -> Readings:
         """Constants between the cells."""
-        yield from self.edges.fitted() if self.edges else ()
+        yield from self.edges.constants() if self.edges else ()

@@ -283,7 +283,9 @@ def function(name: str) -> Function:
         wave = Chebyshev.basis(int(degree), [-float(size), float(size)])
         return Function(wave, wave.deriv())
     usual, _, how = name.partition(" ")
-    if usual in FUNCTIONS and (approximate := approximations.made(FUNCTIONS[usual].value, how)):
+    if usual in FUNCTIONS and (
+        approximate := approximations.approximation(FUNCTIONS[usual].value, how)
+    ):
         return Function(approximate, FUNCTIONS[usual].slope)
     text, _, constant = name.partition("|")
     if constant:

@@ -157,12 +157,12 @@ class Constants:
         chosen = sorted((left, name, k) for name, (left, k) in best.items() if left < 0.9 * whole)
         fits: list[tuple[str, str, Params]] = []
         for left, name, k in chosen[:PROMISING]:
-            fitted = self._improved(families[name], k, left)
-            for follows in (False, True) if fitted is not None else ():
+            solution = self._improved(families[name], k, left)
+            for follows in (False, True) if solution is not None else ():
                 how = "" if follows or not self.programs.forward else ", in the forward pass alone"
-                edits = Candidate("", families[name](fitted, follows))
+                edits = Candidate("", families[name](solution, follows))
                 ((_, results),) = self.programs.run([edits])
-                said = f"{name.replace('K', f'{fitted:.6g}', 1)}{how}"
+                said = f"{name.replace('K', f'{solution:.6g}', 1)}{how}"
                 fits.append((name, said, results))
         for name, said, results in fits:  # a constant that is met once may be another function's
             same = self.programs.same(results)
@@ -244,8 +244,8 @@ class Waves:
         here, left = np.zeros_like(measure.whole), float(np.linalg.norm(measure.whole))
         start = left
         for turn in range(10):
-            moved = [self._candidate(numbers, False, at + STEP * row, size) for row in unit]
-            J = np.stack([(off - here) / STEP for _, off in measure.off(moved)], axis=1)
+            shifted = [self._candidate(numbers, False, at + STEP * row, size) for row in unit]
+            J = np.stack([(off - here) / STEP for _, off in measure.off(shifted)], axis=1)
             nearer = at + measure.solved(J, measure.whole - here)[1]
             there = measure.of(self._candidate(numbers, False, nearer, size).edits)
             now = float(np.linalg.norm(measure.whole - there))

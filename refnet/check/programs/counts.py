@@ -34,7 +34,7 @@ def _weights(scores: Scores) -> Iterator[tuple[str, Array]]:
     yield "every prediction counts", np.ones(len(w))
     yield "the mask is inverted", 1.0 - (w != 0)
     for move in scores.moves:
-        yield f"the weight of each prediction {move.name}", scores.moved(move, w)
+        yield f"the weight of each prediction {move.name}", scores.rearranged(move, w)
     for name, n, index in (("step", T, t), ("example", B, b)):
         sums = np.bincount(index, w, minlength=n)[index]
         text = f"the mean of each {name} is taken first, then that over the {name}s"
@@ -74,9 +74,9 @@ def _of_values(scores: Scores) -> Iterator[tuple[str, Array]]:
     if y is None:
         if not many:
             return
-        far = abs(v - scores.t).max(axis=1) > 1
-        yield "1 if an error is above 1, else 0", far
-        yield "1 if no error is above 1, else 0", ~far
+        large = abs(v - scores.t).max(axis=1) > 1
+        yield "1 if an error is above 1, else 0", large
+        yield "1 if no error is above 1, else 0", ~large
         return
     counted = scores.w != 0
     number = np.bincount(y[counted], minlength=v.shape[1])[y]

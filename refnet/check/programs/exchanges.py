@@ -188,8 +188,8 @@ def _outside(g: Grammar, line: Line, a: int) -> Iterator[Line]:
     term = line.terms[a]
     lines, index = g.program.lines, g.program.index
     for m, f in enumerate(term.factors if term.matrix else ()):
-        made = lines[index[f.name]].terms if f.name in index and not f.step else ()
-        factors = made[0].factors if len(made) == 1 and not made[0].matrix else ()
+        sources = lines[index[f.name]].terms if f.name in index and not f.step else ()
+        factors = sources[0].factors if len(sources) == 1 and not sources[0].matrix else ()
         for n, outer in enumerate(factors if len(factors) > 1 else ()):
             inside = term.factors[:m] + factors[:n] + factors[n + 1 :] + term.factors[m + 1 :]
             new = term._replace(factors=(*inside, outer), inside=len(inside))
@@ -249,8 +249,8 @@ def together(g: Grammar) -> Iterator[Candidate]:
                 said = said.replace(g.product(pull.terms[0]), "it")
                 options = groups.setdefault(what, {}).setdefault(said, [])
                 options.append(Edit(("pull", n, m), (new,)))
-    for what, found in groups.items():
-        for said, members in found.items():
+    for what, edits_by_text in groups.items():
+        for said, members in edits_by_text.items():
             if len(members) == sizes[what] > 1:
                 yield Candidate(f"{what} {said}", tuple(members))
 

@@ -336,10 +336,10 @@ class Grammar(Words):
         lines = [(n, self.program.lines[n]) for n in numbers]
         if not any(line.target.name in {*STATES, *PASSED} or line.target.name[:2] == "a."
                    for _, line in lines):  # fmt: skip
-            kept = tuple(Edit(("tape", n, 0), (line,)) for n, line in lines)
+            residuals = tuple(Edit(("tape", n, 0), (line,)) for n, line in lines)
             right = ", ".join(self.word(line.target) for _, line in lines)
             said = f"{how}, in the forward pass alone, and the backward pass has the right {right}"
-            yield Candidate(said, (*forward.edits, *kept))
+            yield Candidate(said, (*forward.edits, *residuals))
 
 
 def _read(f: Factor, by: int, edge: str, form: str) -> Factor:

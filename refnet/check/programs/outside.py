@@ -83,7 +83,7 @@ class Outside:
         for score, k in self.scaled:
             yield from self._distinct(self._read(score, k))
 
-    def fitted(self) -> Iterator[tuple[str, Params]]:
+    def constants(self) -> Iterator[tuple[str, Params]]:
         """Those with a constant that is fitted."""
         if not self._possible or not self.gradients or self.numbers < 4:
             return
@@ -132,12 +132,12 @@ class Outside:
         """A mistake of the gradient, and of the loss if that is wrong."""
         search, scores = self.search, self.scores
         name = score.name if k == 1 else f"{score.name}, {self._times(k)}"
-        own = np.asarray(k * score.each.sum() + scores.added)
-        if not self._fits("loss", own):
+        implied = np.asarray(k * score.each.sum() + scores.added)
+        if not self._fits("loss", implied):
             if "loss" in search.wrong:
                 return
-            name, own = f"{name}, in the gradient alone", self.value
-        yield score, name, {**search.true, "loss": own, **scores.backward(k * score.dv)}
+            name, implied = f"{name}, in the gradient alone", self.value
+        yield score, name, {**search.true, "loss": implied, **scores.backward(k * score.dv)}
 
     def _factor(self, dv: Array) -> float:
         """1, or what a gradient has to be multiplied by, if the read-out's gradients fit then;
@@ -286,7 +286,7 @@ class Joints:
                     fit.append(reading)
                     yield change.name, reading
 
-    def fitted(self) -> Iterator[tuple[str, Params]]:
+    def constants(self) -> Iterator[tuple[str, Params]]:
         """Those with a constant that is fitted to the outputs."""
         search = self.search
         if "outputs" not in search.wrong or not self.sound:

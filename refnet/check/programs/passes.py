@@ -51,7 +51,7 @@ def runs(
     widths = (value.shape[-1] for value in params.values() if value.ndim)
     every, most = iter(every), together(T, B, max(widths, default=1))
     while some := list(islice(every, most)):
-        found: dict[int, Params] = {}
+        outcomes: dict[int, Params] = {}
         groups: dict[object, list[tuple[int, Pass]]] = {}
         for n, changes in enumerate(some):
             with suppress(*APART):
@@ -60,12 +60,12 @@ def runs(
         for group in groups.values():
             numbers, passes = zip(*group)
             try:
-                found |= zip(numbers, _results(passes))
+                outcomes |= zip(numbers, _results(passes))
             except APART:
                 for n in numbers:
                     with suppress(*APART):
-                        found[n] = run(net, params, batch, *some[n], backward=backward)
-        yield from (found.get(n) for n in range(len(some)))
+                        outcomes[n] = run(net, params, batch, *some[n], backward=backward)
+        yield from (outcomes.get(n) for n in range(len(some)))
 
 
 def _pass(net: Net, params: Params, batch: Batch, changes: Sequence[Change], *how: Any) -> Pass:

@@ -88,7 +88,7 @@ class Scores:
             return {}
         return {f"d{names[0]}": dv.T @ self.tape.rows, f"d{names[1]}": dv.sum(axis=0)}
 
-    def moved(self, move: Move, values: Array) -> Array:
+    def rearranged(self, move: Move, values: Array) -> Array:
         """Values of the predictions, moved."""
         return move.there(values.reshape(*self.grid, *values.shape[1:])).reshape(values.shape)
 
@@ -102,7 +102,7 @@ class Scores:
         for move in self.moves:
             if not move.scales:
                 name = f"the gradient of the outputs {move.name}"
-                yield Score(name, self.right.each, self.moved(move, self.right.dv))
+                yield Score(name, self.right.each, self.rearranged(move, self.right.dv))
 
     def additions(self) -> Iterator[Score]:
         """What may be added to the loss, times a constant."""
@@ -122,12 +122,12 @@ class Scores:
 
     def _targets(self) -> Scored:
         if self.labels is None:
-            options = [(move.name, self.moved(move, self.t)) for move in self.moves]
+            options = [(move.name, self.rearranged(move, self.t)) for move in self.moves]
             for name, target in (*options, *self._numbers()):
                 yield f"the target {name}", *self.of(self.v, target)
             return
-        moved = [(m.name, self.moved(m, self.labels)) for m in self.moves if m.picks]
-        for name, labels in (*moved, *self._classes()):
+        rearranged = [(m.name, self.rearranged(m, self.labels)) for m in self.moves if m.picks]
+        for name, labels in (*rearranged, *self._classes()):
             yield f"the label {name}", *self.of(self.v, self.soft(labels))
         p, t = softmax(self.v), self.t
         for name, target in (
@@ -200,7 +200,7 @@ class Scores:
         """Outputs of other predictions, as the loss or its gradient sees them."""
         number = np.arange(1.0, 1 + len(self.v)).reshape(self.grid)
         for move in (move for move in self.moves if not move.uniform):
-            each, slope = self.of(self.moved(move, self.v), self.t)
+            each, slope = self.of(self.rearranged(move, self.v), self.t)
             text = f"the output in the loss {move.name}"
             yield text, each, slope
             if (move.back(move.there(number)) == number).all():

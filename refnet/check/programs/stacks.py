@@ -155,8 +155,8 @@ class Stacks:
 
     def _fits(self, suffix: str, results: Params) -> bool:
         """Whether an edited cell's gradients of its parameters may be what was given."""
-        own = {n for n in results if n[0] == "d"} - {"dx", "dh0", "dWhy", "dby"}
-        return self._right({f"d{named(n[1:], suffix)}": results[n] for n in own})
+        inner = {n for n in results if n[0] == "d"} - {"dx", "dh0", "dWhy", "dby"}
+        return self._right({f"d{named(n[1:], suffix)}": results[n] for n in inner})
 
     def _forward(self, cells: Sequence[str]) -> Iterator[Candidate]:
         """Those with which the outputs are what was given, whatever the backward pass does."""

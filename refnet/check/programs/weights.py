@@ -212,7 +212,7 @@ class Weights:
         known = int((abs(gap) > LIMITS[1]).sum())
         jobs = [(part, axis, size) for part in self.parts() for axis, size in self.axes(part)]
         jobs = [job for job in jobs if 3 * job[2] + 4 <= known]
-        whole, fitted = np.linalg.norm(gap), False
+        whole, explained = np.linalg.norm(gap), False
         for most, stage in STAGES:
             fits: list[tuple[float, int, Array, tuple[Part, str, int]]] = []
             some = [job for job in jobs if job[1] in stage]
@@ -223,9 +223,9 @@ class Weights:
             fits = sorted(fit for fit in fits if fit[0] < 0.9 * whole)
             for _, _, w, job in fits[:most]:
                 for name, reading in self._improved(job, w, gap, base):
-                    fitted |= self.search.whole(reading) <= 1
+                    explained |= self.search.whole(reading) <= 1
                     yield name, reading
-            if fitted:
+            if explained:
                 return
 
     def _columns(self, base: Array, jobs: Sequence[tuple[Part, str, int, Array]]) -> list[Array]:
@@ -233,8 +233,10 @@ class Weights:
         candidates = []
         for number, (part, axis, size, w) in enumerate(jobs):
             for i in range(size):
-                moved = w + STEP * (np.arange(size) == i)
-                candidates.append(self.candidate(part, axis, moved)._replace(name=f"{number} {i}"))
+                shifted = w + STEP * (np.arange(size) == i)
+                candidates.append(
+                    self.candidate(part, axis, shifted)._replace(name=f"{number} {i}")
+                )
         out = [np.zeros((len(base), size)) for _, _, size, _ in jobs]
         for candidate, results in self.programs.run(candidates):
             number, i = map(int, candidate.name.split())
