@@ -189,7 +189,7 @@ def members(orders=range(10), ways=range(3)):
         how = {"order": order, "join": n % 6, "steps": n % 4, "form": way % 2}
         for flags in (STRICT,) if order else (STRICT, FREE, FUSED):
             yield (*how.values(), flags[0]), partial(in_c, **how, flags=flags)
-    for name in ("compiled", "loops BLAS", "loops fused", "permuted"):
+    for name in ("compiled", "loops BLAS", "permuted"):
         yield name, IMPLEMENTATIONS[name]
 
 
