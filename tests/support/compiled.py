@@ -81,7 +81,7 @@ for cell in ("rnn", "lstm", "gru", "gru_before"):
     G, lead = len(plain.GATES), (2,) if plain.STATES == 2 else ()
     gate = {} if cell == "rnn" else {"gate": ACTIVATIONS["softsign"]}
     for name, act in ACTIVATIONS.items():
-        if not act.rational or extra and name in ("identity", "leaky_relu"): continue
+        if not act.rational or gate and name in ("identity", "leaky_relu"): continue
         wide = 6 if cell == "rnn" else 2
         for T, B, D, H in ((3, 5, 1, 2), (1, 3, 2, wide), (0, 2, 1, 2), (2, 3, 1, 2)):
             plain, noise = cells[0], {}
