@@ -168,7 +168,7 @@ def verdicts() -> str:
     rows = [
         [
             f"{row['cell']} ({row['sizes'].replace(',', ', ')})",
-            *(f"{row[name]:.1f}" for name in ("first", "edited", "wrong", "nameless")),
+            *(f"{row[name]:.1f}" for name in ("first", "edited", "wrong")),
         ]
         for row in record("verdicts")["rows"]
     ]
@@ -177,8 +177,7 @@ def verdicts() -> str:
             "net (T, H, B)",
             "first verdict, s",
             "file edited, s",
-            "made wrong, named, s",
-            "made wrong, no name, s",
+            "edited so that it is wrong, and named, s",
         ],
         rows,
     )
