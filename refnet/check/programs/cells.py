@@ -305,6 +305,7 @@ def has(activation: Activation) -> bool:
 
 
 def factor(text: str) -> Factor:
+    """A factor as lines write it: ``v``, ``v-`` of the step before, or ``(1-v)``."""
     form, text = ("1-", text[3:-1]) if text.startswith("(1-") else ("", text)
     return Factor(text.removesuffix("-"), -text.endswith("-"), form)
 
