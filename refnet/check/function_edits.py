@@ -12,6 +12,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.entries import axes_of, plural
 from refnet.check.noise import Certificate
+from refnet.check.programs.notation import formula
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.exact.running import parts, run_on
@@ -103,19 +104,23 @@ def _along(axis: int, name: str, right: Array, certified: Certificate) -> str:
     return f"along the {plural(axes[axis].noun)}" if known else f"along axis {axis}"
 
 
+OF_THE_MATRIX = {
+    "is transposed": "G.T",
+    "has its lower triangle alone": "tril(G)",
+    "has its upper triangle alone": "triu(G)",
+    "has its lower triangle alone, without the diagonal": "tril(G, -1)",
+    "has its upper triangle alone, without the diagonal": "triu(G, 1)",
+    "has its diagonal alone": "diag(diag(G))",
+    "has zeros on its diagonal": "G - diag(diag(G))",
+    "is made symmetric: (G + G') / 2": "(G + G.T) / 2",
+    "is made skew-symmetric: (G - G') / 2": "(G - G.T) / 2",
+    "is made skew-symmetric: G - G'": "G - G.T",
+}
+
+
 def of_the_matrix(G: Array) -> Edits:
     """Edits of a square matrix."""
-    H = G.T
-    yield "is transposed", H
-    yield "has its lower triangle alone", np.tril(G)
-    yield "has its upper triangle alone", np.triu(G)
-    yield "has its lower triangle alone, without the diagonal", np.tril(G, -1)
-    yield "has its upper triangle alone, without the diagonal", np.triu(G, 1)
-    yield "has its diagonal alone", np.diag(np.diag(G))
-    yield "has zeros on its diagonal", G - np.diag(np.diag(G))
-    yield "is made symmetric: (G + G') / 2", (G + H) / 2
-    yield "is made skew-symmetric: (G - G') / 2", (G - H) / 2
-    yield "is made skew-symmetric: G - G'", G - H
+    yield from ((name, formula(text, "G")(G)) for name, text in OF_THE_MATRIX.items())
 
 
 def _of_the_others(name: str, right: Array, certified: CertifiedFunction) -> Edits:

@@ -1,4 +1,10 @@
-"""Mistakes in the backward recursion and in the sums over the steps."""
+"""Mistakes in the backward recursion and in the sums over the steps.
+
+Each is a weight of pulls by step (``formulas.counted``): truncation, steps that are passed over,
+sums that lack a step.
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,8 @@
 """Mistakes with one constant, which is fitted to the results: a factor, a penalty, a temperature.
 
+In the texts K stands for the constant; ``refnet.check.fitting`` fits it. Constants in the lines of
+a cell are those of ``refnet.check.programs.constants``.
+
 Checked by: tests/check/test_fitted_names.py.
 """
 

@@ -1,4 +1,10 @@
-"""What the formulas of mistakes are written in: their texts see these names, and NumPy as np."""
+"""What the texts of mistakes are written in: they see these names, and NumPy as np.
+
+Arrays that are cut or put together, edits of a recurrent net's program (``refnet.check.programs``),
+moves on the edges of a stack, and losses. ``base`` evaluates the texts.
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,10 +14,10 @@ import numpy as np
 from refnet.batch import Array, Params, last_steps
 from refnet.check.naive import Pass
 from refnet.check.programs import arrays
-from refnet.check.programs.cells import CELLS, GATE, Factor, Line, Term, factor
+from refnet.check.programs.cells import CELLS, GATE, Factor, Line, copied, factor
+from refnet.check.programs.edit import Edit
 from refnet.check.programs.layers import Change, Layers
 from refnet.check.programs.moves import SAME, Move, gathered
-from refnet.check.programs.runs import Edit
 from refnet.exact.running import Runs, run_on
 from refnet.maths.activations import ACTIVATIONS
 
@@ -19,7 +25,7 @@ __all__ = ["ACTIVATIONS", "CELLS", "GATE", "SAME", "TYPES", "coarse", "last_step
 
 CUT = Move("", lambda v: v, lambda d: 0 * d)
 """The gradient is not carried on."""
-READS_C = Line(Factor("read"), (Term((Factor("c"),)),))
+READS_C = copied("read", Factor("c"))
 """The read-out takes the cell."""
 Scores = tuple[Array, Array]
 """The losses of the predictions, and their gradients in the outputs."""
@@ -106,10 +112,9 @@ def counted(
 ) -> list[Edit]:
     """The chosen pulls of lines count otherwise: ``weight`` of the steps t (T, 1, 1)."""
     return [
-        Edit(("pull", n, m), (pull,), _weight(s, weight) - 1, True)
-        for n, group in enumerate(s.program.pulls)
-        for m, pull in enumerate(group)
-        if m and chosen(s.program.lines[n], pull)
+        Edit(place, (pull,), _weight(s, weight) - 1, True)
+        for place, pull in s.program.added.items()
+        if chosen(s.program.lines[place[1]], pull)
     ]
 
 
@@ -120,16 +125,13 @@ def _weight(s: Pass, weight: Callable[[Array], Any]) -> Array:
 def taking(s: Pass, target: str, old: str, new: str = "") -> list[Edit]:
     """The pulls to ``target`` take another factor for ``old``, or none."""
     edits = []
-    for n, group in enumerate(s.program.pulls):
-        for m, pull in enumerate(group):
-            (term,) = pull.terms
-            if m and pull.target.name == target and factor(old) in term.factors:
-                others = [factor(new)] * bool(new)
-                at = term.factors.index(factor(old))
-                factors = (*term.factors[:at], *others, *term.factors[at + 1 :])
-                edits.append(
-                    Edit(("pull", n, m), (pull._replace(terms=(term._replace(factors=factors),)),))
-                )
+    for place, pull in s.program.added.items():
+        (term,) = pull.terms
+        if pull.target.name == target and factor(old) in term.factors:
+            at = term.factors.index(factor(old))
+            others = [factor(new)] * bool(new)
+            new = term.of(*term.factors[:at], *others, *term.factors[at + 1 :])
+            edits.append(Edit(place, (pull.of(new),)))
     return edits
 
 
@@ -157,18 +159,15 @@ def sums_in(s: Pass, function: str) -> list[Edit]:
 
 def delayed(s: Pass, name: str) -> list[Edit]:
     """x, or the state that Whh reads, of the step before: at the first step the same."""
-    y, before = Factor("y"), Factor("h", -2, "", "stay")
     if name == "h":
-        return [Edit(("line", s.program.index["y"], 0), (Line(y, (Term((before,)),)),))]
+        before = copied("y", Factor("h", -2, "", "stay"))
+        return [Edit(("line", s.program.index["y"], 0), (before,))]
     late = {Factor("x"): Factor("x", -1, "", "stay")}
     return [
-        Edit(("line", n, 0), (line._replace(terms=tuple(
-            term._replace(factors=tuple(late.get(f, f) for f in term.factors))
-            for term in line.terms
-        )),))
+        Edit(("line", n, 0), (line.over(lambda f: late.get(f, f)),))
         for n, line in enumerate(s.program.lines)
         if any(Factor("x") in term.factors for term in line.terms)
-    ]  # fmt: skip
+    ]
 
 
 def tape_of_h(s: Pass) -> Edit:

@@ -1,4 +1,10 @@
-"""Mistakes in the cells: other activations, other gates, gates in another order."""
+"""Mistakes in the cells: other activations, other gates, gates in another order.
+
+These have names that users know, such as the order in which Keras stacks gates; what no row here
+gives is named by its formula (``refnet.check.programs.grammar``).
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 from collections.abc import Iterator
 from itertools import combinations, permutations

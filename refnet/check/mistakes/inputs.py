@@ -1,4 +1,10 @@
-"""Mistakes in what goes in: time, batch, masks, start, biases, memory order, gain, read-out."""
+"""Mistakes in what goes in: time, batch, masks, start, biases, memory order, gain, read-out.
+
+Each is another reading of an array, with its gradient read back (``base.reading``), or another
+formula at a place of the naive net.
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 from typing import Any
 
@@ -192,7 +198,7 @@ def of_readout(net: RecurrentNet, batch: Batch) -> Mistakes:
         yield mistake(
             "the read-out takes the cell c, not h",
             lines="v + [Edit(('line', s.program.index['read'], 0), (READS_C,))]",
-            pulls="v + [Edit(('pulls', s.program.index['read'], 0), s.program.pulls_of(READS_C))]",
+            pulls="v + [s.program.follow(s.program.index['read'], READS_C)]",
         )
     if every and T > 1:
         yield mistake(

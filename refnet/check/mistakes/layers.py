@@ -1,4 +1,10 @@
-"""Mistakes in feedforward nets."""
+"""Mistakes in feedforward nets, layer by layer.
+
+They have no program (``refnet.check.programs``): of what is not here, only mistakes in the loss are
+named.
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 from refnet.batch import Params
 from refnet.check.mistakes.base import Mistakes, mistake, of_the_memory, reading

@@ -1,4 +1,9 @@
-"""Mistakes in the loss: reductions, labels, and other losses than the one asked for."""
+"""Mistakes in the loss: reductions, labels, and other losses than the one asked for.
+
+The usual ones, by the names that users know; ``refnet.check.programs.scores`` tries many more.
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 from math import log
 

@@ -1,5 +1,8 @@
 """Mistakes in putting layers together: directions, lengths, the order of parts, initial states.
 
+Each moves an edge between cells (``refnet.check.programs.layers``) or takes one cell's parameters
+for another's.
+
 Checked by: tests/check/test_stacked_mistakes.py.
 """
 

@@ -1,4 +1,10 @@
-"""Parts of a computation in a coarser type: what is rounded to it there, to the nearest number."""
+"""Parts of a computation in a coarser type: what is rounded to it there, to the nearest number.
+
+A place of the naive net, or a line of the program, passes through the type; the search compares
+them with float64 results that are off by as much.
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 import numpy as np
 

@@ -1,5 +1,9 @@
 """What may be wrong around the cells of a net, and in the cells of a stack, for a search.
 
+Each kind of reading is made when it is first asked for, and is empty where the net, what was given
+or the price of a pass does not allow it. ``refnet.check.search`` asks; ``loss_mistakes``,
+``edge_mistakes`` and ``stacks`` answer.
+
 Checked by: tests/check/test_outside.py.
 """
 
@@ -9,7 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from refnet.batch import Params
-from refnet.check.programs.outside import Joints, Outside
+from refnet.check.programs.edge_mistakes import EdgeMistakes
+from refnet.check.programs.loss_mistakes import LossMistakes
 from refnet.check.programs.stacks import Stacks, known_cells
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -34,15 +39,15 @@ class Around:
         )
 
     @cached_property
-    def loss(self) -> Outside | None:
+    def loss(self) -> LossMistakes | None:
         """Of the loss and its gradient in the outputs."""
-        return Outside(self.search) if self.known and self.case.net.loss != "none" else None
+        return LossMistakes(self.search) if self.known and self.case.net.loss != "none" else None
 
     @cached_property
-    def edges(self) -> Joints | None:
+    def edges(self) -> EdgeMistakes | None:
         """Of what goes into cells and comes out of them."""
         recurrent = self.known and isinstance(self.case.net, RecurrentNet)
-        return Joints(self.search) if recurrent and not self.case.net.embedding else None
+        return EdgeMistakes(self.search) if recurrent and not self.case.net.embedding else None
 
     def readings(self) -> Readings:
         """Those without a constant; names that differ in what stands in brackets alone, about what

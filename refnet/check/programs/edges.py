@@ -1,5 +1,7 @@
-"""The mistakes on the edges of a net: what each cell sees, starts from and gives, what is read out,
-and how the gradients of these come back.
+"""What may stand on the edges of a net: what a cell sees, starts from and gives, what is read out.
+
+An option is an edge of ``layers.Layers`` with another ``moves.Move``, in words. ``edge_mistakes``
+tries them in the forward pass, in the backward pass and in the sums over the steps.
 
 Checked by: tests/check/test_outside.py.
 """
@@ -12,6 +14,7 @@ import numpy as np
 from refnet.batch import Array
 from refnet.check.programs.layers import Change, Layers
 from refnet.check.programs.moves import SAME, Move, bent, largest, moves, of_examples, scaled
+from refnet.check.programs.notation import formula, slope_of
 
 __all__ = ["Edges", "Option", "constant_start"]
 
@@ -204,12 +207,11 @@ def _mixed(name: str, M: Array) -> Move:
 
 def _bent() -> Iterator[Move]:
     """Functions."""
-    yield bent("goes through tanh", np.tanh, lambda v: 1 - np.tanh(v) ** 2)
-    yield bent("goes through relu", lambda v: np.maximum(v, 0), lambda v: (v > 0) * 1.0)
-    yield bent(
-        "goes through the sigmoid",
-        lambda v: 1 / (1 + np.exp(-v)),
-        lambda v: np.exp(-v) / (1 + np.exp(-v)) ** 2,
-    )
-    yield bent("is squared", lambda v: v * v, lambda v: 2 * v)
-    yield bent("is its absolute value", abs, np.sign)
+    for name, text in (
+        ("goes through tanh", "tanh(v)"),
+        ("goes through relu", "relu(v)"),
+        ("goes through the sigmoid", "sigmoid(v)"),
+        ("is squared", "v^2"),
+        ("is its absolute value", "abs(v)"),
+    ):
+        yield bent(name, formula(text), slope_of(formula(text)))

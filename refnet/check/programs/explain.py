@@ -1,5 +1,9 @@
 """The edits that explain results, among those that their location leaves.
 
+Which results are wrong says whether the mistake is in the forward pass, in the backward recursion
+or in the sums over the steps. ``Programs`` runs the ``candidates`` there, gives up each at the
+first step that it cannot explain, and yields the results of the rest to ``refnet.check.search``.
+
 Checked by: tests/check/test_programs.py.
 """
 
@@ -13,9 +17,11 @@ from refnet.batch import Array, Params
 from refnet.check.naive.nets import Recurrent
 from refnet.check.programs.candidates import approximated, backward_edits, forward_edits
 from refnet.check.programs.cells import STATES
+from refnet.check.programs.edit import Candidate, Fits, Stays, together
 from refnet.check.programs.grammar import Grammar
+from refnet.check.programs.layers import same
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate, Fits, Runs, Stays, sweeps, together
+from refnet.check.programs.runs import Runs
 
 __all__ = ["FORWARD", "Approximations", "Programs"]
 
@@ -65,7 +71,8 @@ class Programs:
         """The readings that fit, each once, under its first name."""
         seen: list[Params] = []
         for name, reading in readings:
-            if self.search.whole(reading) <= 1 and not any(map(self.same(reading), seen)):
+            given = self.given(reading)
+            if self.search.whole(reading) <= 1 and not any(same(given, other) for other in seen):
                 seen.append(reading)
                 yield name, reading
 
@@ -83,7 +90,7 @@ class Programs:
         batches: dict[tuple[bool, int], list[Candidate]] = {}
         for candidate in candidates:
             forward = any(edit.place[0] == "line" for edit in candidate.edits)
-            batch = batches.setdefault((forward, sweeps(self.program, candidate)), [])
+            batch = batches.setdefault((forward, self.program.sweeps(candidate)), [])
             batch.append(candidate)
             if len(batch) == self.most:
                 yield from Runs(self.program, batch).gradients(right, fits, stays)
@@ -106,12 +113,8 @@ class Programs:
 
     def right(self, results: Params) -> bool:
         """Whether what a candidate's forward pass gives is what was given."""
-        search = self.search
-        return all(
-            search.ratio(name, results[name]) <= 1
-            for name in FORWARD
-            if name in results and name in search.given
-        )
+        agrees: bool = self.search.agrees({n: results[n] for n in FORWARD if n in results})
+        return agrees
 
     def fits(self, step: int, dx: Array) -> Array:
         """Which of the candidates' dx (K, B, D) may be that of a step, by ``Search.ratio``."""
@@ -144,18 +147,9 @@ class Programs:
             good &= np.linalg.norm(off.reshape(len(off), -1), axis=1) <= search.gap[name] / 5
         return np.asarray(good)
 
-    def same(self, reading: Params) -> Any:
-        """Whether other readings are the same, as a function of them."""
-        given = self.search.given
-
-        def alike(other: Params) -> bool:
-            return all(
-                np.linalg.norm(reading[name] - other[name]) <= 1e-10 * np.linalg.norm(other[name])
-                for name in given
-                if name in reading and name in other
-            )
-
-        return alike
+    def given(self, reading: Params) -> Params:
+        """What was given, as a reading has it."""
+        return {name: reading[name] for name in self.search.given if name in reading}
 
 
 class Approximations:

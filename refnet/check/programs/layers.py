@@ -21,7 +21,7 @@ from refnet.nets.gradients import scored
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet, masked, turned
 
-__all__ = ["Change", "Layers", "same"]
+__all__ = ["Change", "Layers", "near", "same"]
 
 Moves = Mapping[str, Move]
 Inside = Callable[[Array, Array, Array | None, Array | None], Params]
@@ -220,3 +220,9 @@ def _pair(state: Array) -> Array:
 def same(a: Params, b: Params) -> bool:
     """Whether two readings are the same but for rounding."""
     return all(np.linalg.norm(a[n] - b[n]) <= 1e-10 * np.linalg.norm(b[n]) for n in a if n in b)
+
+
+def near(reading: Params, true: Params) -> bool:
+    """Whether the reference, which is used here, agrees with its certificate."""
+    off = {n: np.linalg.norm(value - true[n]) for n, value in reading.items() if n in true}
+    return all(size <= 1e-6 * np.linalg.norm(true[n]) for n, size in off.items())

@@ -77,12 +77,12 @@ def _column(some: Array, like: Array) -> Array:
 
 def _pick(v: Array, t: Array, b: Array, inside: Array) -> Array:
     picked = v[t, b]
-    return np.where(inside.reshape(*inside.shape, *(1,) * (v.ndim - 2)), picked, 0 * picked)
+    return np.where(_column(inside, v), picked, 0 * picked)
 
 
 def _put(d: Array, t: Array, b: Array, inside: Array, rows: int) -> Array:
     out = np.zeros((rows, *d.shape[1:]), d.dtype)
-    np.add.at(out, (t, b), np.where(inside.reshape(*inside.shape, *(1,) * (d.ndim - 2)), d, 0))
+    np.add.at(out, (t, b), np.where(_column(inside, d), d, 0))
     return out
 
 

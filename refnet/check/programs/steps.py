@@ -1,4 +1,7 @@
-"""Edits that are made at some steps, or of some examples, alone: where dx or h parts says which.
+"""Edits that are made at some steps, of some examples or of one unit alone.
+
+The first step at which h or dx parts says where; every candidate (``candidates``) that mends it
+there is then made at the further steps that part. ``refnet.check.search`` asks after whole edits.
 
 Checked by: tests/check/test_programs.py.
 """
@@ -11,8 +14,8 @@ from refnet.batch import Array, Params
 from refnet.check.entries import Axis
 from refnet.check.judgement import LIMITS
 from refnet.check.programs.cells import STATES, Line, Term, gradient
+from refnet.check.programs.edit import Candidate, Edit
 from refnet.check.programs.explain import Programs
-from refnet.check.programs.runs import Candidate, Edit
 from refnet.check.where import indices
 
 __all__ = ["Steps"]
@@ -106,7 +109,7 @@ class Steps:
         lost = [Edit(("pulls", n, 0), ()) for n, line in enumerate(program.lines)]
         for name in STATES:
             if name in program.index:
-                carried = Line(gradient(name, -1), (Term((gradient(name),)),), "", True)
+                carried = Line(gradient(name, -1), (Term((gradient(name),)),), adds=True)
                 lost[program.index[name]] = Edit(("pulls", program.index[name], 0), (carried,))
         for k in range(1, self.T):
             yield self._of(Candidate("the backward loop passes over", tuple(lost)), range(k), None)

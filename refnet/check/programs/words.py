@@ -1,11 +1,15 @@
 """Variables, formulas and gradients of a program in words.
 
+A reader knows h[t+1], a_f and dWhh, not the program's own y, s and q: this is their dictionary.
+``grammar.Grammar`` is built on it, and all candidates are named by it.
+
 Checked by: tests/check/test_programs.py.
 """
 
 from dataclasses import dataclass
 
-from refnet.check.programs.cells import FORMS, PASSED, Factor, Line, Term
+from refnet.check.programs.cells import PASSED, Factor, Line, Term
+from refnet.check.programs.functions import FORMS
 from refnet.check.programs.program import Program, stem
 
 __all__ = ["Words"]
@@ -71,7 +75,7 @@ class Words:
         elif f.step and "{" not in text and f.name in TEXTS:
             text += f" of step {step}"
         text = text.format(step)
-        return FORMS[f.form][1].format(text) if f.form in FORMS else f"{f.form}({text})"
+        return FORMS[f.form][0].format(text) if f.form in FORMS else f"{f.form}({text})"
 
     def edged(self, f: Factor) -> str:
         """A variable, and what stands where there is no such step."""
