@@ -140,10 +140,10 @@ def _judged(
     late = function and _long(case)
     verdict, sigma = _compared(theirs, case, dtype, required, None if late else explain)
     if function and late and verdict.verdict == NOT_ROUNDING and not verdict.convention:
-        name = _named_early(case, function, dtype, _wrong(verdict))
+        early = _named_early(case, function, dtype, _wrong(verdict))
         verdict = (
-            replace(verdict, convention=name)
-            if name is not None
+            replace(verdict, convention=early)
+            if early is not None
             else _compared(theirs, case, dtype, required, explain)[0]
         )
     if function and verdict.verdict == NOT_ROUNDING:

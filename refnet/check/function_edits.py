@@ -63,6 +63,24 @@ def of_a_function(name: str, right: Array, certified: CertifiedFunction) -> Edit
         yield from _of_the_others(name, right, certified)
 
 
+ALONG = {
+    "is reversed {}": "flip(a, n)",
+    "is shifted by one {} (later)": "roll(a, 1, n)",
+    "is shifted by one {} (later), with zeros": "where(first, 0, roll(a, 1, n))",
+    "has the first entry {} alone": "where(first, a, 0)",
+    "lacks the first entry {}": "where(first, 0, a)",
+    "is summed up {} from the first on": "a.cumsum(n)",
+    "is shifted by one {} (earlier)": "roll(a, -1, n)",
+    "is shifted by one {} (earlier), with zeros": "where(last, 0, roll(a, -1, n))",
+    "has the last entry {} alone": "where(last, a, 0)",
+    "lacks the last entry {}": "where(last, 0, a)",
+    "is summed up {} from the last on": "flip(flip(a, n).cumsum(n), n)",
+    "has its mean {} in every entry": "a.mean(n, keepdims=True) + 0 a",
+    "has its sum {} in every entry": "a.sum(n, keepdims=True) + 0 a",
+}
+"""What may be done along an axis n of a result a, in words and as formulas."""
+
+
 def _of_the_axes(name: str, right: Array, certified: Certificate) -> Edits:
     if 1 < right.ndim <= AXES:
         for order in permutations(range(right.ndim)):
@@ -76,25 +94,10 @@ def _of_the_axes(name: str, right: Array, certified: Certificate) -> Edits:
         if size < 2:
             continue
         along = _along(axis, name, right, certified)
-        yield f"{name} is reversed {along}", np.flip(right, axis)
-        for label, by in (("later", 1), ("earlier", -1)):
-            yield f"{name} is shifted by one {along} ({label})", np.roll(right, by, axis)
-            first = np.arange(size) == (0 if by > 0 else size - 1)
-            edge = np.expand_dims(first, tuple(range(1, right.ndim - axis)))
-            shifted = np.where(edge, 0, np.roll(right, by, axis))
-            yield f"{name} is shifted by one {along} ({label}), with zeros", shifted
-            end = "first" if by > 0 else "last"
-            yield f"{name} has the {end} entry {along} alone", np.where(edge, right, 0)
-            yield f"{name} lacks the {end} entry {along}", np.where(edge, 0, right)
-            rest = (
-                np.flip(np.cumsum(np.flip(right, axis), axis), axis)
-                if by < 0
-                else right.cumsum(axis)
-            )
-            yield f"{name} is summed up {along} from the {end} on", rest
-        mean = np.broadcast_to(right.mean(axis=axis, keepdims=True), right.shape)
-        yield f"{name} has its mean {along} in every entry", mean
-        yield f"{name} has its sum {along} in every entry", mean * size
+        place = np.expand_dims(np.arange(size), tuple(range(1, right.ndim - axis)))
+        for how, text in ALONG.items():
+            value = formula(text, "a, n, first, last")(right, axis, place == 0, place == size - 1)
+            yield f"{name} {how.format(along)}", value
 
 
 def _along(axis: int, name: str, right: Array, certified: Certificate) -> str:

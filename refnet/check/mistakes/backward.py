@@ -27,13 +27,14 @@ WINDOW = 12
 def counts(
     name: str, chosen: str, weight: str, common: bool = True, **places: str | Callable[..., Any]
 ) -> Mistake:
-    """The chosen pulls count otherwise: by a text of the steps t."""
+    """The mistake of pulls that count otherwise: the ``chosen`` ones are multiplied by the text
+    ``weight`` of the steps t."""
     pulls = f"v + counted(s, {chosen}, lambda t: {weight})"
     return mistake(name, common, pulls=pulls, **places)
 
 
 def of_the_recursion(net: RecurrentNet, batch: Batch) -> Mistakes:
-    """What is carried from step to step."""
+    """Mistakes in what is carried from step to step."""
     T = len(batch.x)
     if T > 1:
         yield counts("the gradient is not carried from step to step", "carried", "0 * t")
@@ -84,7 +85,7 @@ def _window(k: int, r: int) -> Change:
 
 
 def of_the_sums(net: RecurrentNet, batch: Batch) -> Mistakes:
-    """The weight gradients, summed over the steps."""
+    """Mistakes in the weight gradients, which are sums over the steps."""
     T, B = batch.x.shape[:2]
     if T < 2:
         return

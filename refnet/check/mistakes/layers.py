@@ -14,7 +14,7 @@ __all__ = ["of_the_layers"]
 
 
 def of_the_layers(net: FeedforwardNet, params: Params) -> Mistakes:
-    """Other matrices, biases and activations, layer by layer."""
+    """Mistakes in the matrices, biases and activations, layer by layer."""
     L, widths, act = net.depth, net.widths, net.activation.name
     biases = [f"b{layer}" for layer in range(1, L + 2)]
     yield reading("all biases are left out", " ".join(biases), "0 * w")

@@ -17,7 +17,7 @@ __all__ = ["of_the_types"]
 
 
 def of_the_types(net: Net, batch: Batch) -> Mistakes:
-    """Each place in each type that is coarser than that of x."""
+    """Mistakes that round a place to a type which is coarser than that of x."""
     for name in TYPES:
         if name == "float32" and batch.x.dtype != np.float64:
             continue

@@ -38,7 +38,7 @@ LAYOUTS = ("batch first", "time first")
 
 
 def coarse(value: Array, name: str) -> Array:
-    """Rounded to a coarser type."""
+    """An array rounded to a coarser type."""
     kind = TYPES[name]
     if isinstance(kind, float):
         return rounded_to(value, kind)
@@ -47,7 +47,8 @@ def coarse(value: Array, name: str) -> Array:
 
 @lru_cache(maxsize=16)
 def relaid(layout: str, T: int, B: int) -> tuple[Array, Array]:
-    """The step and example (T, B) that are read at each."""
+    """The step and the example (T, B) that a program reads at each place which takes one layout for
+    the other."""
     flat = np.arange(T * B)
     if layout == "batch first":
         b, t = np.divmod(flat.reshape(T, B), T)
@@ -93,7 +94,7 @@ OF_THE_GATES = {
 
 @lru_cache(maxsize=8)
 def orders(gates: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Every other order of the gates, by the form's name."""
+    """Every other order of the gates, by the name of this form."""
     usual = tuple(range(len(gates)))
     return {
         f"with its gates in the order {', '.join(gates[n] for n in order)}": order
@@ -103,8 +104,8 @@ def orders(gates: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
 
 
 def pulled_back(gradient: Array, how: str) -> Array:
-    """The gradient (..., H, K) of a block from that of its form; roundings let it through, and so
-    do forms of all gates together."""
+    """The gradient (..., H, K) of a block from the gradient of its form. Roundings, and forms of
+    all gates together, let it through as it is."""
     if how not in OF_A_MATRIX or how.startswith(("rounded", "by its", "inverted")):
         return gradient
     form = formula(OF_A_MATRIX[how], "s")

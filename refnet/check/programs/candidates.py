@@ -26,7 +26,7 @@ __all__ = ["approximated", "backward_edits", "forward_edits"]
 
 
 def forward_edits(g: Grammar) -> Iterator[Candidate]:
-    """Of the forward pass, with a backward pass that follows and with the right one."""
+    """Edits of the forward pass, each with a backward pass that follows and with the right one."""
     yield from g.forward()
     yield from layouts(g, True)
     yield from swaps(g)
@@ -34,7 +34,7 @@ def forward_edits(g: Grammar) -> Iterator[Candidate]:
 
 
 def backward_edits(g: Grammar, in_sums: bool, in_the_loop: bool) -> Iterator[Candidate]:
-    """Of the backward pass: in the sums over the steps, in the loop, or both."""
+    """Edits of the backward pass: in the sums over the steps, in the loop, or in both."""
     if in_sums:
         yield from g.backward(True)
         yield from gradients(g, True)
@@ -50,7 +50,7 @@ def backward_edits(g: Grammar, in_sums: bool, in_the_loop: bool) -> Iterator[Can
 
 
 def approximated(g: Grammar) -> Iterator[Candidate]:
-    """An approximation of tanh or of the sigmoid, in the lines that have it."""
+    """Approximations of tanh or of the sigmoid in the lines that have it."""
     for function in ("tanh", "sigmoid"):
         of = g.program.of_function(function)
         for chosen in ([*of], *([n] for n in of if len(of) > 1)) if of else ():

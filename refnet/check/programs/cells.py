@@ -29,8 +29,8 @@ __all__ = [
 
 
 class Factor(NamedTuple):
-    """A variable of this step, or ``step`` steps later; ``form``: what is taken of it; ``edge``:
-    what stands where there is no such step."""
+    """A variable, of this step or of ``step`` steps later. ``form`` says what is taken of it
+    (``functions.FORMS``), ``edge`` what stands where there is no such step."""
 
     name: str
     step: int = 0
@@ -39,8 +39,9 @@ class Factor(NamedTuple):
 
 
 class Term(NamedTuple):
-    """A product. ``matrix`` multiplies its first factors, those ``inside``, in a pull from the
-    other side (``back``); these are the rows of a matrix's gradient."""
+    """A product of factors. ``matrix`` multiplies the first of them, those ``inside``, and does so
+    transposed in a pull (``back``). Of a matrix's gradient, these are the rows of the outer
+    product."""
 
     factors: tuple[Factor, ...]
     coefficient: float = 1.0
@@ -125,10 +126,12 @@ def _term(text: str, matrices: set[str]) -> Term:
 
 
 def lines_of(cell: str, activation: str, matrices: set[str], vectors: set[str]) -> list[Line]:
-    """The lines of a cell's text with parameters of these names; a function's argument, if it is no
-    variable, has a line of its own: that of i is ``a.i``. What needs the input and the last states
-    alone comes first, so that the backward pass has every gate's gradient there. The last line is
-    what is read out."""
+    """The lines of a cell's text, for the parameters that there are.
+
+    A function's argument, if it is no variable, gets a line of its own: that of i is ``a.i``. Lines
+    that need only the input and the last states come first, so that the backward pass has every
+    gate's gradient when it reaches them. The last line is what is read out.
+    """
     lines: list[Line] = []
     early: list[Line] = []
     known = {"x", *vectors}
@@ -160,14 +163,14 @@ def lines_of(cell: str, activation: str, matrices: set[str], vectors: set[str]) 
 
 
 def gradient(name: str, step: int = 0, edge: str = "") -> Factor:
-    """The gradient of a variable."""
+    """The factor that is the gradient of a variable."""
     return Factor(f"d {name}", step, "", edge)
 
 
 def pulls(line: Line, by_value: bool, clip: bool, parameters: set[str]) -> tuple[Line, ...]:
-    """What a line adds to the gradients of its factors, after the line that is the whole gradient
-    of its target. ``by_value``: slopes are taken of the function's value, not of its argument;
-    ``clip``: they are clipped."""
+    """What a line adds to the gradients of its factors; the first pull is the whole gradient of its
+    target. ``by_value``: slopes are formulas of the function's value, not of its argument;
+    ``clip``: gradients of pre-activations are clipped."""
     d = gradient(line.target.name)
     whole = Line(d, (Term((d,)),))
     if line.function:

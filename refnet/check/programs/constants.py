@@ -50,26 +50,27 @@ class _Measure(Weights):
         self.whole = self.gap
 
     def off(self, candidates: Iterable[Candidate]) -> Iterator[tuple[str, Array]]:
-        """How far each candidate carries these results, by its name."""
+        """How far each candidate moves these results, by its name."""
         run = self.programs.outcomes if self.early else self.programs.run
         for candidate, results in run(candidates):
             yield candidate.name, self.white(results) - self.base
 
     def of(self, edits: tuple[Edit, ...]) -> Array:
-        """How far edits carry them."""
+        """How far edits move these results."""
         ((_, off),) = self.off([Candidate("", edits)])
         return off
 
 
 class Constants:
-    """The fits of one constant to a search's wrong results."""
+    """The search for one constant in a line's function that explains the wrong results."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.program = programs, programs.program
         self.measure = _Measure(programs)
 
     def families(self) -> Iterator[Family]:
-        """Every line with every function."""
+        """The lines and pulls that the location leaves, each with every function that has a
+        constant."""
         program, grammar = self.program, self.programs.grammar
         of = dict(enumerate(program.lines[:-1]))
         sigmoids, gates = [*program.of_function("sigmoid")], [*program.pre_activations]
@@ -104,10 +105,11 @@ class Constants:
 
     def _tapes(self, name: str) -> Iterator[Family]:
         what = f"what the backward pass reads of {self.programs.grammar.word(Factor(name))}"
-        usual = [(edit, *edit.lines) for edit in self.programs.grammar.tape(name)]
         for how in LINES if name not in PASSED else ():
-            news = ((edit, line._replace(function=f"{how}|K")) for edit, line in usual)
-            yield f"{what} is {how}", tuple(edit._replace(lines=(line,)) for edit, line in news)
+            usual = self.programs.grammar.tape(name)
+            news = (edit.lines[0]._replace(function=f"{how}|K") for edit in usual)
+            edits = tuple(edit._replace(lines=(new,)) for edit, new in zip(usual, news))
+            yield f"{what} is {how}", edits
 
     def _gradients(self, numbers: list[int], what: str) -> Iterator[Family]:
         wholes = {n: self.program.pulls[n][0] for n in numbers}
@@ -168,7 +170,9 @@ class Constants:
         fits: list[tuple[str, str, Params]] = []
         for _, name, k in chosen[:PROMISING]:
             solution = self._improved(families[name], k)
-            for follows in (False, True) if solution is not None else ():
+            if solution is None:
+                continue
+            for follows in (False, True):
                 how = "" if follows or not self.programs.forward else ", in the forward pass alone"
                 edits = Candidate("", self.at(families[name], solution, follows))
                 ((_, results),) = self.programs.run([edits])
@@ -201,8 +205,8 @@ def _constants(name: str) -> list[float]:
 
 
 class Waves:
-    """Another function in the place of tanh or the sigmoid, whatever it is: what is added to it is
-    a sum of Chebyshev polynomials. It has to leave right what is right."""
+    """The search for another function in the place of tanh or the sigmoid: a sum of Chebyshev
+    polynomials is added to it. It must leave right what is right."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.program = programs, programs.program

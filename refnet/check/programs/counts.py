@@ -60,7 +60,8 @@ OF_MANY_LABELS = {
 
 
 def counts(scores: Scores) -> Iterator[Score]:
-    """Other weights of the predictions, divided as usual and by their own sum."""
+    """Candidates with other weights of the predictions, divided as usual and by the sum of the
+    weights."""
     for name, w in _weights(scores):
         yield scores.weighted(name, w)
         if w.sum() > 0 and w.sum() != scores.w.sum():

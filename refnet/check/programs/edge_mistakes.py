@@ -40,8 +40,8 @@ class EdgeMistakes:
         self.head = wrong & {"dWhy", "dby"}
 
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """What the mistakes that fit give, by their names; where none does, those that are made for
-        the wrong examples alone."""
+        """The results of the mistakes that fit, by their names; if none does, of those that concern
+        only the wrong examples."""
         if not self.sound:
             return
         yield from self._tried(self._changes(self.edges.options()))
@@ -125,7 +125,7 @@ class EdgeMistakes:
                     yield change.name, reading
 
     def constants(self) -> Iterator[tuple[str, Params]]:
-        """Those with a constant that is fitted to the outputs."""
+        """The results of mistakes with a constant that is fitted to the outputs."""
         search = self.search
         if "outputs" not in search.wrong or not self.sound:
             return

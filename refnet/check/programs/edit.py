@@ -30,7 +30,7 @@ Stays = Callable[[int, Params, list[str]], Array]
 
 class Edit(NamedTuple):
     """Other lines at a place. ``weight``: how much of the edit is made, by step, example and unit,
-    where that is not all; ``more``: pulls that are added to those that are there."""
+    if not all; ``more``: whether the lines are added to those that stand there."""
 
     place: Place
     lines: tuple[Line, ...]
@@ -39,8 +39,8 @@ class Edit(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A mistake: its name and edits; ``s``: the pass around it, if it is another than the
-    program's."""
+    """A mistake: its name and its edits. ``s`` is the pass around the program, if it is not the
+    program's own."""
 
     name: str
     edits: tuple[Edit, ...]

@@ -23,13 +23,13 @@ LEVELS = 3
 
 
 class Elements:
-    """The weights of the elements of a part that explain a search's results."""
+    """The search for weights of single elements of the states, such as dropout's."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.program = programs, programs.program
 
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """Those that fit."""
+        """The results of the weights that fit."""
         given, true = self.programs.search.given, self.programs.search.true
         known = [n for n in STATES if n in given and given[n].shape == true[n].shape]
         if self.programs.forward and "h" in known:
@@ -76,7 +76,7 @@ class Elements:
             )
             counts.append(f"{by} in {size} of {w.size} elements")
         said = f"{text} {'; '.join(counts)}"
-        pulls = [self.program.follow(n, *edit.lines, edit.weight, edit.more)]
+        pulls = [self.program.follow(n, edit.lines[0], edit.weight, edit.more)]
         if edit.more and self.program.lines[n].function:
             pulls.append(self.program.follow(n, self.program.lines[n]))
         yield Candidate(f"{said}, in the forward pass alone", (edit,))

@@ -64,7 +64,7 @@ def _gate(pull: Line) -> int:
 
 
 def tapes(g: Grammar) -> Iterator[Candidate]:
-    """What the backward pass reads stands in another variable's place."""
+    """The backward pass reads one variable where it needs another."""
     index = {n: i for n, i in g.program.index.items() if n not in (*PASSED, *STATES)}
 
     for a, b in combinations(index, 2):
@@ -108,7 +108,7 @@ def peepholes(g: Grammar) -> Iterator[Candidate]:
 
 
 def moves(g: Grammar) -> Iterator[Candidate]:
-    """A factor or term of a sum that stands, or also stands, in another one."""
+    """A factor or a term of a sum stands in another sum, or stands there, too."""
     program = g.program
     sums = {
         n: line
@@ -181,7 +181,8 @@ def _outside(g: Grammar, line: Line, a: int) -> Iterator[Line]:
 
 
 def late(g: Grammar) -> Iterator[Candidate]:
-    """A part of a variable's gradient that is added after some of what reads it was made."""
+    """A part of a variable's gradient is added too late: after some of the pulls that read the
+    gradient."""
     every = g.program.added
     for v, n in g.program.index.items():
         parts = [pull for pull in every.values() if pull.target.name == f"d {v}"]

@@ -29,7 +29,7 @@ FORWARD = {"loss", "outputs", "h", "c"}
 
 
 class Programs:
-    """A search's results, and the edits of the net's program."""
+    """The search among the edits of the net's program."""
 
     def __init__(self, search: Any) -> None:
         case = search.all
@@ -53,11 +53,11 @@ class Programs:
             yield from forward_edits(self.grammar)
 
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """What the candidates that fit give, by their names."""
+        """The results of the candidates that fit, by their names."""
         yield from self.tried(islice(self.candidates(), 4 * self.search.all.passes()))
 
     def tried(self, candidates: Iterable[Candidate]) -> Iterator[tuple[str, Params]]:
-        """Those of the candidates that fit."""
+        """The results of those of the candidates that fit."""
 
         def fits(step: int, dx: Array, names: list[str]) -> Array:
             return self.fits(step, dx)
@@ -83,8 +83,8 @@ class Programs:
         right: Callable[[Params], bool] | None = None,
         stays: Stays | None = None,
     ) -> Iterator[tuple[Candidate, Params]]:
-        """The results of candidates, of those whose forward pass is ``right``, also at every step
-        (``stays``), and whose dx ``fits``."""
+        """The results of candidates. Those are left out whose forward pass is not ``right``, whose
+        states do not stay right at some step (``stays``), or whose dx does not fit (``fits``)."""
         if "dx" not in self.search.given:
             fits = None
         batches: dict[tuple[bool, int], list[Candidate]] = {}
@@ -107,12 +107,12 @@ class Programs:
 
     @property
     def most(self) -> int:
-        """The candidates of a batch."""
+        """How many candidates run at once."""
         T, B, _ = self.program.s.x.shape
         return together(T, B, self.program.s.p["Whh"].shape[1])
 
     def right(self, results: Params) -> bool:
-        """Whether what a candidate's forward pass gives is what was given."""
+        """Whether a candidate's forward pass gives what was given."""
         agrees: bool = self.search.agrees({n: results[n] for n in FORWARD if n in results})
         return agrees
 
@@ -148,12 +148,12 @@ class Programs:
         return np.asarray(good)
 
     def given(self, reading: Params) -> Params:
-        """What was given, as a reading has it."""
+        """The part of a reading that was given."""
         return {name: reading[name] for name in self.search.given if name in reading}
 
 
 class Approximations:
-    """Other formulas for tanh and the sigmoid."""
+    """The search among other formulas for tanh and the sigmoid."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs = programs

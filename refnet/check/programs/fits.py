@@ -34,7 +34,8 @@ OF_NUMBERS = {"the target is K larger": ("t + k", 0.1), "the target counts K tim
 
 
 def edges_with_a_constant(edges: Edges) -> Iterator[tuple[Callable[[float], Option], Guesses]]:
-    """Edges times K, plus K or clipped at K, and cells that start at K, with the first guesses."""
+    """Edges that are multiplied by K, have K added or are clipped at K, and cells that start at K;
+    each with the first guesses."""
     layers, seen = edges.layers, set()
     for option in edges.options():
         if option.edge in seen or option.seen or option.edge.startswith("pad"):
@@ -66,7 +67,7 @@ def _clipped(k: float) -> Move:
 
 
 def scores_with_a_constant(scores: Scores) -> Iterator[tuple[Callable[[float], Score], Guesses]]:
-    """Losses, targets and gradients with a constant K, with the first guesses."""
+    """Losses, targets and gradients with a constant K, each with the first guesses."""
     e, d, right, T = scores.each, scores.slope, scores.right, scores.grid[0]
     step = np.indices(scores.grid)[0].ravel()
     of_labels = scores.labels is not None

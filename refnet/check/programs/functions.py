@@ -27,7 +27,7 @@ Value = Callable[[Array], Array]
 
 
 class Function(NamedTuple):
-    """Its value and slope, as functions of the argument."""
+    """The value and the slope of a function, as functions of its argument."""
 
     value: Value
     slope: Value
@@ -189,7 +189,7 @@ FUNCTIONS = (
 
 
 def has(activation: Activation) -> bool:
-    """Whether programs know the activation, which is of single units and has no parameters."""
+    """Whether programs can run the activation: it concerns single units and has no parameters."""
     return activation.name in FUNCTIONS and activation == ACTIVATIONS[activation.name]
 
 

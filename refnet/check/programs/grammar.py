@@ -36,11 +36,12 @@ SLOPES = ("", "1-", "^2", "1-^2", "(1-)^2", "1+^2", "1+")
 
 
 class Grammar(Words):
-    """The candidates of a program: mistakes with one edit, or the same in all gates."""
+    """All candidates with one edit of a program."""
 
     def variables(self, f: Factor, before: int, summed: bool) -> Iterator[Factor]:
-        """What may stand for a factor: another variable, another step, another form; in the forward
-        pass only what the lines ``before`` know. ``summed``: every step is there."""
+        """What may stand for a factor: another variable, another step, another form. In the forward
+        pass only the results of lines ``before`` this one are known; in a sum over the steps
+        (``summed``) every step is there."""
         p, known = self.program.p, self.program.parameters
         edges = EDGES[:: 1 + (before < len(self.program.lines))]
         if f.name in known:
@@ -80,8 +81,8 @@ class Grammar(Words):
     def terms(
         self, term: Term, outer: bool, before: int, summed: bool
     ) -> Iterator[tuple[str, Term | None]]:
-        """Edits of a term, or None if it is left out. ``summed``: it is summed over the steps;
-        ``outer``: to a matrix."""
+        """Edits of a term; None if it is left out. ``summed``: the term is summed over the steps;
+        ``outer``: the sum is a matrix."""
         p, target = self.program.p, [*self.program.index, ""][min(before, len(self.program.lines))]
         text, of, pulled = self.product(term), term.factors, term.factors[:1] and _back(term)
         yield f"leaves out {text}", None
@@ -130,13 +131,13 @@ class Grammar(Words):
         outer = known is not None and known.ndim == 2
         for n, term in enumerate(line.terms):
             for said, new in self.terms(term, outer, before, known is not None):
-                yield said, line.instead(n, *[new] * bool(new))
+                yield said, line.instead(n, *([new] if new else ()))
             if len(term.factors) == 2 and not term.matrix and not _back(term):
                 parts = (Term((f,), term.coefficient) for f in term.factors)
                 yield "has a sum for a product", line.instead(n, *parts)
 
     def slopes(self, line: Line, pull: Line) -> Edited:
-        """Other slopes of a function line."""
+        """Other slopes of a line that is a function."""
         (term,) = pull.terms
         d, *right = term.factors
         shown = " ".join(map(self.word, right))
@@ -157,7 +158,8 @@ class Grammar(Words):
                 yield said if option else f"is left out: {shown}", pull.of(term.of(d, *option))
 
     def backward(self, parameters: bool) -> Iterator[Candidate]:
-        """Edits of the backward pass; ``parameters``: of the sums over the steps, or the rest."""
+        """Edits of the backward pass: of the sums over the steps (``parameters``), or of the
+        rest."""
         for n, group in reversed([*enumerate(self.program.pulls)]):
             line = self.program.lines[n]
             for m, pull in enumerate(group):
@@ -210,7 +212,7 @@ class Grammar(Words):
             yield said, pull._replace(function=how)
 
     def tapes(self) -> Iterator[Candidate]:
-        """What the backward pass reads of another step, or rounded."""
+        """The backward pass reads variables of another step, or rounded."""
         ways: list[tuple[str, int, str, str]] = []  # a step, an edge and a form
         ways += [("those of the last step: arrays share memory", 0, "last", "")]
         ways += [("those of the first step", 0, "first", "")]
@@ -241,7 +243,8 @@ class Grammar(Words):
                 yield Candidate(f"in the backward pass gates and states are {said}", tuple(every))
 
     def tape(self, name: str, by: int = 0, edge: str = "", form: str = "") -> list[Edit]:
-        """The edits of what the backward pass reads of a variable."""
+        """Edits with which the backward pass reads a variable, and its copies, of another step or
+        in another form."""
         program, way = self.program, (by, edge, form)
         copies = {"h": ("y", "q"), "c": ("s",)}.get(name, ())  # and what is read of them
         return [
@@ -266,7 +269,8 @@ class Grammar(Words):
             yield from self.ways(f"the gates use {other or 'no function'} for the sigmoid", news)
 
     def instead(self, n: int, new: Line, said: str = "") -> Iterator[Candidate]:
-        """Another line, named by its formula, or by what is ``said`` if that is the same."""
+        """Another line in the place of line ``n``; its name is the formula, or ``said`` if the
+        formulas look alike."""
         right, theirs = self.formula(self.program.lines[n]), self.formula(new)
         how = f"is {theirs}, not {right}" if theirs != right else said
         yield from self.ways(f"{self.target(new)} {how}", {n: new})
@@ -303,7 +307,8 @@ class Grammar(Words):
         yield "is multiplied by the transposed matrix", turned
 
     def ways(self, how: str, news: dict[int, Line]) -> Iterator[Candidate]:
-        """Other lines, by their numbers, with the right backward pass and with one that follows."""
+        """Other lines, by their numbers: with the right backward pass, and with one that
+        follows."""
         alone = tuple(Edit(("line", n, 0), (new,)) for n, new in news.items())
         forward = Candidate(f"{how}, in the forward pass alone", alone)
         yield forward
@@ -314,7 +319,8 @@ class Grammar(Words):
     def right_tape(
         self, how: str, forward: Candidate, numbers: Iterable[int]
     ) -> Iterator[Candidate]:
-        """The edits of lines that the backward pass sees none of: their right values are kept."""
+        """Other lines in the forward pass, while the backward pass reads what the right lines
+        give."""
         lines = [(n, self.program.lines[n]) for n in numbers]
         if not any(line.target.name in {*STATES, *PASSED} or line.target.name[:2] == "a."
                    for _, line in lines):  # fmt: skip

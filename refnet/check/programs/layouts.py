@@ -23,7 +23,8 @@ BACKWARD = {"Wxh": "dx", "Whh": CARRIED["y"]}
 
 
 def layouts(g: Grammar, forward: bool) -> Iterator[Candidate]:
-    """One product, or all of a pass, with another form of its matrices or of both operands."""
+    """One product, or all products of a pass, with another form of the matrix or of both
+    operands."""
     texts = FORWARD if forward else BACKWARD
     for block, product in texts.items():
         places = _places(g, block, forward)

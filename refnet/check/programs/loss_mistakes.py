@@ -27,7 +27,7 @@ TELLING = 1e6
 
 
 class LossMistakes:
-    """A search's results, and what may be wrong outside the net's cells."""
+    """The search for mistakes in the loss and in its gradient in the outputs."""
 
     def __init__(self, search: Any) -> None:
         case = search.all
@@ -44,7 +44,7 @@ class LossMistakes:
         self.states = {"outputs"} | {n for n in search.given if n.startswith(("h", "c"))}
 
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """What the mistakes that fit give, by their names."""
+        """The results of the mistakes that fit, by their names."""
         if self._possible:
             yield from self._of_the_loss()
 
@@ -77,12 +77,12 @@ class LossMistakes:
         yield from self._distinct(readings)
 
     def multiples(self) -> Iterator[tuple[str, Params]]:
-        """Those that fit but for a factor, after the others."""
+        """The results of those that fit but for a factor; ``readings`` has found them."""
         for score, k in self.scaled:
             yield from self._distinct(self._read(score, k))
 
     def constants(self) -> Iterator[tuple[str, Params]]:
-        """Those with a constant that is fitted."""
+        """The results of mistakes with a constant that is fitted."""
         if not self._possible or not self.gradients or self.numbers < 4:
             return
         white = {name: np.maximum(self.search.sigma[name], 1e-300) for name in self.head}

@@ -113,8 +113,8 @@ def _named(name: str, what: str) -> str:
 
 
 def losses(mean: bool) -> Iterator[tuple[str, Loss, Loss, View]]:
-    """What may stand for a net's loss: its name and formula, and the latter of the view alone, with
-    that view. ``mean``: over the outputs."""
+    """What may stand for a net's loss: its name, the loss of the outputs, and the view with the
+    loss of that view. ``mean``: over the outputs."""
     for what, view in VIEWS.items():
         for name, text in PAIRS.items():
             yield _named(name, what), _loss(text, what, mean), _loss(text, "", mean), view
@@ -131,7 +131,7 @@ def added() -> Iterator[tuple[str, Loss]]:
 
 
 def gradient(loss: Loss, v: Array, t: Array) -> Array:
-    """In v, by the complex step."""
+    """The gradient of the losses in v, by the complex step."""
     out = np.empty_like(v)
     for c in range(v.shape[1]):
         ahead = v.astype(complex)

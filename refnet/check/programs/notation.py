@@ -27,7 +27,7 @@ def _lse(v: Array) -> Array:
 
 
 def softmax(v: Array) -> Array:
-    """Of each row."""
+    """The softmax of each row."""
     return np.asarray(np.exp(v - _lse(v)))
 
 

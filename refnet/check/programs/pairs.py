@@ -27,13 +27,13 @@ FIRST = 6
 
 
 class Pairs:
-    """The pairs of edits that explain a search's results."""
+    """The search for two edits that explain the results together."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs = programs
 
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """Those that fit."""
+        """The results of the pairs that fit."""
         programs = self.programs
         if programs.backward and programs.in_sums:
             yield from self._of_the_sums()

@@ -95,7 +95,8 @@ def _results(passes: Sequence[Pass]) -> list[Params]:
 
 
 def covers(net: Net, params: Params) -> bool:
-    """Whether ``run`` knows this net: a stack, or one layer of four cells with sigmoid gates."""
+    """Whether ``run`` can run this net: a feedforward net, a stack, or one layer of the four cells
+    with sigmoid gates."""
     if isinstance(net, (StackedNet, FeedforwardNet)):
         return True
     return (

@@ -27,7 +27,7 @@ def stem(name: str) -> str:
 
 
 class Program:
-    """The lines of a net's cell and their pulls, and the naive net around them, which has begun."""
+    """The lines of a net's cell, their pulls, and the naive net around them, which has begun."""
 
     results: Params
 
@@ -71,7 +71,7 @@ class Program:
         return self.p[name]
 
     def parts(self, s: Recurrent) -> Params:
-        """The parameters of such a pass, gate by gate."""
+        """The parameters of a pass, gate by gate."""
         p: Params = {name: s.p[name] for name in ("bhn", *PEEPHOLES) if name in s.p}
         for name in self.blocks:
             parts = np.split(s.p[name], len(self.gates))

@@ -24,7 +24,7 @@ __all__ = ["Runs"]
 
 
 class Runs(Values):
-    """The passes of candidates that may all edit the forward pass, or none of them."""
+    """The passes of many candidates. Either all of them may edit the forward pass, or none does."""
 
     def __init__(self, program: Program, candidates: Sequence[Candidate]) -> None:
         super().__init__(program)
@@ -107,12 +107,13 @@ class Runs(Values):
         return value
 
     def argument(self, f: Factor) -> Array:
-        """A variable of the forward pass."""
+        """The values of a variable of the forward pass at every step."""
         self.states()
         return self.value(f, np.arange(1, self.T + 1), 0)
 
     def states(self, stays: Stays | None = None) -> None:
-        """The forward pass, of the candidates whose states at every step so far may be right."""
+        """Run the forward pass; candidates whose states ``stays`` rejects at some step are left
+        behind."""
         program = self.program
         for at in range(1, self.T + 1):
             for n, line in [*enumerate(program.lines)] * self.sweeps:
@@ -147,7 +148,7 @@ class Runs(Values):
         self.v |= read
 
     def read_out(self) -> tuple[Array, list[Params]]:
-        """The read-out's gradient (T + 1, K, B, H), and each candidate's results up to there."""
+        """The gradient of the read-out (T + 1, K, B, H), and each candidate's results so far."""
         direct, results = np.zeros_like(self.v["h"]), []
         for k, s in enumerate(self.passes[: self.K]):
             s.h = list(self.v["h"][:, k])
@@ -173,7 +174,7 @@ class Runs(Values):
         yield from zip(self.candidates, self.read_out()[1])
 
     def keep(self, fit: Array) -> None:
-        """Go on with these candidates alone."""
+        """Go on with the candidates that ``fit`` says."""
         if fit.all():
             return
         for name, value in self.v.items():
@@ -193,8 +194,8 @@ class Runs(Values):
         fits: Fits | None = None,
         stays: Stays | None = None,
     ) -> Iterator[tuple[Candidate, Params]]:
-        """Every candidate's results, of those whose forward pass is ``right``, also at every step
-        (``stays``), and whose dx ``fits`` from the last step on."""
+        """The results of candidates, of those that ``right`` accepts after the forward pass,
+        ``stays`` at each of its steps, and ``fits`` at each step of the backward pass, by dx."""
         self.states(stays)
         if not self.candidates:
             return

@@ -120,8 +120,8 @@ SCALED = {
 
 
 class Score(NamedTuple):
-    """A mistake's name, the losses of the predictions (N,) or NaN, and their gradient (N, C);
-    ``formula``: whether it is the same at every size where it is the same as another."""
+    """A candidate: its name, the losses of the predictions (N,), NaN if unknown, and their gradient
+    (N, C). ``formula``: two candidates that give the same here do so at all sizes."""
 
     name: str
     each: Array
@@ -130,7 +130,8 @@ class Score(NamedTuple):
 
 
 class Scores:
-    """The outputs of a net, their targets and weights, and what may be made of them."""
+    """The outputs of a net with their targets and weights, and the candidates that are made of
+    them."""
 
     def __init__(self, net: Net, params: Params, batch: Batch) -> None:
         self.net = net = replace(net, backend="reference")
@@ -164,19 +165,19 @@ class Scores:
         return np.asarray((1 - s) * np.eye(C)[np.asarray(labels) % C] + s / C)
 
     def of(self, v: Array, t: Array) -> tuple[Array, Array]:
-        """The losses and gradients of the net's own formula."""
+        """The losses of outputs and targets by the net's own formula, and their gradients."""
         if self.labels is None:
             return self.formula(v, t), 2 * (v - t) / v.shape[1]
         return self.formula(v, t), softmax(v) * t.sum(axis=1, keepdims=True) - t
 
     def backward(self, dv: Array) -> Params:
-        """The gradients that follow, by the names of results."""
+        """All gradients that follow from a gradient in the outputs, by the names of results."""
         dv = dv.reshape(self.shape)
         pulled = self.net.backward(self.params, self.tape, dv, True, None, **self.ended)
         return {f"d{name}": value for name, value in pulled.items() if name != "clipped"}
 
     def preview(self, dv: Array) -> Params:
-        """The gradients of the read-out."""
+        """The gradients of the read-out alone, which cost next to nothing."""
         last = getattr(self.net, "depth", -1) + 1
         names = (f"W{last}", f"b{last}") if last else ("Why", "by")
         if names[0] not in self.params or len(self.tape.rows) != len(dv):
@@ -184,7 +185,7 @@ class Scores:
         return {f"d{names[0]}": dv.T @ self.tape.rows, f"d{names[1]}": dv.sum(axis=0)}
 
     def rearranged(self, move: Move, values: Array) -> Array:
-        """Values of the predictions, moved."""
+        """Values of the predictions after a move."""
         return move.there(values.reshape(*self.grid, *values.shape[1:])).reshape(values.shape)
 
     def value(self, text: str, **more: Any) -> Array:
@@ -197,17 +198,17 @@ class Scores:
         return formula(text, ", ".join(known))(*known.values())
 
     def score(self, name: str, each: Array, slope: Array, formula: bool = False) -> Score:
-        """The candidate of losses and gradients before weights and divisor."""
+        """The candidate of losses and gradients that still lack weights and divisor."""
         share = self.w / self.divisor
         return Score(name, each * share, slope * share[:, None], formula)
 
     def weighted(self, name: str, w: Array) -> Score:
-        """The right losses and gradients with other weights."""
+        """The candidate of the right losses and gradients with other weights."""
         share = w / self.divisor
         return Score(name, self.each * share, self.slope * share[:, None])
 
     def candidates(self) -> Iterator[Score]:
-        """Other losses, targets, outputs and gradients."""
+        """Candidates with other losses, targets, outputs or gradients."""
         for kind in (self._targets, self._slopes, self._formulas, self._outputs):
             formula = kind in (self._slopes, self._formulas)
             yield from (self.score(*parts, formula) for parts in kind())

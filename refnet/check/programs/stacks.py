@@ -38,13 +38,13 @@ def _batches(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
 
 
 def known_cells(net: StackedNet, params: Params) -> bool:
-    """Whether programs know the cells of a stack."""
+    """Whether programs can run the cells of a stack."""
     cell, suffix = next(iter(net.every_cell.items()))[::-1]
     return covers(cell, net.of(params, suffix)) and has(cell.layer.activation) and not net.embedding
 
 
 class Stacks:
-    """A search's results, and the edits of the cells' program."""
+    """The search among the edits of a stack's cells."""
 
     def __init__(self, search: Any) -> None:
         case = search.all
@@ -87,7 +87,7 @@ class Stacks:
         return {name: value for name, value in results.items() if name not in ("dWhy", "dby")}
 
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """Those that explain the results."""
+        """The results of the edits that fit."""
         forward = self.search.wrong & {"outputs", "loss"}
         seen: list[Params] = []
         for said, cells in self._places():
@@ -141,19 +141,13 @@ class Stacks:
             try:
                 yield from Runs(self.programs[suffix], some).gradients()
             except (KeyError, ValueError):  # an edit that this cell cannot have
-                for candidate in some:
-                    yield from self._alone(suffix, candidate)
-
-    def _alone(self, suffix: str, candidate: Candidate) -> Iterator[tuple[Candidate, Params]]:
-        try:
-            yield from Runs(self.programs[suffix], [candidate]).gradients()
-        except (KeyError, ValueError):
-            return
+                for candidate in some if len(some) > 1 else ():
+                    yield from self._run(suffix, [candidate])
 
     def _fits(self, suffix: str, results: Params) -> bool:
         """Whether an edited cell's gradients of its parameters may be what was given."""
         inner = {n for n in results if n[0] == "d"} - {"dx", "dh0", "dWhy", "dby"}
-        return self.search.agrees({f"d{named(n[1:], suffix)}": results[n] for n in inner})
+        return bool(self.search.agrees({f"d{named(n[1:], suffix)}": results[n] for n in inner}))
 
     def _forward(self, cells: Sequence[str]) -> Iterator[Candidate]:
         """Those with which the outputs are what was given, whatever the backward pass does."""

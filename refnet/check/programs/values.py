@@ -42,7 +42,8 @@ class Values:
         return self.program.value(name)
 
     def row(self, f: Factor, at: Any) -> tuple[Any, Any]:
-        """Where a factor is at a step, or each of several, and whether it is there at all."""
+        """The row of a factor at a step, or at each of several, and whether there is such a
+        step."""
         row, low = at + f.step, 0 if f.name.removeprefix("d ") in STATES else 1
         if f.edge in ("last", "first"):
             return np.full_like(row, self.T if f.edge == "last" else low), True
@@ -101,7 +102,8 @@ class Values:
         return out if term.coefficient == 1 else term.coefficient * out
 
     def evaluate(self, line: Line, at: int | Array, k: int | None = None) -> Array:
-        """What a line gives, of all candidates or of one."""
+        """What a line gives at a step, or at each of several, for all candidates or for candidate
+        ``k``."""
         out: Array | float = 0.0
         for n, term in enumerate(line.terms):
             out = self._term(term, at, k) if n == 0 else out + self._term(term, at, k)

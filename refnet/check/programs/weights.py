@@ -35,8 +35,8 @@ Members = list[tuple[Place, Line]]
 
 
 class Part(NamedTuple):
-    """What may count otherwise: its name, its lines by their places, whether the backward pass
-    follows, and how often it counts in the right program."""
+    """A part of a sum that may count otherwise: its name, its lines by their places, whether the
+    backward pass follows, and how often it counts in the right program."""
 
     name: str
     lines: tuple[tuple[Place, Line], ...]
@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
 
 class Weights:
-    """The fits of weights to results of these ``names``, or to those that are wrong."""
+    """The fits of weights to the results of these ``names``, by default to those that are wrong."""
 
     def __init__(self, programs: Programs, names: Iterable[str] | None = None) -> None:
         self.programs, self.program = programs, programs.program
@@ -59,7 +59,7 @@ class Weights:
         self.sizes = {"step": T, "example": B, "unit": self.program.s.p["Whh"].shape[1]}
 
     def parts(self) -> Iterator[Part]:
-        """What may count otherwise, where the location leaves it."""
+        """The parts that may count otherwise, where the location leaves them."""
         if self.programs.backward:
             yield from self._of_the_pulls()
         if self.programs.forward:
@@ -111,7 +111,7 @@ class Weights:
                 yield from _both(f"{GATES[key]} in every gate", members)
 
     def axes(self, part: Part) -> Iterator[tuple[str, int]]:
-        """What the weights of a part may differ by, and how many there are."""
+        """The axes along which the weights of a part may differ, and how many weights each has."""
         line = part.lines[0][1]
         yield "all", 1
         for axis, size in self.sizes.items():
@@ -162,8 +162,8 @@ class Weights:
         return line.of(term._replace(matrix=name))
 
     def left_out(self) -> Iterator[Candidate]:
-        """Each part without one step, example or unit, or without the last units, or with one of
-        them twice."""
+        """Candidates in which a part lacks one step, example or unit, or the last units, or counts
+        one twice."""
         for part in self.parts():
             for axis, size in self.axes(part):
                 n = np.arange(size)
@@ -192,7 +192,7 @@ class Weights:
                     yield Candidate(name, (Edit(place, (line,), w, True),))
 
     def white(self, results: Params) -> Array:
-        """The wrong entries, each in its own sigma."""
+        """The entries of the results, each divided by its sigma."""
         parts = []
         for name in self.names:
             sigma = np.where(self.search.sigma[name] > 0, self.search.sigma[name], np.inf)
@@ -201,7 +201,7 @@ class Weights:
 
     @property
     def gap(self) -> Array:
-        """How far off the wrong entries are."""
+        """By how many sigmas each entry is off."""
         given, true = self.search.given, self.search.true
         return self.white({name: given[name] - true[name] for name in self.names})
 

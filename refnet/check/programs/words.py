@@ -54,7 +54,7 @@ CARRIED = {
 
 @dataclass(frozen=True)
 class Words:
-    """What a program's lines are called."""
+    """What the variables, terms and lines of a program are called."""
 
     program: Program
     gates: tuple[str, ...]
@@ -78,7 +78,7 @@ class Words:
         return FORMS[f.form][0].format(text) if f.form in FORMS else f"{f.form}({text})"
 
     def edged(self, f: Factor) -> str:
-        """A variable, and what stands where there is no such step."""
+        """A variable in words, with what stands where there is no such step."""
         ends = ("first", "last") if f.step < 0 else ("last", "first")
         more = {
             "wrap": f" (at the {ends[0]} step the {ends[1]} one)",
@@ -89,7 +89,7 @@ class Words:
         return self.word(f) + more.get(f.edge, "")
 
     def product(self, term: Term) -> str:
-        """A term."""
+        """A term in words."""
         base, _, how = term.matrix.partition("|")
         name = stem(base) + "'" * (term.back != term.transposed)
         names = [f"({name} {how})" if how else name] * bool(base)
@@ -112,11 +112,11 @@ class Words:
         return known.get(line.target.name) or self.word(line.target)
 
     def gradient_of(self, line: Line) -> str:
-        """What a line's whole gradient is called."""
+        """What the whole gradient of a line's target is called."""
         return CARRIED.get(line.target.name) or f"the gradient of {self.target(line)}"
 
     def receiver(self, n: int, pull: Line) -> str:
-        """Whose gradient a pull of line ``n`` adds to."""
+        """What the gradient is called to which a pull of line ``n`` adds."""
         line, name, many = self.program.lines[n], pull.target.name, len(self.gates) > 1
         gate, what = line.target.name.removeprefix("a."), name.removeprefix("d ")
         gate = "n" if gate in NEW else gate
