@@ -9,22 +9,23 @@ tests/check/test_compare.py::test_convention_is_named.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
 
 import numpy as np
 
-from refnet.batch import Params
+from refnet.batch import Array, Params
 from refnet.check.function_edits import other_cotangents
 from refnet.check.mistakes import Mistake, faint, mistakes, of_the_types
 from refnet.check.mistakes.base import Mistakes, run_all
-from refnet.check.programs.passes import covers, run
+from refnet.check.programs.passes import covers
 from refnet.check.search import Search
-from refnet.exact.enclose import Certified, run_on
+from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.nets.stacked import StackedNet
 
-__all__ = ["Readings"]
+__all__ = ["Readings", "in_float64"]
 
 WORK = 3e11
 """Multiplications that may be spent on one mistake, and again on two: about a minute each."""
@@ -35,17 +36,11 @@ STEP = 1e6
 class Readings:
     """The readings of one certified case, computed when they are first needed.
 
-    ``variants``: other readings of the parameters to try, by a label. ``pairs``: whether to look
-    for two mistakes in one pass, which takes seconds.
+    ``pairs``: whether to look for two mistakes in one pass, which takes seconds.
     """
 
-    def __init__(
-        self,
-        certified: Certified | CertifiedFunction,
-        variants: dict[str, Params] | None = None,
-        pairs: bool = True,
-    ) -> None:
-        self.certified, self.variants, self.pairs = certified, variants or {}, pairs
+    def __init__(self, certified: Certified | CertifiedFunction, pairs: bool = True) -> None:
+        self.certified, self.pairs = certified, pairs
         self.true = {name: value.value for name, value in certified.named().items()}
         self.mistakes: list[Mistake] = []
         self.is_net = isinstance(certified, Certified)
@@ -62,8 +57,8 @@ class Readings:
 
     @cached_property
     def computed(self) -> list[tuple[str, Params]]:
-        """What every mistake, and every variant, would give, by its name; of a function, what
-        other cotangents would."""
+        """What every mistake would give, by its name; of a function, what other cotangents
+        would."""
         if not isinstance(self.certified, Certified):
             return list(other_cotangents(self.certified))
         if _scored_otherwise(self.certified):
@@ -80,11 +75,7 @@ class Readings:
             outcomes = run_all(self.net, self.params, self.batch, [(each, ()) for each in some])
             fit = [(mistake, reading) for mistake, reading in zip(some, outcomes) if reading]
             self.mistakes = [mistake for mistake, _ in fit]
-            readings = [(mistake.name, reading) for mistake, reading in fit] + others
-            for label, other in self.variants.items():
-                wide = {name: np.asarray(value, float) for name, value in other.items()}
-                readings.append((label, run(self.net, self.params | wide, self.batch)))
-        return readings
+        return [(mistake.name, reading) for mistake, reading in fit] + others
 
     @property
     def plain(self) -> bool:
@@ -187,8 +178,7 @@ def _other_finals(certified: Certified) -> Iterator[tuple[str, Params]]:
 
 
 def _with_final(certified: Certified, final: Params) -> Params:
-    batch = certified.batch._replace(final=final)
-    return run_on(certified.net, certified.params, batch, lambda array, _: np.array(array, float))
+    return replace(certified, batch=certified.batch._replace(final=final)).run(in_float64)
 
 
 def _other_scores(certified: Certified) -> Iterator[tuple[str, Params]]:
@@ -199,14 +189,13 @@ def _other_scores(certified: Certified) -> Iterator[tuple[str, Params]]:
         ("the penalty is left out, and the loss divided as the net's reduction says", None, None),
     ):
         if (divisor, penalty) != (certified.divisor, certified.penalty):
-            yield (
-                label,
-                run_on(
-                    certified.net,
-                    certified.params,
-                    certified.batch,
-                    lambda array, _: np.array(array, float),
-                    divisor,
-                    penalty,
-                ),
-            )
+            yield label, replace(certified, divisor=divisor, penalty=penalty).run(in_float64)
+
+
+def in_float64(array: Array, name: str) -> Array:
+    """A copy in float64: what a certified case is run on for other readings.
+
+    >>> in_float64(np.ones(2, np.float32), "x").dtype
+    dtype('float64')
+    """
+    return np.array(array, float)

@@ -83,15 +83,7 @@ def step(cell: str, activation: str, H: int) -> Callable[..., Jax]:
     """One step of a cell as a JAX user would write it; the carry is h, or (h, c)."""
     jax = _jax()
     s = jax.nn.sigmoid
-    f = {
-        "identity": lambda a: a,
-        "softsign": jax.nn.soft_sign,
-        "sigmoid": s,
-        "tanh": jax.numpy.tanh,
-        "relu": jax.nn.relu,
-        "elu": jax.nn.elu,
-        "leaky_relu": jax.nn.leaky_relu,
-    }[activation]
+    f = getattr(jax.nn, {"softsign": "soft_sign"}.get(activation, activation))
 
     def rnn(p: Jax, h: Jax, z: Jax) -> Jax:
         return f(z + h @ p["Whh"].T)
@@ -173,18 +165,11 @@ def _flax(
     runs, starts = [], []
     for p in cells.values():
         cell = kind(x.shape[2], H, dtype=x.dtype, param_dtype=x.dtype, rngs=nnx.Rngs(0), **options)
-        parts = (
-            [(cell, "dense_i", "dense_h", slice(None))]
-            if variant != "LSTMCell"
-            else [
-                (cell, name_i, name_h, slice(n * H, (n + 1) * H))
-                for n, (name_i, name_h) in enumerate(
-                    (("ii", "hi"), ("if_", "hf"), ("ig", "hg"), ("io", "ho"))
-                )
-            ]
-        )
-        for cell, name_i, name_h, rows in parts:
-            i, h = getattr(cell, name_i), getattr(cell, name_h)
+        apart = variant == "LSTMCell"
+        names = "ii hi if_ hf ig hg io ho" if apart else "dense_i dense_h"
+        parts = [getattr(cell, name) for name in names.split()]
+        for n, (i, h) in enumerate(zip(parts[::2], parts[1::2])):
+            rows = slice(n * H, (n + 1) * H) if apart else slice(None)
             i.kernel, h.kernel = nnx.Param(p["Wxh"][rows].T), nnx.Param(p["Whh"][rows].T)
             (h if net.cell == "lstm" else i).bias = nnx.Param(p["bh"][rows])
         runs.append(nnx.RNN(cell, time_major=major, return_carry=True))
@@ -212,12 +197,9 @@ def _equinox(
     cell = (eqx.nn.LSTMCell if lstm else eqx.nn.GRUCell)(
         x.shape[2], net.hidden, dtype=x.dtype, key=jax.random.key(0)
     )
-    weights = {
-        "weight_ih": p["Wxh"],
-        "weight_hh": p["Whh"],
-        "bias": p["bh"],
-        **({} if lstm else {"bias_n": p["bhn"]}),
-    }
+    weights = {"weight_ih": p["Wxh"], "weight_hh": p["Whh"], "bias": p["bh"]}
+    if not lstm:
+        weights["bias_n"] = p["bhn"]
     cell = eqx.tree_at(
         lambda c: [getattr(c, name) for name in weights], cell, list(weights.values())
     )
