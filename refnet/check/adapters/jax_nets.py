@@ -22,10 +22,10 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.adapters import asked, summed_over_sequences
-from refnet.interop import initial_states, package
+from refnet.interop import as_stack, initial_states, package
 from refnet.interop.keras_weights import layer_weights
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet
+from refnet.nets.stacked import plain
 
 __all__ = ["LAYERS", "gradients", "layer_results", "results", "step", "use_device"]
 
@@ -115,33 +115,14 @@ def _loss(net: RecurrentNet, outputs: Jax, y: Jax, mask: Array | None = None) ->
     return total / divisors[net.reduction]
 
 
-def scan_loss(net: RecurrentNet) -> Callable[[Jax, Jax, Jax], Jax]:
-    """The net's loss written for JAX with ``jax.lax.scan``."""
-    jax = _jax()
+def results(net: RecurrentNet, params: Params, batch: Batch) -> Params:
+    """Loss, outputs and gradients of a jitted scan, by refnet's names."""
     if net.cell not in ("rnn", "lstm", "gru") or net.transition is not None or net.gain != 1:
         raise ValueError(
-            f"scan_loss: there is no scan for the cell {net.cell} with this "
+            f"results: there is no scan for the cell {net.cell} with this "
             "transition and gain; write the loss and use gradients()"
         )
-    advance = step(net.cell, net.activation.name, net.hidden)
-
-    def loss(p: Jax, x: Jax, y: Jax) -> Jax:
-        z = x @ p["Wxh"].T + p["bh"]
-        h0 = jax.numpy.zeros((x.shape[1], net.hidden), x.dtype)
-
-        def body(carry: Jax, at: Jax) -> Jax:
-            new = advance(p, carry, at)
-            return new, new[0] if net.cell == "lstm" else new
-
-        _, h = jax.lax.scan(body, (h0, h0) if net.cell == "lstm" else h0, z)
-        return _loss(net, (h if net.readout == "every" else h[-1]) @ p["Why"].T + p["by"], y)
-
-    return loss
-
-
-def results(net: RecurrentNet, params: Params, batch: Batch) -> Params:
-    """Loss and gradients of a jitted scan, by refnet's names."""
-    return gradients(scan_loss(net), params, batch)
+    return layer_results("JAX", net, params, batch)
 
 
 CellParams = dict[str, dict[str, Jax]]
@@ -149,6 +130,28 @@ CellParams = dict[str, dict[str, Jax]]
 Run = Callable[[RecurrentNet, CellParams, Jax, Array | None, str], tuple[Jax, list[Jax]]]
 """A layer: x (T, B, D), the lengths (B,) if they differ and the variant to the states (T, B, N),
 each direction's side by side, and every direction's last state."""
+
+
+def _scanned(
+    advance: Callable[[Jax, Jax], Jax], net: RecurrentNet, p: dict[str, Jax], x: Jax
+) -> tuple[Jax, list[Jax]]:
+    """What a layer of one direction gives, by one step of a cell: of the carry and its input."""
+    lstm = net.cell == "lstm"
+
+    def body(carry: Jax, at: Jax) -> Jax:
+        new = advance(carry, at)
+        return new, new[0] if lstm else new
+
+    h = _jax().lax.scan(body, tuple(p["h0"]) if lstm else p["h0"], x)[1]
+    return h, [h[-1]]
+
+
+def _plain(
+    net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
+) -> tuple[Jax, list[Jax]]:
+    (p,) = cells.values()
+    advance = partial(step(net.cell, net.activation.name, net.hidden), p)
+    return _scanned(advance, net, p, x @ p["Wxh"].T + p["bh"])
 
 
 def _flax(
@@ -204,13 +207,11 @@ def _equinox(
         lambda c: [getattr(c, name) for name in weights], cell, list(weights.values())
     )
 
-    def step(carry: Jax, at: Jax) -> Jax:
+    def advance(carry: Jax, at: Jax) -> Jax:
         with asked():
-            new = jax.vmap(cell)(at, carry)
-        return new, new[0] if lstm else new
+            return jax.vmap(cell)(at, carry)
 
-    h = jax.lax.scan(step, tuple(p["h0"]) if lstm else p["h0"], x)[1]
-    return h, [h[-1]]
+    return _scanned(advance, net, p, x)
 
 
 def _keras(
@@ -265,26 +266,26 @@ def _keras(
     return h.swapaxes(0, 1), ends[::2] if net.cell == "lstm" else ends
 
 
-LAYERS: dict[str, Run] = {"Flax": _flax, "Equinox": _equinox, "Keras": _keras}
+LAYERS: dict[str, Run] = {"JAX": _plain, "Flax": _flax, "Equinox": _equinox, "Keras": _keras}
 
 
 def layer_results(
-    framework: str, net: StackedNet, params: Params, batch: Batch, variant: str = ""
+    framework: str, net: RecurrentNet, params: Params, batch: Batch, variant: str = ""
 ) -> Params:
     """Loss, outputs and gradients of a framework's own layers, by refnet's names.
 
     ``framework``: one of LAYERS. A mask becomes what the framework takes for it: lengths (Flax)
-    or a mask (Keras). The loss is cross_entropy or none.
+    or a mask (Keras).
     """
-    jax = _jax()
+    jax, (stack, params) = _jax(), as_stack(net, params)
     with jax.enable_x64(batch.x.dtype == np.float64):
         lengths = None if batch.mask is None else last_steps(batch.mask)
-        starts = initial_states(net, params, batch.x)
+        starts = initial_states(stack, params, batch.x)
 
         def loss(p: Jax, x: Jax) -> Jax:
-            for layer in net.cells:
+            for layer in stack.cells:
                 cell = next(iter(layer.values()))
-                cells = {suffix: net.of(p, suffix) for suffix in layer}
+                cells = {suffix: stack.of(p, suffix) for suffix in layer}
                 x, ends = LAYERS[framework](cell, cells, x, lengths, variant)
             if batch.mask is not None:
                 x = jax.numpy.where(batch.mask[:, :, None], x, 0)
@@ -296,4 +297,5 @@ def layer_results(
         given = {name: jax.numpy.asarray(value) for name, value in {**params, **starts}.items()}
         (value, outputs), (dp, dx) = _run(derive, given, jax.numpy.asarray(batch.x))
         arrays = _arrays({"loss": value, "outputs": outputs, "dx": dx}, dp)
-    return summed_over_sequences(arrays, params)
+    arrays = summed_over_sequences(arrays, params)
+    return arrays if stack is net else {plain(name): value for name, value in arrays.items()}
