@@ -19,7 +19,7 @@ from refnet.batch import Array, Params
 from refnet.check.function_edits import other_cotangents
 from refnet.check.mistakes import Mistake, faint, mistakes, of_the_types
 from refnet.check.mistakes.base import Mistakes, run_all
-from refnet.check.programs.passes import covers
+from refnet.check.programs.passes import covers, run
 from refnet.check.search import Search
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
@@ -36,11 +36,17 @@ STEP = 1e6
 class Readings:
     """The readings of one certified case, computed when they are first needed.
 
-    ``pairs``: whether to look for two mistakes in one pass, which takes seconds.
+    ``variants``: other readings of the parameters to try, by a label. ``pairs``: whether to look
+    for two mistakes in one pass, which takes seconds.
     """
 
-    def __init__(self, certified: Certified | CertifiedFunction, pairs: bool = True) -> None:
-        self.certified, self.pairs = certified, pairs
+    def __init__(
+        self,
+        certified: Certified | CertifiedFunction,
+        variants: dict[str, Params] | None = None,
+        pairs: bool = True,
+    ) -> None:
+        self.certified, self.variants, self.pairs = certified, variants or {}, pairs
         self.true = {name: value.value for name, value in certified.named().items()}
         self.mistakes: list[Mistake] = []
         self.is_net = isinstance(certified, Certified)
@@ -57,8 +63,8 @@ class Readings:
 
     @cached_property
     def computed(self) -> list[tuple[str, Params]]:
-        """What every mistake would give, by its name; of a function, what other cotangents
-        would."""
+        """What every mistake, and every variant, would give, by its name; of a function, what
+        other cotangents would."""
         if not isinstance(self.certified, Certified):
             return list(other_cotangents(self.certified))
         if _scored_otherwise(self.certified):
@@ -75,7 +81,11 @@ class Readings:
             outcomes = run_all(self.net, self.params, self.batch, [(each, ()) for each in some])
             fit = [(mistake, reading) for mistake, reading in zip(some, outcomes) if reading]
             self.mistakes = [mistake for mistake, _ in fit]
-        return [(mistake.name, reading) for mistake, reading in fit] + others
+            readings = [(mistake.name, reading) for mistake, reading in fit] + others
+            for label, other in self.variants.items():
+                wide = {name: np.asarray(value, float) for name, value in other.items()}
+                readings.append((label, run(self.net, self.params | wide, self.batch)))
+        return readings
 
     @property
     def plain(self) -> bool:

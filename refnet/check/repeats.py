@@ -296,7 +296,7 @@ def _unmoved(
     return bool(names)
 
 
-def rerolled(case: Case, function: Theirs, u: float, draws: int = 3) -> bool:
+def rerolled(case: Case, function: Theirs, u: float) -> bool:
     """Whether a function's errors are those of rounding: they are the same at the same inputs, and
     others at inputs that differ by some unit roundoffs ``u``, so little that the right result moves
     by less than a tenth. The errors of another formula stay as they were."""
@@ -337,7 +337,7 @@ def rerolled(case: Case, function: Theirs, u: float, draws: int = 3) -> bool:
     here = {name: value for name, value in here.items() if value.any()}
     if not here or not alike(errors(0)[0]) > 0.999:
         return False
-    others = [errors(16 * u) for _ in range(draws)]
+    others = [errors(16 * u) for _ in range(3)]
     shift = np.median(
         [
             _norm(true[name] - right[name]) / _norm(right[name])

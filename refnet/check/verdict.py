@@ -48,9 +48,9 @@ from refnet.check.judgement import (
     judgement,
     unjudged,
 )
-from refnet.check.noise import RUNS, spread, unit
+from refnet.check.noise import spread, unit
 from refnet.check.where import located
-from refnet.common.arguments import SEED, Rule, count, instance, kind, optional, takes
+from refnet.common.arguments import Rule, instance, kind, optional, takes
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 
@@ -95,8 +95,6 @@ NAMES = Rule(_names, (None, 1.5, object(), (1,), ([],)))
     theirs=instance(Mapping, "a dict of arrays by name"),
     certified=instance((Certified, CertifiedFunction), "what refnet.exact.certify gives"),
     required=optional(NAMES),
-    runs=count(2, 4096),
-    seed=count(0, SEED),
 )
 def compare(
     theirs: Results,
@@ -105,8 +103,6 @@ def compare(
     dtype: Kind | None = None,
     required: Names = None,
     sigma: Params | None = None,
-    runs: int = RUNS,
-    seed: int = 0,
     readings: Readings | None = None,
 ) -> Verdict:
     """Judge another implementation's results by the certified ones.
@@ -147,7 +143,7 @@ def compare(
     theirs = by_name(theirs, certified.named())
     types, assumed = judged_types(theirs, dtype)
     if sigma is None:
-        sigma = by_type(partial(spread, certified, runs=runs, seed=seed), certified, types)
+        sigma = by_type(partial(spread, certified), certified, types)
     explain = (readings or Readings(certified)).explain
     return judged(theirs, certified, types, sigma, assumed, required, explain)
 

@@ -11,6 +11,7 @@ from refnet.batch import Batch
 from refnet.cells import rnn
 from refnet.check import compare, noise
 from refnet.check.cases import reference_results as results
+from refnet.check.conventions import Readings
 from refnet.check.noise import spread
 from refnet.check.verdict import (
     EXPLAINED,
@@ -38,7 +39,9 @@ SMALL = RecurrentNet(2, 5, 3, learn_h0=True, backend="reference")
 
 @pytest.fixture(scope="module")
 def small():
-    return Judged(SMALL)
+    case = Judged(SMALL)
+    assert case(case.right, sigma=case.sigma).passed
+    return case
 
 
 def test_verdict_states_the_rule_and_both_numbers(small):
@@ -226,7 +229,8 @@ PLANTED = {
 def test_convention_is_named(small, how, monkeypatch):
     if how in PLANTED:
         monkeypatch.setattr(rnn, "backward", planted(rnn.backward, *PLANTED[how]))
-    verdict = small(CONVENTIONS.get(how, partial(results, SMALL))(*small.given))
+    theirs = CONVENTIONS.get(how, partial(results, SMALL))(*small.given)
+    verdict = small(theirs, sigma=small.sigma)
     assert verdict.verdict == NOT_ROUNDING
     assert verdict.convention == how
 
@@ -237,6 +241,13 @@ def test_conventions_know_the_gain():
     assert case.changed(dbh=case.right["dbh"] / np.float32(1.5)).convention == name
     wrong = turned(case.net, *case.given, np.flipud, np.flipud)
     assert case(wrong).convention == "time is reversed"
+
+
+def test_variants_of_the_callers_are_named(small):
+    half = {"bh": (small.params["bh"] / 2).astype(np.float32)}
+    theirs = results(SMALL, {**small.params, **half}, small.batch)
+    readings = Readings(small.certified, {"bias_hh_l0 is left out": half})
+    assert small(theirs, readings=readings).convention == "bias_hh_l0 is left out"
 
 
 def test_a_correct_program_is_not_rejected_for_the_long_tails_of_chaos(monkeypatch):

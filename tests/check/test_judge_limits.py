@@ -285,7 +285,7 @@ def test_a_function_that_gives_nothing_for_other_inputs_is_judged_by_these():
     for other in (None, {"dx": [[1], [1, 2]]}, {"dx": "none"}):
 
         def function(p, b):
-            return case.right if (b.x == case.batch.x).all() else other
+            return reference_results(case.net, p, b) if (b.x == case.batch.x).all() else other
 
         assert case.judge(function).passed
 

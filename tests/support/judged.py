@@ -4,6 +4,8 @@ from functools import cached_property
 
 from refnet.check import compare, judge
 from refnet.check.cases import reference_results
+from refnet.check.conventions import Readings
+from refnet.check.noise import spread
 from refnet.exact import certify
 from support.drawn import drawn
 
@@ -27,6 +29,21 @@ class Judged:
     def right(self):
         """The reference's results."""
         return reference_results(self.net, *self.given)
+
+    @cached_property
+    def sigma(self):
+        """The spread of rounding in the type of x."""
+        return spread(self.certified, self.batch.x.dtype)
+
+    @cached_property
+    def readings(self):
+        """Of one mistake at a time."""
+        return Readings(self.certified, pairs=False)
+
+    def name(self, theirs):
+        """The name of the one mistake that explains arrays, or ""."""
+        how = {"sigma": self.sigma, "readings": self.readings, "required": ()}
+        return self(theirs, **how).convention
 
     def __call__(self, theirs, **options):
         """The verdict on arrays, by ``compare``."""

@@ -127,14 +127,15 @@ def results(net: RecurrentNet, params: Params, batch: Batch) -> Params:
 
 CellParams = dict[str, dict[str, Jax]]
 """The parameters of a layer's cells, by the names of a net of one layer, with h0 always."""
-Run = Callable[[RecurrentNet, CellParams, Jax, Array | None, str], tuple[Jax, list[Jax]]]
-"""A layer: x (T, B, D), the lengths (B,) if they differ and the variant to the states (T, B, N),
-each direction's side by side, and every direction's last state."""
+States: TypeAlias = tuple[Jax, list[Jax]]
+"""A layer's states (T, B, N), each direction's side by side, and every direction's last state."""
+Run = Callable[[RecurrentNet, CellParams, Jax, Array | None, str], States]
+"""A layer: x (T, B, D), the lengths (B,) if they differ and the variant to its states."""
 
 
 def _scanned(
     advance: Callable[[Jax, Jax], Jax], net: RecurrentNet, p: dict[str, Jax], x: Jax
-) -> tuple[Jax, list[Jax]]:
+) -> States:
     """What a layer of one direction gives, by one step of a cell: of the carry and its input."""
     lstm = net.cell == "lstm"
 
@@ -148,7 +149,7 @@ def _scanned(
 
 def _plain(
     net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
-) -> tuple[Jax, list[Jax]]:
+) -> States:
     (p,) = cells.values()
     advance = partial(step(net.cell, net.activation.name, net.hidden), p)
     return _scanned(advance, net, p, x @ p["Wxh"].T + p["bh"])
@@ -156,7 +157,7 @@ def _plain(
 
 def _flax(
     net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
-) -> tuple[Jax, list[Jax]]:
+) -> States:
     nnx, H = package("flax.nnx"), net.hidden
     kind = {
         "rnn": nnx.SimpleCell,
@@ -193,7 +194,7 @@ def _flax(
 
 def _equinox(
     net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
-) -> tuple[Jax, list[Jax]]:
+) -> States:
     jax, eqx = _jax(), package("equinox")
     (p,) = cells.values()
     lstm = net.cell == "lstm"
@@ -216,7 +217,7 @@ def _equinox(
 
 def _keras(
     net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
-) -> tuple[Jax, list[Jax]]:
+) -> States:
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when Keras is first imported
     keras = package("keras")
     if keras.backend.backend() != "jax":
