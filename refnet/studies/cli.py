@@ -165,7 +165,7 @@ def _study(args: argparse.Namespace) -> int:
     _complete(args)
     check_figure(args.figure, args.dpi)
     if args.protocols:
-        from refnet.training.protocols import APART, differences
+        from refnet.training.differences import APART, differences
 
         print(differences() + APART)
         return 0
