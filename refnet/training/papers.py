@@ -264,12 +264,16 @@ _BEST = [
             "task": {"protocol": "manchev-spratling-hs97"},
             "input_weights": "gaussian:sd=0.1",
             "rate": 1e-3,
-            "schedule": "cosine:steps=30000",
+            "schedule": "cosine:steps=20000",
+            "iterations": 20_000,
         },
     ),
     Rule({"task": "random-permutation"}, {"length": 240, "rate": 3e-5}),
     Rule({"method": "plain"}, {"recurrent": "orthogonal"}),
-    Rule({"task": "random-permutation", "method": "plain"}, {"recurrent": ""}),
+    Rule(
+        {"task": ("adding", "random-permutation")},
+        {"activation": "relu", "recurrent": "identity"},
+    ),
     Rule({"method": ("open", "oinit+open")}, {"strength": 0.1}),
     Rule(
         {"method": ("open", "oinit+open"), "task": ("adding", "random-permutation")},
