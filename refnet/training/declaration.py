@@ -99,6 +99,10 @@ TEXTS = Where("texts", "task", partial(_has, "carry"))
 
 
 def setting(default: Any, text: str, **rest: Any) -> Any:
-    """A field of Config with its declaration: ``text`` and ``rest`` as of Declaration."""
+    """A field of Config with its declaration: ``text`` and ``rest`` as of Declaration.
+
+    >>> setting(0.1, "learning rate", above=0).metadata["help"]
+    'learning rate; above 0'
+    """
     declared = Declaration(text, **rest)
     return field(default=default, metadata={"declaration": declared, "help": declared.text})

@@ -271,8 +271,7 @@ _BEST = [
     Rule({"task": "random-permutation"}, {"length": 240, "rate": 3e-5}),
     Rule({"method": "plain"}, {"recurrent": "orthogonal"}),
     Rule(
-        {"task": ("adding", "random-permutation")},
-        {"activation": "relu", "recurrent": "identity"},
+        {"task": ("adding", "random-permutation")}, {"activation": "relu", "recurrent": "identity"}
     ),
     Rule({"method": ("open", "oinit+open")}, {"strength": 0.1}),
     Rule(
