@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from refnet.common.specs import parse_spec
 
-if TYPE_CHECKING:
-    from refnet.training.config import Config
+Settings: TypeAlias = Any
+"""A ``Config``, whose fields are declared here."""
 
 
 class Where(NamedTuple):
@@ -17,9 +17,9 @@ class Where(NamedTuple):
 
     text: str
     setting: str
-    rule: "tuple[str, ...] | Callable[[Config], bool]"
+    rule: tuple[str, ...] | Callable[[Settings], bool]
 
-    def holds(self, config: "Config") -> bool:
+    def holds(self, config: Settings) -> bool:
         """Whether it applies to the run."""
         if callable(self.rule):
             return self.rule(config)
@@ -56,7 +56,7 @@ class Declaration(NamedTuple):
         return text + (f" [{self.where.text}]" if self.where else "")
 
 
-def _has(option: str, config: "Config") -> bool:
+def _has(option: str, config: Settings) -> bool:
     """Whether the task has the option; one that is not known is refused elsewhere."""
     from refnet import tasks
 
@@ -64,14 +64,14 @@ def _has(option: str, config: "Config") -> bool:
     return name not in tasks.TASKS or option in tasks.options(name)
 
 
-def _gated(config: "Config") -> bool:
+def _gated(config: Settings) -> bool:
     from refnet.cells import CELLS
 
     name = _name(config.cell)
     return config.net == "recurrent" and (name not in CELLS or len(CELLS[name].GATES) > 1)
 
 
-def _on_manifold(config: "Config") -> bool:
+def _on_manifold(config: Settings) -> bool:
     from refnet.matrices.transitions import TRANSITIONS
     from refnet.matrices.transitions.manifold import Manifold
 
