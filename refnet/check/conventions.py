@@ -135,6 +135,7 @@ class Readings:
                 or search.best(search.around.multiples())
                 or search.structure()
                 or search.differences()
+                or search.best(search.calls())
                 or search.best(search.fitted_programs())
                 or search.best(search.around.constants())
                 or search.best(search.weighed())

@@ -115,6 +115,7 @@ OF_THE_MATRIX = {
     "has its upper triangle alone, without the diagonal": "triu(G, 1)",
     "has its diagonal alone": "diag(diag(G))",
     "has zeros on its diagonal": "G - diag(diag(G))",
+    "has the entries off its diagonal doubled": "2 G - diag(diag(G))",
     "is made symmetric: (G + G') / 2": "(G + G.T) / 2",
     "is made skew-symmetric: (G - G') / 2": "(G - G.T) / 2",
     "is made skew-symmetric: G - G'": "G - G.T",
@@ -167,9 +168,10 @@ def other_cotangents(certified: CertifiedFunction) -> Iterator[tuple[str, Params
             weight = value if value.dtype == certified.cotangent.dtype else value.real
         else:
             weight = np.full(certified.cotangent.shape, cotangent)
-        results = run_on(certified.function, certified.arguments, weight, _floats)
+        results = run_on(certified.function, certified.arguments, weight, floats)
         yield label, {name: np.asarray(value, float) for name, value in results.items()}
 
 
-def _floats(array: Array, name: str) -> Array:
+def floats(array: Array, name: str) -> Array:
+    """A copy in float64, for a run of the function."""
     return np.array(array, float)

@@ -15,6 +15,7 @@ from refnet.check.arithmetic import arithmetic
 from refnet.check.differences import of_differences
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
 from refnet.check.fitting import Fit
+from refnet.check.function_calls import Calls
 from refnet.check.mistakes import Mistake
 from refnet.check.mistakes.base import run_all
 from refnet.check.noise import spread
@@ -145,6 +146,15 @@ class Search:
         """What the mistakes give."""
         for label, reading in self.all.computed:
             yield label.format("the weight gradients"), reading
+
+    def calls(self) -> Iterator[tuple[str, Params]]:
+        """Edits of the calls in a function."""
+        if not self.all.is_net and self._shaped():
+            yield from Calls(self.all.certified).readings(self.given, self.wrong, self.fits)
+
+    def fits(self, reading: Params) -> bool:
+        """Whether a reading explains all that was given."""
+        return self.whole(reading) <= 1
 
     @cached_property
     def of_programs(self) -> Programs | None:

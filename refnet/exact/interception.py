@@ -27,7 +27,7 @@ import numpy as np
 
 from refnet.exact.complexes import Complex
 from refnet.exact.matrix import expm
-from refnet.exact.recorder import CALLS, Lift, Node, Operand, Operation, Recorded, stop
+from refnet.exact.recorder import Lift, Node, Operand, Operation, Recorded, dispatch, stop
 from refnet.exact.reductions import Axes
 
 Names = dict[Any, Any]
@@ -167,7 +167,7 @@ def _stand_ins() -> dict[int, tuple[Operation, Operation]]:
     ):
         for operation in ours:
             original = getattr(module, operation.__name__)
-            call = partial(CALLS["library"], operation.__name__, operation, original)
+            call = partial(dispatch, "library", operation.__name__, operation, original)
             pairs.append((original, _stand_in(original, lambda *a, call=call, **o: call(a, o))))
     return {id(original): (original, stand_in) for original, stand_in in pairs}
 

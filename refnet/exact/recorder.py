@@ -17,6 +17,7 @@ Checked by: tests/exact/test_recorder.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from copy import deepcopy
 from functools import lru_cache
 from itertools import count
@@ -44,7 +45,17 @@ CALLS: dict[str, Operation] = {}
 """What the methods, and a ``method``, NumPy's ``ufunc`` or other ``function``, lead to;
 refnet.exact.surface, which is made of recorded arrays itself, fills both in."""
 
+Watch = Callable[[str, tuple[Any, ...]], Operand]
+"""What sees every call instead, by its key and the arguments of CALLS; it gives the result."""
+WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
 _clock = count()
+
+
+def dispatch(kind: str, *call: Any) -> Operand:
+    """The result of a call of NumPy on recorded arrays, unless it is watched."""
+    watch = WATCH.get()
+    return watch(kind, call) if watch else CALLS[kind](*call)
 
 
 ADVICE = (
@@ -210,7 +221,7 @@ class Recorded(NDArrayOperatorsMixin):
         out: Arguments | None = None,
         **options: Operand,
     ) -> Operand:
-        result = CALLS["ufunc"](ufunc, method, inputs, options)
+        result = dispatch("ufunc", ufunc, method, inputs, options)
         if out is None:
             return result
         if out[0] is inputs[0] and isinstance(out[0], Recorded) and out[0].is_number:
@@ -220,7 +231,7 @@ class Recorded(NDArrayOperatorsMixin):
     def __array_function__(
         self, function: Operation, types: object, args: Arguments, kwargs: Options
     ) -> Operand:
-        return CALLS["function"](function, args, kwargs)
+        return dispatch("function", function, args, kwargs)
 
     def __copy__(self) -> Recorded:
         return self if self.is_number else self.copy("K")
@@ -236,7 +247,7 @@ class Recorded(NDArrayOperatorsMixin):
                 f"{name} of a recorded array is not recorded; its methods are "
                 f"{', '.join(sorted(METHODS))}"
             )
-        return lambda *args, **kwargs: CALLS["method"](name, (self, *args), kwargs)
+        return lambda *args, **kwargs: dispatch("method", name, (self, *args), kwargs)
 
     def __getitem__(self, index: Index) -> Recorded:
         _check(index)
