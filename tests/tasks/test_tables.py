@@ -94,6 +94,7 @@ def test_a_column_of_words_is_symbols(tmp_path):
 
 
 CELL = ("id", "time", "a", "b", "target")
+FIRST, DATED = (("s", time, 1, 1, 2) for time in (0, "2024-01-31"))
 BAD = {
     "no column 'id' for id; its columns are k, a, target": [("k", "a", "target"), (1, 2, 3)],
     "no column 'target' for target": [("id", "a"), (1, 2)],
@@ -101,24 +102,24 @@ BAD = {
     "need a header of different names": [("id", "a", "a", "target"), (1, 2, 3, 4)],
     "line 3 has 'tall' as b; need numbers": [CELL, ("s", 0, 1, 2, 3), ("s", 1, 1, "tall", 3)],
     ":missing=mean, which takes the mean of the training part": [CELL, ("s", 0, "NA", 1, 2)],
-    "line 3 repeats the time 0 of sequence s": [CELL, ("s", 0, 1, 1, 2), ("s", 0, 1, 1, 2)],
+    "line 3 repeats the time 0 of sequence s": [CELL, FIRST, FIRST],
     "no column beside id, target": [("id", "target"), (1, 2)],
     "line 3 has '1/2/2024' as time; need numbers, or dates such as 2024-01-31": [
         CELL,
-        ("s", "2024-01-31", 1, 1, 2),
+        DATED,
         ("s", "1/2/2024", 1, 1, 2),
     ],
-    "line 3 lacks time; fill it in": [CELL, ("s", 0, 1, 1, 2), ("s", "", 1, 1, 2)],
+    "line 3 lacks time; fill it in": [CELL, FIRST, ("s", "", 1, 1, 2)],
     "header is '', with 0 rows beneath it; need a header of different names": [()],
     "header is 'id,a,,target', with 1 rows": [("id", "a", "", "target"), (1, 2, 3, 4)],
-    "line 3 lacks id; need": [CELL, ("s", 0, 1, 1, 2), ("", 1, 1, 1, 2)],
-    "line 3 lacks time": [CELL, ("s", "2024-01-31", 1, 1, 2), ("s", "", 1, 1, 2)],
-    "line 3 has 'NaT' as time": [CELL, ("s", "2024-01-31", 1, 1, 2), ("s", "NaT", 1, 1, 2)],
-    "line 3 has 'NAN' as time": [CELL, ("s", 0, 1, 1, 2), ("s", "NAN", 1, 1, 2)],
+    "line 3 lacks id; need": [CELL, FIRST, ("", 1, 1, 1, 2)],
+    "line 3 lacks time": [CELL, DATED, ("s", "", 1, 1, 2)],
+    "line 3 has 'NaT' as time": [CELL, DATED, ("s", "NaT", 1, 1, 2)],
+    "line 3 has 'NAN' as time": [CELL, FIRST, ("s", "NAN", 1, 1, 2)],
     "line 2 has '-nan' as a; fill": [CELL, ("s", 0, "-nan", 1, 2)],
     "line 3 lacks a; need a word": [("id", "a", "target"), (1, "go", 2), (1, "", 2)],
-    "line 3 has '7' as time": [CELL, ("s", "2024-01-31", 1, 1, 2), ("s", "7", 1, 1, 2)],
-    "line 3 has 'today' as time": [CELL, ("s", "2024-01-31", 1, 1, 2), ("s", "today", 1, 1, 2)],
+    "line 3 has '7' as time": [CELL, DATED, ("s", "7", 1, 1, 2)],
+    "line 3 has 'today' as time": [CELL, DATED, ("s", "today", 1, 1, 2)],
     "line 2 has '1500-01-01' as time; need no fractions": [
         CELL,
         ("s", "1500-01-01", 1, 1, 2),
@@ -129,7 +130,7 @@ BAD = {
     **{
         f"line 3 has '{10**20}' as {CELL[at]}; need finite numbers, and 1e20 for": [
             CELL,
-            ("s", 0, 1, 1, 2),
+            FIRST,
             tuple(10**20 if n == at else 1 for n in range(5)),
         ]
         for at in (1, 3, 4)
