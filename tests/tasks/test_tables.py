@@ -173,6 +173,33 @@ def test_a_table_that_is_refused(tmp_path, message):
     assert path in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_line_is_counted_with_the_breaks_in_its_entries_and_those_before(tmp_path):
+    path = tmp_path / "a.csv"
+    for end in ("\n", "\r\n", "\r"):
+        lines = ['id,time,"a', 'b",c,target', '"s', '",0,1,1,2', '"s', '",1,1,tall,2', "s,2"]
+        path.write_bytes(end.join(lines).encode())
+        with refused("a.csv: line 7 has 2 entries; need 5"):
+            make_task(str(path))
+        path.write_bytes(end.join(lines[:-1]).encode())
+        with refused("a.csv: line 5 has 'tall' as c"):
+            make_task(str(path))
+        path.write_bytes(end.join([*lines[:5], '",0,1,1,2']).encode())
+        with refused("a.csv: line 5 repeats the time 0 of sequence s"):
+            make_task(str(path))
+
+
+def test_times_that_agree_only_in_float64_are_in_order(tmp_path):
+    times = ["1700000000.123456790", "1700000000.123456789", "1.7e9", "17e-1"]
+    assert float(times[0]) == float(times[1])
+    table = [CELL, *[("s0", time, n, 0, "x") for n, time in enumerate(times)], ("s1", 0, 0, 0, "y")]
+    task = make_task(write(tmp_path / "a.csv", table), validation=0.0, test=0.0, standardize=False)
+    (x,) = (part for part in np.split(task._x.steps, [4]) if len(part) == 4)
+    assert x[:, 0].tolist() == [3, 2, 1, 0]
+    again = [*table[:3], ("s0", "1700000000.1234567890", 0, 0, "x")]
+    with refused("line 4 repeats the time 1700000000.1234567890 of sequence s0"):
+        make_task(write(tmp_path / "a.csv", again))
+
+
 def test_dates_order_the_rows_and_blank_lines_end_them(tmp_path):
     for days in (
         ("2024-02-01T00:30", "2024-01-31", "2024-02-01T00:05"),
