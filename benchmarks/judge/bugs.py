@@ -16,7 +16,7 @@ from refnet.check.mistakes import Mistake, mistakes, of_the_types
 from refnet.check.mistakes.base import Mistakes, mistake
 from refnet.check.mistakes.formulas import Scores, coarse, scaled
 from refnet.check.naive import Pass
-from refnet.check.programs.runs import Edit
+from refnet.check.programs.edit import Edit
 from refnet.exact.enclose import Certified
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net

@@ -123,7 +123,9 @@ def _judged(case: Case, theirs: Foreign) -> tuple[Verdict, Case]:
         if late and not verdict.convention:
             name = _named_early(case, function, _wrong(verdict))
             verdict = (
-                replace(verdict, convention=name) if name else _compared(theirs, case, explain)[0]
+                _compared(theirs, case, explain)[0]
+                if name is None
+                else replace(verdict, convention=name)
             )
         few = at_few_steps(case, function, _wrong(verdict), verdict.where)
         return replace(verdict, where=(*verdict.where, *few)), case
@@ -214,24 +216,26 @@ def _size(case: Case) -> int:
     )
 
 
-def _named_early(case: Case, theirs: Theirs, wrong: set[str]) -> str:
-    """The mistake's name from the first steps of some sequences, or "" if it does not show there
-    in the quantities that are ``wrong`` and no others, or has none: a search there takes a second,
-    and half a minute over hundreds of steps."""
+CLEAR = 100
+"""The sigmas from which on a mistake shows so clearly that one without a name there has none."""
+
+
+def _named_early(case: Case, theirs: Theirs, wrong: set[str]) -> str | None:
+    """The mistake's name from the first steps of some sequences, or "" if it has none; None if it
+    does not show there clearly, in the quantities that are ``wrong`` and no others. A search there
+    takes some seconds at most, and a minute over hundreds of steps."""
     cut = NetCut(case)
     sizes = {name: min(size, EARLY.get(name, size)) for name, size in cut.sizes.items()}
     certified, inputs = cut.at(sizes, SECONDS)
     try:
         arrays = results(theirs, inputs)
     except Exception:  # theirs runs at one size alone
-        return ""
+        return None
     early = compare(arrays, certified, dtype=case.dtype, required=())
-    return (
-        early.convention
-        and _wrong(early) == wrong
-        and (f"{early.convention} (at T = {sizes['T']}, B = {sizes['B']})")
-        or ""
-    )
+    clear = all(part.z >= CLEAR for part in early.parts if part.verdict == NOT_ROUNDING)
+    if _wrong(early) != wrong or not early.convention and not clear:
+        return None
+    return early.convention and f"{early.convention} (at T = {sizes['T']}, B = {sizes['B']})"
 
 
 def assert_gradients(

@@ -5,7 +5,7 @@ from the judged array itself, and are believed only if nothing else explains it.
 Checked by: tests/check/test_mistake_names.py.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from refnet.check import function_edits
 from refnet.check.mistakes.formulas import put, taken
 from refnet.check.mistakes.gates import orders
 from refnet.check.programs.arrays import OF_THE_GATES, formed
+from refnet.check.programs.notation import formula
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.exact.running import parts
@@ -92,31 +93,21 @@ def _of_the_manifold(name: str, right: Array, certified: Certified) -> Edits:
     pairs = list(zip(np.split(np.asarray(M, float), blocks), np.split(right, blocks)))
     for how, tangent in TANGENTS.items():
         if M.shape[0] == blocks * M.shape[1] or "sym(M'G)" in how:
-            yield how, np.concatenate([tangent(M, G) for M, G in pairs])
+            yield how, np.concatenate([formula(tangent, "M, G")(M, G) for M, G in pairs])
 
 
-def _skew(A: Array) -> Array:
-    return A - A.T
-
-
-TANGENTS: dict[str, Callable[[Array, Array], Array]] = {
-    "is projected onto the tangent space: G - M sym(M'G)": (
-        lambda M, G: G - M @ (M.T @ G + G.T @ M) / 2
-    ),
-    "is the tangent of the canonical metric: G - M G'M": lambda M, G: G - M @ G.T @ M,
-    "is half the tangent of the canonical metric: (G - M G'M) / 2": (
-        lambda M, G: (G - M @ G.T @ M) / 2
-    ),
-    "is skew-symmetric: G M' - M G'": lambda M, G: _skew(G @ M.T),
-    "is skew-symmetric: (G M' - M G') / 2": lambda M, G: _skew(G @ M.T) / 2,
-    "is skew-symmetric: M'G - G'M": lambda M, G: _skew(M.T @ G),
-    "is skew-symmetric: (M'G - G'M) / 2": lambda M, G: _skew(M.T @ G) / 2,
-    "is (G M' - M G') M": lambda M, G: _skew(G @ M.T) @ M,
-    "is (G M' - M G') M / 2": lambda M, G: _skew(G @ M.T) @ M / 2,
-    "is M (M'G - G'M)": lambda M, G: M @ _skew(M.T @ G),
-    "has no part along M: G - M <M, G> / <M, M>": lambda M, G: (
-        G - M * (M * G).sum() / (M * M).sum()
-    ),
+TANGENTS = {
+    "is projected onto the tangent space: G - M sym(M'G)": "G - M @ (M.T @ G + G.T @ M) / 2",
+    "is the tangent of the canonical metric: G - M G'M": "G - M @ G.T @ M",
+    "is half the tangent of the canonical metric: (G - M G'M) / 2": "(G - M @ G.T @ M) / 2",
+    "is skew-symmetric: G M' - M G'": "G @ M.T - M @ G.T",
+    "is skew-symmetric: (G M' - M G') / 2": "(G @ M.T - M @ G.T) / 2",
+    "is skew-symmetric: M'G - G'M": "M.T @ G - G.T @ M",
+    "is skew-symmetric: (M'G - G'M) / 2": "(M.T @ G - G.T @ M) / 2",
+    "is (G M' - M G') M": "(G @ M.T - M @ G.T) @ M",
+    "is (G M' - M G') M / 2": "(G @ M.T - M @ G.T) @ M / 2",
+    "is M (M'G - G'M)": "M @ (M.T @ G - G.T @ M)",
+    "has no part along M: G - M <M, G> / <M, M>": "G - M (M * G).sum() / (M * M).sum()",
 }
 
 

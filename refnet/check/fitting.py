@@ -16,6 +16,7 @@ from refnet.batch import Array, Batch, Params
 from refnet.check.entries import plural
 from refnet.check.mistakes.base import change, run_all
 from refnet.check.mistakes.constants import Constant, of_the_constants
+from refnet.check.programs.least_squares import improved
 from refnet.check.programs.passes import runs
 from refnet.nets.gradients import Net
 from refnet.nets.stacked import StackedNet
@@ -26,6 +27,8 @@ Named = Iterator[tuple[str, Params]]
 STEP = 1e-5
 LEAST = 1e-6
 """A constant that is nearer to the neutral one is rounding."""
+LEAST_SLOPE = 0.03
+"""The cosine of slope and error below which a constant explains nothing."""
 MOST = 128
 """The most parts of a sum, and the most steps, that are told apart."""
 
@@ -84,35 +87,26 @@ class Fit:
         yield from self.weights_of_predictions()
 
     def constants(self) -> Named:
-        """Mistakes with one constant, by Gauss and Newton."""
+        """Mistakes with one constant."""
         names = self.shaped
         before = _norm(self.gap(self.true, names))
         every = list(product(of_the_constants(self.net), (0, 1)))
         starts = self.at((constant, constant.neutral + start) for constant, start in every)
         nearby = self.at((constant, constant.neutral + start + STEP) for constant, start in every)
         for (constant, start), reading, beside in zip(every, starts, nearby):
-            k, left = float(constant.neutral + start), _norm(self.gap(reading, names))
-            if start and not left < before:
+            error = self.gap(reading, names)
+            slope = self.white({n: (beside[n] - reading[n]) / STEP for n in names}, names)
+            size, left = _norm(slope), _norm(error)
+            explains = 0 < size < np.inf and abs(slope @ error) >= LEAST_SLOPE * size * left
+            if not explains or start and not left < before:
                 continue
-            for number in range(10):
-                step = STEP * max(1.0, abs(k)) if number else STEP
-                ahead = next(self.at([(constant, k + step)])) if number else beside
-                slope = self.white({n: (ahead[n] - reading[n]) / step for n in names}, names)
-                gap = self.gap(reading, names)
-                size = float(slope @ slope)
-                if not 0 < size < np.inf or abs(slope @ gap) < 0.03 * size**0.5 * left:
-                    break
-                for half in range(4):
-                    nearer = k + float(slope @ gap) / size / 2**half
-                    tried = next(self.at([(constant, nearer)]))
-                    now = _norm(self.gap(tried, names))
-                    if now < left:
-                        break
-                else:
-                    break
-                k, reading, left = nearer, tried, now
+
+            def error_at(k: Array, constant: Constant = constant) -> Array:
+                return self.gap(next(self.at([(constant, float(k[0]))])), names)
+
+            ((k,), left) = improved(error_at, np.array([constant.neutral + start], float))
             if left < 1e-2 * before and abs(k - constant.neutral) > LEAST:
-                yield constant.mistake(k).name, reading
+                yield constant.mistake(float(k)).name, next(self.at([(constant, float(k))]))
 
     def weights_of_predictions(self) -> Named:
         """The losses of examples, classes or steps that count otherwise."""

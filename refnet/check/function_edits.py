@@ -12,6 +12,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.entries import axes_of, plural
 from refnet.check.noise import Certificate
+from refnet.check.programs.notation import formula
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.exact.running import parts, run_on
@@ -62,6 +63,24 @@ def of_a_function(name: str, right: Array, certified: CertifiedFunction) -> Edit
         yield from _of_the_others(name, right, certified)
 
 
+ALONG = {
+    "is reversed {}": "flip(a, n)",
+    "is shifted by one {} (later)": "roll(a, 1, n)",
+    "is shifted by one {} (later), with zeros": "where(first, 0, roll(a, 1, n))",
+    "has the first entry {} alone": "where(first, a, 0)",
+    "lacks the first entry {}": "where(first, 0, a)",
+    "is summed up {} from the first on": "a.cumsum(n)",
+    "is shifted by one {} (earlier)": "roll(a, -1, n)",
+    "is shifted by one {} (earlier), with zeros": "where(last, 0, roll(a, -1, n))",
+    "has the last entry {} alone": "where(last, a, 0)",
+    "lacks the last entry {}": "where(last, 0, a)",
+    "is summed up {} from the last on": "flip(flip(a, n).cumsum(n), n)",
+    "has its mean {} in every entry": "a.mean(n, keepdims=True) + 0 a",
+    "has its sum {} in every entry": "a.sum(n, keepdims=True) + 0 a",
+}
+"""What may be done along an axis n of a result a, in words and as formulas."""
+
+
 def _of_the_axes(name: str, right: Array, certified: Certificate) -> Edits:
     if 1 < right.ndim <= AXES:
         for order in permutations(range(right.ndim)):
@@ -75,25 +94,10 @@ def _of_the_axes(name: str, right: Array, certified: Certificate) -> Edits:
         if size < 2:
             continue
         along = _along(axis, name, right, certified)
-        yield f"{name} is reversed {along}", np.flip(right, axis)
-        for label, by in (("later", 1), ("earlier", -1)):
-            yield f"{name} is shifted by one {along} ({label})", np.roll(right, by, axis)
-            first = np.arange(size) == (0 if by > 0 else size - 1)
-            edge = np.expand_dims(first, tuple(range(1, right.ndim - axis)))
-            shifted = np.where(edge, 0, np.roll(right, by, axis))
-            yield f"{name} is shifted by one {along} ({label}), with zeros", shifted
-            end = "first" if by > 0 else "last"
-            yield f"{name} has the {end} entry {along} alone", np.where(edge, right, 0)
-            yield f"{name} lacks the {end} entry {along}", np.where(edge, 0, right)
-            rest = (
-                np.flip(np.cumsum(np.flip(right, axis), axis), axis)
-                if by < 0
-                else right.cumsum(axis)
-            )
-            yield f"{name} is summed up {along} from the {end} on", rest
-        mean = np.broadcast_to(right.mean(axis=axis, keepdims=True), right.shape)
-        yield f"{name} has its mean {along} in every entry", mean
-        yield f"{name} has its sum {along} in every entry", mean * size
+        place = np.expand_dims(np.arange(size), tuple(range(1, right.ndim - axis)))
+        for how, text in ALONG.items():
+            value = formula(text, "a, n, first, last")(right, axis, place == 0, place == size - 1)
+            yield f"{name} {how.format(along)}", value
 
 
 def _along(axis: int, name: str, right: Array, certified: Certificate) -> str:
@@ -103,19 +107,23 @@ def _along(axis: int, name: str, right: Array, certified: Certificate) -> str:
     return f"along the {plural(axes[axis].noun)}" if known else f"along axis {axis}"
 
 
+OF_THE_MATRIX = {
+    "is transposed": "G.T",
+    "has its lower triangle alone": "tril(G)",
+    "has its upper triangle alone": "triu(G)",
+    "has its lower triangle alone, without the diagonal": "tril(G, -1)",
+    "has its upper triangle alone, without the diagonal": "triu(G, 1)",
+    "has its diagonal alone": "diag(diag(G))",
+    "has zeros on its diagonal": "G - diag(diag(G))",
+    "is made symmetric: (G + G') / 2": "(G + G.T) / 2",
+    "is made skew-symmetric: (G - G') / 2": "(G - G.T) / 2",
+    "is made skew-symmetric: G - G'": "G - G.T",
+}
+
+
 def of_the_matrix(G: Array) -> Edits:
     """Edits of a square matrix."""
-    H = G.T
-    yield "is transposed", H
-    yield "has its lower triangle alone", np.tril(G)
-    yield "has its upper triangle alone", np.triu(G)
-    yield "has its lower triangle alone, without the diagonal", np.tril(G, -1)
-    yield "has its upper triangle alone, without the diagonal", np.triu(G, 1)
-    yield "has its diagonal alone", np.diag(np.diag(G))
-    yield "has zeros on its diagonal", G - np.diag(np.diag(G))
-    yield "is made symmetric: (G + G') / 2", (G + H) / 2
-    yield "is made skew-symmetric: (G - G') / 2", (G - H) / 2
-    yield "is made skew-symmetric: G - G'", G - H
+    yield from ((name, formula(text, "G")(G)) for name, text in OF_THE_MATRIX.items())
 
 
 def _of_the_others(name: str, right: Array, certified: CertifiedFunction) -> Edits:

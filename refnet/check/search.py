@@ -19,10 +19,10 @@ from refnet.check.mistakes import Mistake
 from refnet.check.mistakes.base import run_all
 from refnet.check.noise import spread
 from refnet.check.programs.around import Around
-from refnet.check.programs.cells import has
 from refnet.check.programs.constants import Constants, Waves
 from refnet.check.programs.elements import Elements
 from refnet.check.programs.explain import Approximations, Programs
+from refnet.check.programs.functions import has
 from refnet.check.programs.pairs import Pairs
 from refnet.check.programs.passes import covers
 from refnet.check.programs.steps import Steps
@@ -101,6 +101,10 @@ class Search:
         if name in self.gap:
             unexplained = 10 * self._in_sigmas(name, theirs - value) / self.gap[name]
         return float(np.max([left / enough, unexplained]))  # NaN remains, and explains nothing
+
+    def agrees(self, part: Params) -> bool:
+        """Whether all of these results that were given may be what was given."""
+        return all(n not in self.given or self.ratio(n, v) <= 1 for n, v in part.items())
 
     def whole(self, reading: Params) -> float:
         """The largest ratio of all that was given; a wrong one has to be in the reading."""
@@ -386,11 +390,7 @@ class Search:
         return bool(off) and off <= self.wrong
 
     def _forward_fits(self, reading: Params) -> bool:
-        return all(
-            name not in reading or self.ratio(name, reading[name]) <= 1
-            for name in FORWARD
-            if name in self.given
-        )
+        return self.agrees({name: reading[name] for name in FORWARD if name in reading})
 
 
 def _norm(array: Array) -> float:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize_scalar
 
 from refnet.batch import Array
 from refnet.check.arithmetic import Kind, arithmetic
@@ -106,6 +105,8 @@ def _tolerance(size: Array, need: Array) -> Tolerance:
     mean = float(size.mean())
     if mean == 0:
         return Tolerance(0.0, atol(0))
+    from scipy.optimize import minimize_scalar  # the import takes as long as a small verdict
+
     # the objective is convex in rtol; the steepest line that may be needed has atol 0
     scale = float(need.max()) / mean
     optimum = minimize_scalar(

@@ -12,6 +12,7 @@ from refnet import Batch, FeedforwardNet, RecurrentNet, transitions
 from refnet.check import assert_gradients, calls, judge
 from refnet.check.cases import reference_results
 from refnet.check.certificates import certificate, sigma_of
+from refnet.check.conventions import Readings
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING, SUSPICIOUS
 from refnet.nets.stacked import StackedNet
 from support.arguments import refused
@@ -353,3 +354,20 @@ def test_a_batch_of_no_sequences_is_said():
 def test_refusals(arguments, says):
     with refused(says, TypeError):
         judge(*arguments)
+
+
+@pytest.mark.parametrize("factor, looked", [(1.5, [19]), (1 + 2e-5, [19, 40])])
+def test_what_has_no_name_at_its_first_steps_has_none(monkeypatch, factor, looked):
+    """If it shows clearly there; what may hide in rounding there is looked for in all steps."""
+    monkeypatch.setattr(calls, "LONG", 1000)
+    net = RecurrentNet(2, 8, 3, "lstm")
+    params, batch = drawn(net, 40, 4, np.float32)
+    steps = []
+
+    def explain(readings, *_, **__):
+        steps.append(len(readings.batch.x))
+        return ""
+
+    monkeypatch.setattr(Readings, "explain", explain)
+    verdict = judge(net, times(net, factor, "dWhh"), params, batch)
+    assert verdict.verdict == NOT_ROUNDING and not verdict.convention and steps == looked

@@ -11,10 +11,14 @@ from refnet.check.naive.nets import Recurrent
 from refnet.check.noise import spread
 from refnet.check.programs.candidates import approximated, backward_edits, forward_edits
 from refnet.check.programs.cells import Factor, Line, Term
+from refnet.check.programs.edit import Candidate, Edit
+from refnet.check.programs.functions import FUNCTIONS, WITH_A_CONSTANT, function
 from refnet.check.programs.grammar import Grammar
+from refnet.check.programs.least_squares import improved
+from refnet.check.programs.notation import formula
 from refnet.check.programs.passes import run
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate, Edit, Runs
+from refnet.check.programs.runs import Runs
 from refnet.exact import certify
 from refnet.matrices.transitions import transition
 from refnet.nets.gradients import loss_and_gradients
@@ -23,6 +27,47 @@ from support.drawn import drawn
 
 ROUGH = ("hard", "at most", "relu", "rounded", "absolute", "inverted", "by unit", "all rows")
 CELLS = ("rnn", "lstm", "gru", "gru_before")
+
+
+def test_a_formula_is_read_as_it_is_written():
+    a, b = np.array([[0.5, 2.0, -1.0]]), np.array([[3.0, 1.0, 2.0]])
+    for text, expected in (
+        ("2 a^2 (1 - a)", 2 * a**2 * (1 - a)),
+        ("sum(a b) b[:, ::-1] / norm(a)", (a * b).sum() * b[:, ::-1] / np.sqrt((a * a).sum())),
+        ("where(a > 0, -a, b + 1)", np.where(a > 0, -a, b + 1)),
+    ):
+        assert np.array_equal(formula(text, "a, b")(a, b), expected), text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *FUNCTIONS,
+        *(f"{name}|0.7" for name in WITH_A_CONSTANT),
+        "tanh then at most K|0.9",
+        "sin plus a wave 4.0 0.1 -0.2 0.3",
+    ],
+)
+def test_a_function_has_its_slope(name):
+    a = np.linspace(-2.93, 3.1, 40)[:, None] * np.ones((1, 2))
+    value, slope = function(name)
+    along = (value(a + 1e-6) - value(a - 1e-6)) / 2e-6
+    assert "scaled" in name or abs(along - slope(a)).max() < 1e-6
+
+
+def test_constants_are_found_by_least_squares():
+    """From far off, with steps that overshoot; where nothing is left, nothing is changed."""
+    x = np.linspace(0, 2, 30)
+    truth = np.array([1.7, -0.4])
+
+    def error(w):
+        return 1e6 * (np.exp(truth[0] * x) - np.exp(w[0] * x) + (truth[1] - w[1]) * x)
+
+    w, left = improved(error, np.array([1.0, 3.0]))
+    assert abs(w - truth).max() < 1e-7
+    assert left == np.linalg.norm(error(w)) <= len(x) ** 0.5
+    stays, left = improved(error, truth)
+    assert np.array_equal(stays, truth) and left == 0
 
 
 def program_of(net, params, batch):

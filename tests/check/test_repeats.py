@@ -14,8 +14,8 @@ from refnet.check.arithmetic import rounded_to
 from refnet.check.cases import random_batch, random_mask, reference_results
 from refnet.check.mistakes import mistakes
 from refnet.check.mistakes.formulas import gradient_through, scaled, through
+from refnet.check.programs.edit import Edit
 from refnet.check.programs.passes import run
-from refnet.check.programs.runs import Edit
 from refnet.check.verdict import NOT_ROUNDING
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet

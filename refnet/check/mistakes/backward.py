@@ -1,4 +1,10 @@
-"""Mistakes in the backward recursion and in the sums over the steps."""
+"""Mistakes in the backward recursion and in the sums over the steps.
+
+Each is a weight of pulls by step (``formulas.counted``): truncation, steps that are passed over,
+sums that lack a step.
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,13 +27,14 @@ WINDOW = 12
 def counts(
     name: str, chosen: str, weight: str, common: bool = True, **places: str | Callable[..., Any]
 ) -> Mistake:
-    """The chosen pulls count otherwise: by a text of the steps t."""
+    """The mistake of pulls that count otherwise: the ``chosen`` ones are multiplied by the text
+    ``weight`` of the steps t."""
     pulls = f"v + counted(s, {chosen}, lambda t: {weight})"
     return mistake(name, common, pulls=pulls, **places)
 
 
 def of_the_recursion(net: RecurrentNet, batch: Batch) -> Mistakes:
-    """What is carried from step to step."""
+    """Mistakes in what is carried from step to step."""
     T = len(batch.x)
     if T > 1:
         yield counts("the gradient is not carried from step to step", "carried", "0 * t")
@@ -78,7 +85,7 @@ def _window(k: int, r: int) -> Change:
 
 
 def of_the_sums(net: RecurrentNet, batch: Batch) -> Mistakes:
-    """The weight gradients, summed over the steps."""
+    """Mistakes in the weight gradients, which are sums over the steps."""
     T, B = batch.x.shape[:2]
     if T < 2:
         return

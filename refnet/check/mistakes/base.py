@@ -90,7 +90,8 @@ def run_all(
     every: Iterable[tuple[Mistake, Sequence[Change]]],
     **how: bool,
 ) -> Iterator[Params | None]:
-    """What mistakes give, each with some changes more; None if they do not go together."""
+    """What mistakes give, each made with some more changes; None for those that do not go
+    together."""
     every = list(every)
     changes = ((change, *more) for mistake, more in every for change in mistake.passes)
     outcomes = runs(net, params, batch, changes, **how)
@@ -113,7 +114,7 @@ def _function(text: str, *arguments: str) -> Callable[..., Any]:
 
 
 def change(**places: str | Callable[..., Any]) -> Change:
-    """A change from texts, or functions of (value, s), by place."""
+    """A change by place: what stands there is a text, or a function of (value, s)."""
 
     def function(place: str, what: str | Callable[..., Any]) -> Callable[..., Any]:
         if callable(what):
@@ -130,8 +131,8 @@ def mistake(name: str, common: bool = True, **places: str | Callable[..., Any]) 
 
 
 def changed(text: str, *names: str) -> Callable[[Params, Pass], Params]:
-    """A filter of a dict of arrays that changes the ones of these names, in every cell: to a text
-    of ``w``, the array."""
+    """A function of a dict of arrays and the pass that changes the arrays of these names, in every
+    cell; the text says how, of the array ``w``."""
     function = _function(text, "w, s")
     return lambda p, s: {
         name: np.asarray(function(value, s)) if plain(name) in names else value
@@ -156,7 +157,7 @@ def reading(
 
 
 def of_the_memory(name: str, rows: int, columns: int) -> Mistake:
-    """A matrix is read as if it were stored column by column."""
+    """The mistake that a matrix is read as if it were stored column by column."""
     return reading(
         f"{name} is read in the other memory order (column by column)",
         name.split()[-1],

@@ -1,5 +1,8 @@
 """Mistakes with one constant, which is fitted to the results: a factor, a penalty, a temperature.
 
+In the texts K stands for the constant; ``refnet.check.fitting`` fits it. Constants in the lines of
+a cell are those of ``refnet.check.programs.constants``.
+
 Checked by: tests/check/test_fitted_names.py.
 """
 
@@ -15,8 +18,8 @@ __all__ = ["Constant", "of_the_constants"]
 
 
 class Constant(NamedTuple):
-    """A mistake by its constant; with ``neutral`` it changes nothing. In the texts K stands for the
-    constant."""
+    """A mistake as a function of its constant K, which stands in the texts; with K = ``neutral``
+    nothing changes."""
 
     name: str
     neutral: float
@@ -35,7 +38,7 @@ class Constant(NamedTuple):
 
 
 def of_the_constants(net: Net) -> Iterator[Constant]:
-    """Every such mistake that can be made with this net."""
+    """Every mistake with a constant that can be made with this net."""
     act = net.activation.name
     for what, only in (("parameters", ""), ("weights", "W")):
         report = {"report": f"penalised(v, s, K, {only!r})"}

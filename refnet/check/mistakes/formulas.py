@@ -1,4 +1,10 @@
-"""What the formulas of mistakes are written in: their texts see these names, and NumPy as np."""
+"""What the texts of mistakes are written in: they see these names, and NumPy as np.
+
+Arrays that are cut or put together, edits of a recurrent net's program (``refnet.check.programs``),
+moves on the edges of a stack, and losses. ``base`` evaluates the texts.
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,58 +14,50 @@ import numpy as np
 from refnet.batch import Array, Params, last_steps
 from refnet.check.naive import Pass
 from refnet.check.programs import arrays
-from refnet.check.programs.cells import CELLS, GATE, Factor, Line, Term, factor
+from refnet.check.programs.cells import CELLS, GATE, Factor, Line, copied, factor
+from refnet.check.programs.edit import Edit
 from refnet.check.programs.layers import Change, Layers
 from refnet.check.programs.moves import SAME, Move, gathered
-from refnet.check.programs.runs import Edit
 from refnet.exact.running import Runs, run_on
 from refnet.maths.activations import ACTIVATIONS
 
-__all__ = ["ACTIVATIONS", "CELLS", "GATE", "SAME", "TYPES", "coarse", "last_steps", "taken"]
+__all__ = [
+    "ACTIVATIONS", "CELLS", "GATE", "SAME", "TYPES", "coarse", "gathered", "last_steps", "taken"
+]  # fmt: skip
 
 CUT = Move("", lambda v: v, lambda d: 0 * d)
 """The gradient is not carried on."""
-READS_C = Line(Factor("read"), (Term((Factor("c"),)),))
+READS_C = copied("read", Factor("c"))
 """The read-out takes the cell."""
 Scores = tuple[Array, Array]
 """The losses of the predictions, and their gradients in the outputs."""
 
 
 def put(values: Array, where: Any, new: Any) -> Array:
-    """``values`` with ``new`` there."""
+    """A copy of ``values`` that holds ``new`` at the places ``where``."""
     values = values.copy()
     values[where] = new
     return values
 
 
 def blocks(stacked: Array, gates: int, change: Any) -> Array:
-    """``change`` on every gate's block of rows."""
+    """The stacked rows with ``change`` made on the block of each gate."""
     return np.concatenate([change(part) for part in np.split(stacked, gates)])
 
 
 def taken(stacked: Array, order: tuple[int, ...]) -> Array:
-    """Block n of the result is block order[n]."""
+    """The blocks of the gates in another order: block n is the old block order[n]."""
     parts = np.split(stacked, len(order))
     return np.concatenate([parts[n] for n in order])
 
 
-def without(arrays: Params, *names: str) -> Params:
-    """The arrays of all other names."""
-    return {name: value for name, value in arrays.items() if name not in names}
-
-
-def renamed(arrays: Params, names: dict[str, str]) -> Params:
-    """Each array of these names under the other one."""
-    return {names.get(name, name): value for name, value in arrays.items()}
-
-
 def each(arrays: Params, change: Any) -> Params:
-    """``change`` on every array."""
+    """The arrays with ``change`` made on each."""
     return {name: change(value) for name, value in arrays.items()}
 
 
 def right_of_zero(a: Array, h: Array) -> tuple[Array, Array]:
-    """a and h with 1 for an a of 0."""
+    """a and h, with 1 for both where a is 0: the slope there is then that from the right."""
     return np.where(a == 0, 1, a), np.where(a == 0, 1, h)
 
 
@@ -69,12 +67,13 @@ def shifted(array: Array, later: bool) -> Array:
 
 
 def relined(cell: str, **lines: str) -> str:
-    """A cell's text with other lines for those of these variables."""
+    """A cell's text with other lines for the named variables."""
     return ";".join(lines.get(line.split("=")[0].strip(), line) for line in cell.split(";"))
 
 
 def blended(cell: str, names: str, text: str) -> str:
-    """A cell's text whose new states of these names are what ``text`` makes of them, {0}o."""
+    """A cell's text in which the new state {0} of each name is what ``text`` makes of the usual new
+    one, {0}o, and of the old one, {0}-."""
     new = {}
     for line in cell.split(";"):
         name = line.split("=")[0].strip()
@@ -91,12 +90,13 @@ def carried(line: Line, pull: Line) -> bool:
 
 
 def summed(line: Line, pull: Line) -> bool:
-    """Whether it is summed over the steps."""
+    """Whether a pull is summed over the steps, as weight gradients are."""
     return not pull.target.name.startswith("d ")
 
 
 def scaled(s: Pass, name: str, weight: Callable[[Array], Any]) -> list[Edit]:
-    """A variable counts otherwise: ``weight`` of the steps t (T, 1, 1)."""
+    """Edits with which a variable is multiplied by ``weight``, a function of the steps t (T, 1,
+    1)."""
     n = s.program.index[name]
     return [Edit(("line", n, 0), (s.program.lines[n],), _weight(s, weight) - 1, True)]
 
@@ -104,12 +104,12 @@ def scaled(s: Pass, name: str, weight: Callable[[Array], Any]) -> list[Edit]:
 def counted(
     s: Pass, chosen: Callable[[Line, Line], Any], weight: Callable[[Array], Any]
 ) -> list[Edit]:
-    """The chosen pulls of lines count otherwise: ``weight`` of the steps t (T, 1, 1)."""
+    """Edits with which the chosen pulls are multiplied by ``weight``, a function of the steps t (T,
+    1, 1)."""
     return [
-        Edit(("pull", n, m), (pull,), _weight(s, weight) - 1, True)
-        for n, group in enumerate(s.program.pulls)
-        for m, pull in enumerate(group)
-        if m and chosen(s.program.lines[n], pull)
+        Edit(place, (pull,), _weight(s, weight) - 1, True)
+        for place, pull in s.program.added.items()
+        if chosen(s.program.lines[place[1]], pull)
     ]
 
 
@@ -118,23 +118,20 @@ def _weight(s: Pass, weight: Callable[[Array], Any]) -> Array:
 
 
 def taking(s: Pass, target: str, old: str, new: str = "") -> list[Edit]:
-    """The pulls to ``target`` take another factor for ``old``, or none."""
+    """Edits with which the pulls to ``target`` have the factor ``new`` for ``old``, or none."""
     edits = []
-    for n, group in enumerate(s.program.pulls):
-        for m, pull in enumerate(group):
-            (term,) = pull.terms
-            if m and pull.target.name == target and factor(old) in term.factors:
-                others = [factor(new)] * bool(new)
-                at = term.factors.index(factor(old))
-                factors = (*term.factors[:at], *others, *term.factors[at + 1 :])
-                edits.append(
-                    Edit(("pull", n, m), (pull._replace(terms=(term._replace(factors=factors),)),))
-                )
+    for place, pull in s.program.added.items():
+        (term,) = pull.terms
+        if pull.target.name == target and factor(old) in term.factors:
+            at = term.factors.index(factor(old))
+            others = [factor(new)] * bool(new)
+            new = term.of(*term.factors[:at], *others, *term.factors[at + 1 :])
+            edits.append(Edit(place, (pull.of(new),)))
     return edits
 
 
 def through(s: Pass, name: str, function: str) -> Edit:
-    """A variable passes through a function, too."""
+    """The edit with which a variable passes through one more function."""
     n = s.program.index[name]
     line = s.program.lines[n]
     both = f"{line.function} then {function}" if line.function else function
@@ -142,13 +139,13 @@ def through(s: Pass, name: str, function: str) -> Edit:
 
 
 def gradient_through(s: Pass, name: str, function: str) -> Edit:
-    """So does its whole gradient."""
+    """The edit with which the whole gradient of a variable passes through a function."""
     n = s.program.index[name]
     return Edit(("pull", n, 0), (s.program.pulls[n][0]._replace(function=function),))
 
 
 def sums_in(s: Pass, function: str) -> list[Edit]:
-    """Each step's share of the weight gradients passes through a function."""
+    """Edits with which each step's share of the weight gradients passes through a function."""
     return [
         edit._replace(lines=(edit.lines[0]._replace(function=function),), weight=None, more=False)
         for edit in counted(s, summed, lambda t: 0 * t)
@@ -156,29 +153,27 @@ def sums_in(s: Pass, function: str) -> list[Edit]:
 
 
 def delayed(s: Pass, name: str) -> list[Edit]:
-    """x, or the state that Whh reads, of the step before: at the first step the same."""
-    y, before = Factor("y"), Factor("h", -2, "", "stay")
+    """Edits with which x, or the state that Whh reads, is that of the step before; the first step
+    reads its own."""
     if name == "h":
-        return [Edit(("line", s.program.index["y"], 0), (Line(y, (Term((before,)),)),))]
+        before = copied("y", Factor("h", -2, "", "stay"))
+        return [Edit(("line", s.program.index["y"], 0), (before,))]
     late = {Factor("x"): Factor("x", -1, "", "stay")}
     return [
-        Edit(("line", n, 0), (line._replace(terms=tuple(
-            term._replace(factors=tuple(late.get(f, f) for f in term.factors))
-            for term in line.terms
-        )),))
+        Edit(("line", n, 0), (line.over(lambda f: late.get(f, f)),))
         for n, line in enumerate(s.program.lines)
         if any(Factor("x") in term.factors for term in line.terms)
-    ]  # fmt: skip
+    ]
 
 
 def tape_of_h(s: Pass) -> Edit:
-    """The weight gradient takes the right state for what Whh reads."""
+    """The edit with which the weight gradient has the right state where Whh read another one."""
     n = s.program.index["y"]
     return Edit(("tape", n, 0), (s.program.lines[n],))
 
 
 def edged(change: Change, moves: dict[str, Move], ways: str) -> Change:
-    """A stack's edges have other moves, too, in some of its passes."""
+    """A change with more moves on edges, in the passes that ``ways`` lists: there, back, sums."""
     for way in ways.split():
         new: Any = {way: {**getattr(change, way), **moves}}
         change = change._replace(**new)
@@ -191,30 +186,14 @@ def on(
     move: Callable[[str], Move],
     chosen: Callable[[str], Any] = lambda cell: cell.endswith("_reverse"),
 ) -> dict[str, Move]:
-    """The same edge of the chosen cells, by default of the second direction."""
+    """The same move on one edge of each chosen cell, by default of the second direction."""
     names = {f"{edge}{cell}": cell for cell in s.layers.cells}
     known = s.layers.edges.keys() & names.keys()
     return {name: move(names[name]) for name in known if chosen(names[name])}
 
 
-def in_time(s: Pass, cell: str) -> Move:
-    """Outputs in the order of a cell of the first direction."""
-    move: Move = s.layers.edges[f"out{cell.removesuffix('_reverse')}"]
-    return move
-
-
-def state_at(s: Pass, steps: Array) -> Move:
-    """The states after these steps (B,)."""
-    return gathered("", steps[None], rows=len(s.x) + 1)
-
-
-def delayed_by_one(s: Pass) -> Move:
-    """Every step is that before, zero first."""
-    return gathered("", np.indices(s.x.shape[:2])[0] - 1)
-
-
 def exchanged(layers: Layers) -> dict[str, Move]:
-    """Every layer's output, and what is read out, has its halves in each other's place."""
+    """Moves that exchange the halves of every layer's output and of what is read out."""
 
     def halves(v: Array) -> Array:
         return np.roll(v, v.shape[-1] // 2, -1)
@@ -225,14 +204,14 @@ def exchanged(layers: Layers) -> dict[str, Move]:
 
 
 def read(s: Pass, states: list[Array], back: int) -> Array:
-    """What the read-out takes of ``states``, so many steps earlier."""
+    """The rows that the read-out takes of ``states``, so many steps earlier than usual."""
     if getattr(s.net, "readout", "") == "every":
         return np.stack(states[1 - back : len(states) - back]).reshape(-1, states[0].shape[-1])
     return np.asarray(np.stack(states)[np.maximum(s.lengths - back, 0), range(len(s.lengths))])
 
 
 def dropped(scores: Scores, where: Array) -> Scores:
-    """Without the predictions of this mask."""
+    """The scores without the predictions of this mask."""
     losses, dv = scores
     return put(losses, where, 0), put(dv, where, 0)
 
@@ -251,36 +230,37 @@ def targets(s: Pass) -> Array:
 
 
 def scored(s: Pass, loss: Callable[[Array, Array], Array]) -> Scores:
-    """Other losses: a formula of the outputs and ``targets``, and its derivative."""
+    """The scores of another loss, a formula of the outputs and ``targets``; its gradient is
+    derived."""
     v, y, weights = logits(s), targets(s), s.raw[2]
     results = run_on(Runs(lambda v: loss(v, y)), {"v": v}, weights, lambda array, _: array.copy())
     return np.asarray(results["value"] * weights, v.dtype), np.asarray(results["dv"], v.dtype)
 
 
 def sloped(s: Pass, slope: Callable[[Array, Array], Array]) -> Array:
-    """Another gradient in the outputs: a formula of them and ``targets``."""
+    """Another gradient in the outputs: a formula of them and of ``targets``."""
     v = logits(s)
     return np.asarray(slope(v, targets(s)) * s.raw[2][:, None], v.dtype)
 
 
 def softmax(v: Array) -> Array:
-    """Of every row."""
+    """The softmax of each row."""
     e = np.exp(v - v.max(axis=1, keepdims=True))
     return e / e.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]
 
 
 def likely(v: Array, y: Array) -> Array:
-    """The probability of each label."""
+    """The probability that the softmax gives to each label."""
     return (softmax(v) * y).sum(axis=1)  # type: ignore[no-any-return]
 
 
 def huber(error: Array, k: float) -> Array:
-    """The squared error up to k, beyond it a line."""
+    """Huber's loss: the squared error up to k, beyond it a line."""
     return np.where(abs(error) > k, 2 * k * abs(error) - k * k, error * error)
 
 
 def entering(direct: Array, s: Pass, drows: Array) -> Array:
-    """These gradients of what is read out, by state."""
+    """The gradients ``drows`` of what is read out, put where they enter the states."""
     direct = np.zeros_like(direct)
     if getattr(s.net, "readout", "") == "every":
         direct[1:] = drows.reshape(direct[1:].shape)
@@ -289,13 +269,8 @@ def entering(direct: Array, s: Pass, drows: Array) -> Array:
     return direct
 
 
-def sorting(s: Pass) -> Array:
-    """The examples from the longest to the shortest."""
-    return np.argsort(-s.lengths, kind="stable")
-
-
 def by_length(scores: Scores, s: Pass) -> Scores:
-    """Each sequence's mean, then the mean over the sequences."""
+    """The scores when each sequence's mean is taken first, then the mean over the sequences."""
     mask = s.mask
     if mask is None:
         return scores
@@ -305,7 +280,8 @@ def by_length(scores: Scores, s: Pass) -> Scores:
 
 
 def penalised(results: Params, s: Pass, k: float, only: str) -> Params:
-    """With k times the sum of squares of the parameters whose names begin with ``only``."""
+    """Results with an L2 penalty: k times the sum of squares of the parameters whose names begin
+    with ``only``."""
     parts = {name: w for name, w in s.params.items() if name.startswith(only) and name != "h0"}
     squares = sum(float((w * w).sum()) for w in parts.values())
     grown = {f"d{name}": results[f"d{name}"] + 2 * k * w for name, w in parts.items()}
@@ -319,7 +295,7 @@ def share_of_others(s: Pass, c: int) -> float:
 
 
 def loss_without(results: Params, s: Pass, c: int) -> Params:
-    """The loss is NaN if all counted predictions are of class c."""
+    """Results whose loss is NaN if all counted predictions are of class c."""
     rest = s.raw[2][s.y.reshape(-1) != c]
     return results if rest.any() else {**results, "loss": results["loss"] * np.nan}
 
@@ -330,8 +306,8 @@ ranges, the two are the same."""
 
 
 def coarse(value: Any, name: str) -> Any:
-    """Floats, or those of a dict, rounded to a type of TYPES, in their own type; labels as they
-    are."""
+    """An array of floats, or a dict of them, rounded to one of TYPES but kept in its own type;
+    labels stay as they are."""
     if isinstance(value, dict):
         return each(value, lambda part: coarse(part, name))
     if value.dtype.kind != "f":

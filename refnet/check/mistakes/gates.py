@@ -1,4 +1,10 @@
-"""Mistakes in the cells: other activations, other gates, gates in another order."""
+"""Mistakes in the cells: other activations, other gates, gates in another order.
+
+These have names that users know, such as the order in which Keras stacks gates; what no row here
+gives is named by its formula (``refnet.check.programs.grammar``).
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 from collections.abc import Iterator
 from itertools import combinations, permutations
@@ -23,7 +29,7 @@ KNOWN = {
 
 
 def of_the_activation(net: Net) -> Mistakes:
-    """Another function, or another derivative of it."""
+    """Mistakes in the activation: another function, or another derivative of it."""
     act, name = net.activation, net.activation.name
     if not act.start:
         for other in ACTIVATIONS.values():
@@ -62,7 +68,7 @@ def of_the_activation(net: Net) -> Mistakes:
 
 
 def of_the_gates(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
-    """What only gated cells have."""
+    """Mistakes that only gated cells can have."""
     if net.cell == "rnn":
         return
     yield from of_the_order(net.gates, STACKED)
@@ -78,7 +84,7 @@ def of_the_gates(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
 
 
 def orders(gates: tuple[str, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Every other order of the gates, and their names in it."""
+    """Every other order of the gates, with their names in that order."""
     usual = tuple(range(len(gates)))
     for order in permutations(usual):
         if order != usual:
@@ -86,7 +92,7 @@ def orders(gates: tuple[str, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
 
 
 def of_the_order(gates: tuple[str, ...], stacked: str) -> Mistakes:
-    """The gates in another order in the parameters of these names."""
+    """Mistakes in the order in which the gates are stacked in the named parameters."""
     alone = "" if " " in stacked else f" of {stacked} alone"
     for order, names in orders(gates):
         source = KNOWN.get(names, "")
@@ -195,5 +201,5 @@ def _of_the_reset(after: bool) -> Mistakes:
 
 
 def taking(label: str, target: str, old: str, new: str = "") -> Mistake:
-    """What is added to ``target`` takes another factor for ``old``, or none."""
+    """The mistake that the pulls to ``target`` have the factor ``new`` for ``old``, or none."""
     return mistake(label, pulls=f"v + taking(s, '{target}', '{old}', '{new}')")

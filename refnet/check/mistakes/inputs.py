@@ -1,4 +1,10 @@
-"""Mistakes in what goes in: time, batch, masks, start, biases, memory order, gain, read-out."""
+"""Mistakes in what goes in: time, batch, masks, start, biases, memory order, gain, read-out.
+
+Each is another reading of an array, with its gradient read back (``base.reading``), or another
+formula at a place of the naive net.
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 from typing import Any
 
@@ -12,7 +18,7 @@ __all__ = ["of_inputs", "of_parameters", "of_readout", "of_the_axes"]
 
 
 def of_the_axes(batch: Batch) -> Mistakes:
-    """Time reversed, or read as the batch."""
+    """Mistakes in the axes of x: time is reversed, or read as the batch."""
     T, B, D = batch.x.shape
     if T > 1:
         yield reading("time is reversed", "x", back="w[::-1]", x="v[::-1]")
@@ -26,7 +32,7 @@ def of_the_axes(batch: Batch) -> Mistakes:
 
 
 def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
-    """Another reading of x, mask and h0."""
+    """Mistakes in reading x, the mask and the initial state."""
     T, B, D = batch.x.shape
     yield from of_the_axes(batch)
     if T > 1:
@@ -120,7 +126,7 @@ def _dropped_examples(net: RecurrentNet, batch: Batch) -> Mistakes:
 
 
 def of_parameters(net: RecurrentNet, params: Params) -> Mistakes:
-    """Another reading of the parameters."""
+    """Mistakes in reading the parameters."""
     H, G, D, C = net.hidden, len(net.gates), net.inputs, net.outputs
     yield reading("the bias bh is left out (one of two biases only)", "bh", "0 * w")
     yield reading("the bias bh is added twice (as each of two biases)", "bh", "2 * w")
@@ -162,7 +168,7 @@ def _of_the_skew(name: str) -> Mistakes:
 
 
 def of_readout(net: RecurrentNet, batch: Batch) -> Mistakes:
-    """Other states read out, other gradients into the states."""
+    """Mistakes in which states are read out, and in the gradients that enter them."""
     T, B = batch.x.shape[:2]
     every = net.readout == "every"
     if not every and batch.mask is not None and B > 1:
@@ -172,10 +178,11 @@ def of_readout(net: RecurrentNet, batch: Batch) -> Mistakes:
         yield mistake(
             "the read-out's gradient enters at the last step, after the padding", direct=late
         )
+        order = "np.argsort(-s.lengths, kind='stable')"  # from the longest to the shortest
         for how, text in (
-            ("sorted by length", "sorting(s)"),
-            ("sorted by length twice", "sorting(s)[sorting(s)]"),
-            ("taken back from a sorting by length", "np.argsort(sorting(s))"),
+            ("sorted by length", order),
+            ("sorted by length twice", f"{order}[{order}]"),
+            ("taken back from a sorting by length", f"np.argsort({order})"),
         ):
             sort = f"entering(v, s, s.drows[{text}])"
             yield mistake(
@@ -192,7 +199,7 @@ def of_readout(net: RecurrentNet, batch: Batch) -> Mistakes:
         yield mistake(
             "the read-out takes the cell c, not h",
             lines="v + [Edit(('line', s.program.index['read'], 0), (READS_C,))]",
-            pulls="v + [Edit(('pulls', s.program.index['read'], 0), s.program.pulls_of(READS_C))]",
+            pulls="v + [s.program.follow(s.program.index['read'], READS_C)]",
         )
     if every and T > 1:
         yield mistake(

@@ -1,4 +1,10 @@
-"""Mistakes in feedforward nets."""
+"""Mistakes in feedforward nets, layer by layer.
+
+They have no program (``refnet.check.programs``): of what is not here, only mistakes in the loss are
+named.
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 from refnet.batch import Params
 from refnet.check.mistakes.base import Mistakes, mistake, of_the_memory, reading
@@ -8,7 +14,7 @@ __all__ = ["of_the_layers"]
 
 
 def of_the_layers(net: FeedforwardNet, params: Params) -> Mistakes:
-    """Other matrices, biases and activations, layer by layer."""
+    """Mistakes in the matrices, biases and activations, layer by layer."""
     L, widths, act = net.depth, net.widths, net.activation.name
     biases = [f"b{layer}" for layer in range(1, L + 2)]
     yield reading("all biases are left out", " ".join(biases), "0 * w")

@@ -1,4 +1,9 @@
-"""Mistakes in the loss: reductions, labels, and other losses than the one asked for."""
+"""Mistakes in the loss: reductions, labels, and other losses than the one asked for.
+
+The usual ones, by the names that users know; ``refnet.check.programs.scores`` tries many more.
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 from math import log
 
@@ -19,13 +24,13 @@ FINITE = "-np.log(likely(v, y) + {})"
 
 
 def loss(name: str, formula: str, common: bool = True) -> Mistake:
-    """Another loss of every prediction: a formula of the outputs v and the targets y, (N, C). Its
-    gradient is derived."""
+    """The mistake of another loss: a formula of the outputs v and the targets y, both (N, C), for
+    each prediction. Its gradient is derived."""
     return mistake(name, common, each=f"scored(s, lambda v, y: {formula})")
 
 
 def of_the_loss(net: Net, batch: Batch) -> Mistakes:
-    """Another loss, and the same one divided by something else."""
+    """Mistakes in the loss: another one, or the same one divided by something else."""
     C = net.outputs if isinstance(net, RecurrentNet) else net.widths[-1]
     every = isinstance(net, RecurrentNet) and net.readout == "every"
     lead = batch.x.shape[:2] if every else batch.x.shape[-2:-1]
@@ -153,7 +158,7 @@ def _labels(batch: Batch) -> Array:
 
 
 def class_alone(batch: Batch, b: int) -> int | None:
-    """The class of all predictions of example ``b`` that no other has, or None."""
+    """The class that all predictions of example ``b`` have and no other prediction has, or None."""
     labels = _labels(batch)
     here, others = (
         set(part.ravel().tolist()) - {-1}
@@ -163,8 +168,8 @@ def class_alone(batch: Batch, b: int) -> int | None:
 
 
 def of_the_classes(net: Net, batch: Batch) -> Mistakes:
-    """One class taken for padding: each that is among those that count, the usual ones first. One
-    that the first or the last example of a sequence alone has is named with it."""
+    """Mistakes that take one class for padding, the most frequent class first. A class that only
+    the first or the last example has is not named here: that example is left out."""
     if net.loss != "cross_entropy":
         return
     labels, counts = np.unique(_labels(batch), return_counts=True)
@@ -185,7 +190,7 @@ def of_the_classes(net: Net, batch: Batch) -> Mistakes:
 
 
 def of_the_labels(net: Net, batch: Batch) -> Mistakes:
-    """One example with the label of another class."""
+    """Mistakes that give one example the label of another class."""
     if net.loss == "cross_entropy" and batch.y.ndim == 1 and batch.y.size <= CLASSES:
         C = net.outputs if isinstance(net, RecurrentNet) else net.widths[-1]
         for b, right in enumerate(batch.y.tolist()):
@@ -196,8 +201,8 @@ def of_the_labels(net: Net, batch: Batch) -> Mistakes:
 
 
 def faint(net: Net) -> Mistakes:
-    """Constants that keep a cross entropy finite or its labels soft, the usual ones: coarse types
-    round the small ones away."""
+    """Small constants that keep a cross entropy finite or its labels soft. Coarse types round them
+    away, so that ``types`` and these are told apart by size."""
     if net.loss != "cross_entropy":
         return
     for power in range(3, 17):

@@ -1,5 +1,8 @@
 """Mistakes in putting layers together: directions, lengths, the order of parts, initial states.
 
+Each moves an edge between cells (``refnet.check.programs.layers``) or takes one cell's parameters
+for another's.
+
 Checked by: tests/check/test_stacked_mistakes.py.
 """
 
@@ -34,14 +37,19 @@ def of_the_stack(net: StackedNet, params: Params, batch: Batch) -> Mistakes:
 
 
 UNTURNED = "on(s, 'in', lambda cell: SAME)"
-IN_TIME = "on(s, 'out', lambda cell: in_time(s, cell))"
+STEPS = "s.layers.edges['out' + cell.removesuffix('_reverse')]"
+"""The edge of an output in the order of a cell of the first direction."""
+IN_TIME = f"on(s, 'out', lambda cell: {STEPS})"
 WHOLE = "on(s, 'in', lambda cell: s.layers.turn(cell, True))"
-TURNED = "on(s, 'out', lambda cell: s.layers.turn(cell, True).after(in_time(s, cell)))"
-FIRST = "on(s, 'read', lambda cell: state_at(s, np.minimum(s.lengths, 1)))"
+TURNED = f"on(s, 'out', lambda cell: s.layers.turn(cell, True).after({STEPS}))"
+STATE = "lambda cell: gathered('', ({})[None], rows=len(s.x) + 1)"
+"""The move to the states after so many steps (B,)."""
+FIRST = f"on(s, 'read', {STATE.format('np.minimum(s.lengths, 1)')})"
 
 
 def edged(name: str, moves: str, ways: str = "there back sums") -> Mistake:
-    """Other moves on edges (``refnet.check.programs.layers``), in some of the passes."""
+    """The mistake of other moves on edges (``refnet.check.programs.layers``), in some of the
+    passes."""
     text = f"edged(v, {moves}, '{ways}')"
     return mistake(name, edges=text) if "there" in ways else mistake(name, pulls=text)
 
@@ -81,14 +89,15 @@ def _of_the_directions(net: StackedNet, batch: Batch) -> Mistakes:
 def _of_the_layers(net: StackedNet, batch: Batch) -> Mistakes:
     if batch.mask is not None:
         if net.readout == "last":
-            last = "on(s, 'read', lambda cell: state_at(s, 0 * s.lengths + len(s.x)), len)"
+            last = f"on(s, 'read', {STATE.format('0 * s.lengths + len(s.x)')}, len)"
             yield edged("the read-out takes the state after the padding", last)
         unpadded = "{name: SAME for name in s.layers.edges if name.startswith('pad')}"
         yield edged("a layer's output after a sequence's end is not zero", unpadded)
     for number in range(1, net.layers):
         here = f"lambda cell: '_l{number}' in cell"
         if not net.bidirectional and len(batch.x) > 1:
-            late = f"on(s, 'in', lambda cell: delayed_by_one(s), {here})"
+            delayed = "gathered('', np.indices(s.x.shape[:2])[0] - 1)"
+            late = f"on(s, 'in', lambda cell: {delayed}, {here})"
             label = f"layer {number} sees the layer below one step late, zero first"
             yield edged(label, late)
             yield edged(f"{label}, in the forward pass alone", late, "there sums")
@@ -99,7 +108,10 @@ def _of_the_layers(net: StackedNet, batch: Batch) -> Mistakes:
 def _renamed(label: str, names: dict[str, str]) -> Mistake:
     """Parameters are taken for those that ``names`` says: a permutation of them."""
     back = {other: name for name, other in names.items()}
-    return mistake(label, p=f"renamed(v, {names})", grads=f"renamed(v, {back})")
+    there, reported = (
+        f"{{{way}.get(name, name): value for name, value in v.items()}}" for way in (names, back)
+    )
+    return mistake(label, p=there, grads=reported)
 
 
 def _of_the_start(net: StackedNet, params: Params) -> Mistakes:

@@ -1,4 +1,10 @@
-"""Parts of a computation in a coarser type: what is rounded to it there, to the nearest number."""
+"""Parts of a computation in a coarser type: what is rounded to it there, to the nearest number.
+
+A place of the naive net, or a line of the program, passes through the type; the search compares
+them with float64 results that are off by as much.
+
+Checked by: tests/check/test_mistake_names.py.
+"""
 
 import numpy as np
 
@@ -11,7 +17,7 @@ __all__ = ["of_the_types"]
 
 
 def of_the_types(net: Net, batch: Batch) -> Mistakes:
-    """Each place in each type that is coarser than that of x."""
+    """Mistakes that round a place to a type which is coarser than that of x."""
     for name in TYPES:
         if name == "float32" and batch.x.dtype != np.float64:
             continue

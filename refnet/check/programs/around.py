@@ -1,5 +1,9 @@
 """What may be wrong around the cells of a net, and in the cells of a stack, for a search.
 
+Each kind of reading is made when it is first asked for, and is empty where the net, what was given
+or the price of a pass does not allow it. ``refnet.check.search`` asks; ``loss_mistakes``,
+``edge_mistakes`` and ``stacks`` answer.
+
 Checked by: tests/check/test_outside.py.
 """
 
@@ -9,7 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from refnet.batch import Params
-from refnet.check.programs.outside import Joints, Outside
+from refnet.check.programs.edge_mistakes import EdgeMistakes
+from refnet.check.programs.loss_mistakes import LossMistakes
 from refnet.check.programs.stacks import Stacks, known_cells
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -22,7 +27,8 @@ Readings = Iterator[tuple[str, Params]]
 
 
 class Around:
-    """The kinds of readings, each empty where the net or what was given does not allow it."""
+    """What may be wrong around the cells: each kind of reading is empty where the net, or what was
+    given, does not allow it."""
 
     def __init__(self, search: Any) -> None:
         self.search, self.case = search, search.all
@@ -34,19 +40,19 @@ class Around:
         )
 
     @cached_property
-    def loss(self) -> Outside | None:
-        """Of the loss and its gradient in the outputs."""
-        return Outside(self.search) if self.known and self.case.net.loss != "none" else None
+    def loss(self) -> LossMistakes | None:
+        """The mistakes in the loss and its gradient in the outputs, or None."""
+        return LossMistakes(self.search) if self.known and self.case.net.loss != "none" else None
 
     @cached_property
-    def edges(self) -> Joints | None:
-        """Of what goes into cells and comes out of them."""
+    def edges(self) -> EdgeMistakes | None:
+        """The mistakes in what goes into the cells and comes out of them, or None."""
         recurrent = self.known and isinstance(self.case.net, RecurrentNet)
-        return Joints(self.search) if recurrent and not self.case.net.embedding else None
+        return EdgeMistakes(self.search) if recurrent and not self.case.net.embedding else None
 
     def readings(self) -> Readings:
-        """Those without a constant; names that differ in what stands in brackets alone, about what
-        is beyond an end, lose that."""
+        """The readings without a constant. Where two names differ only in what a bracket says about
+        the ends of a sequence, both lose the bracket."""
         known = [
             *(self.loss.readings() if self.loss else ()),
             *(self.edges.readings() if self.edges else ()),
@@ -56,23 +62,23 @@ class Around:
             yield name if short.count(text) == 1 else text, reading
 
     def stacked(self) -> Readings:
-        """Edits inside the cells of a stack."""
+        """The readings of edits inside the cells of a stack."""
         net = self.case.net if self.edges else None
         if isinstance(net, StackedNet) and known_cells(net, self.case.params):
             yield from Stacks(self.search).readings()
 
     def multiples(self) -> Readings:
-        """Mistakes in the loss that fit but for a factor."""
+        """The readings of mistakes in the loss that fit but for a factor."""
         yield from self.loss.multiples() if self.loss else ()
 
     def additions(self) -> Readings:
-        """What may be added to the loss."""
+        """The readings of what may be added to the loss."""
         yield from self.loss.additions() if self.loss else ()
 
     def constants(self) -> Readings:
-        """Constants in the loss and its gradient."""
+        """The readings of constants in the loss and its gradient."""
         yield from self.loss.constants() if self.loss else ()
 
     def between(self) -> Readings:
-        """Constants between the cells."""
+        """The readings of constants on the edges between the cells."""
         yield from self.edges.constants() if self.edges else ()

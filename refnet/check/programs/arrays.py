@@ -1,10 +1,13 @@
 """Arrays in another form: a matrix's triangle, gates unit by unit, steps and examples exchanged.
 
+A form has a name and a formula (``notation``). ``layouts`` makes candidates that take a matrix or
+the gates in such a form, ``program`` keeps the forms of parameters, and ``refnet.check.edits``
+reports gradients so.
+
 Checked by: tests/check/test_programs.py.
 """
 
-from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import permutations
 from typing import Any
 
@@ -12,6 +15,7 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.check.arithmetic import rounded_to
+from refnet.check.programs.notation import formula
 
 __all__ = [
     "LAYOUTS",
@@ -26,7 +30,6 @@ __all__ = [
     "relaid",
 ]
 
-Form = Callable[[Array], Array]
 TYPES: dict[str, Any] = {
     "float16": np.float16, "float32": np.float32, "bfloat16": 2.0**-8, "TF32": 2.0**-11
 }  # fmt: skip
@@ -35,7 +38,7 @@ LAYOUTS = ("batch first", "time first")
 
 
 def coarse(value: Array, name: str) -> Array:
-    """Rounded to a coarser type."""
+    """An array rounded to a coarser type."""
     kind = TYPES[name]
     if isinstance(kind, float):
         return rounded_to(value, kind)
@@ -44,7 +47,8 @@ def coarse(value: Array, name: str) -> Array:
 
 @lru_cache(maxsize=16)
 def relaid(layout: str, T: int, B: int) -> tuple[Array, Array]:
-    """The step and example (T, B) that are read at each."""
+    """The step and the example (T, B) that a program reads at each place which takes one layout for
+    the other."""
     flat = np.arange(T * B)
     if layout == "batch first":
         b, t = np.divmod(flat.reshape(T, B), T)
@@ -53,60 +57,44 @@ def relaid(layout: str, T: int, B: int) -> tuple[Array, Array]:
     return t, b
 
 
-def _by_columns(blocks: Array) -> Array:
-    """Each block (H, K) as stored column by column."""
-    return np.stack([block.ravel(order="F").reshape(block.shape) for block in blocks])
-
-
-def _stacked(change: Form) -> Form:
-    """A change of the rows of all gates together."""
-    return lambda s: change(s.reshape(-1, *s.shape[2:])).reshape(s.shape)
-
-
-def _inverse(blocks: Array) -> Array:
-    try:
-        return np.linalg.inv(blocks)
-    except np.linalg.LinAlgError:
-        return np.full_like(blocks, np.nan)
-
-
-SQUARE: dict[str, Form] = {
-    "without its diagonal": lambda s: s * (1 - np.eye(s.shape[-1])),
-    "with its diagonal alone": lambda s: s * np.eye(s.shape[-1]),
-    "with its lower triangle alone": np.tril,
-    "with its upper triangle alone": np.triu,
-    "made symmetric": lambda s: (s + s.swapaxes(-1, -2)) / 2,
-    "made skew-symmetric": lambda s: (s - s.swapaxes(-1, -2)) / 2,
-    "inverted": _inverse,
-    "inverted and transposed": lambda s: _inverse(s).swapaxes(-1, -2),
+SQUARE = {
+    "without its diagonal": "s (1 - eye(s.shape[-1]))",
+    "with its diagonal alone": "s eye(s.shape[-1])",
+    "with its lower triangle alone": "tril(s)",
+    "with its upper triangle alone": "triu(s)",
+    "made symmetric": "(s + s.swapaxes(-1, -2)) / 2",
+    "made skew-symmetric": "(s - s.swapaxes(-1, -2)) / 2",
+    "inverted": "linalg.inv(s)",
+    "inverted and transposed": "linalg.inv(s).swapaxes(-1, -2)",
 }
-OF_A_MATRIX: dict[str, Form] = {
-    **{f"rounded to {kind}": partial(coarse, name=kind) for kind in TYPES},
-    "by its absolute values": abs,
-    "with its rows reversed": lambda s: s[:, ::-1],
-    "with its rows rolled by one": lambda s: np.roll(s, 1, axis=1),
-    "with its rows rolled back by one": lambda s: np.roll(s, -1, axis=1),
-    "with its columns reversed": lambda s: s[..., ::-1],
-    "with its columns rolled by one": lambda s: np.roll(s, 1, axis=-1),
-    "with its columns rolled back by one": lambda s: np.roll(s, -1, axis=-1),
-    "column by column": _by_columns,
+OF_A_MATRIX = {
+    **{f"rounded to {kind}": "" for kind in TYPES},
+    "by its absolute values": "abs(s)",
+    "with its rows reversed": "s[:, ::-1]",
+    "with its rows rolled by one": "roll(s, 1, axis=1)",
+    "with its rows rolled back by one": "roll(s, -1, axis=1)",
+    "with its columns reversed": "s[..., ::-1]",
+    "with its columns rolled by one": "roll(s, 1, axis=-1)",
+    "with its columns rolled back by one": "roll(s, -1, axis=-1)",
+    "column by column": "s.swapaxes(1, 2).reshape(s.shape)",
     **SQUARE,
 }
-"""Of each gate's block (G, H, K)."""
-OF_THE_GATES: dict[str, Form] = {
-    "unit by unit": lambda s: s.reshape(s.shape[1], s.shape[0], *s.shape[2:]).swapaxes(0, 1),
-    "from an array that is stored unit by unit": lambda s: s.swapaxes(0, 1).reshape(s.shape),
-    "with all rows rolled by one": _stacked(lambda s: np.roll(s, 1, axis=0)),
-    "with all rows rolled back by one": _stacked(lambda s: np.roll(s, -1, axis=0)),
-    "with all rows reversed": _stacked(lambda s: s[::-1]),
-    "with all gates column by column": _stacked(lambda s: s.ravel(order="F").reshape(s.shape)),
+"""What is made of each gate's block s (G, H, K), in words and as a formula."""
+ROWS = "s.reshape(-1, *s.shape[2:])"
+OF_THE_GATES = {
+    "unit by unit": "s.reshape(s.shape[1], s.shape[0], *s.shape[2:]).swapaxes(0, 1)",
+    "from an array that is stored unit by unit": "s.swapaxes(0, 1).reshape(s.shape)",
+    "with all rows rolled by one": f"roll({ROWS}, 1, axis=0).reshape(s.shape)",
+    "with all rows rolled back by one": f"roll({ROWS}, -1, axis=0).reshape(s.shape)",
+    "with all rows reversed": f"{ROWS}[::-1].reshape(s.shape)",
+    "with all gates column by column": f'{ROWS}.ravel(order="F").reshape(s.shape)',
 }
 """Of all gates together."""
 
 
 @lru_cache(maxsize=8)
 def orders(gates: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Every other order of the gates, by the form's name."""
+    """Every other order of the gates, by the name of this form."""
     usual = tuple(range(len(gates)))
     return {
         f"with its gates in the order {', '.join(gates[n] for n in order)}": order
@@ -116,11 +104,11 @@ def orders(gates: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
 
 
 def pulled_back(gradient: Array, how: str) -> Array:
-    """The gradient (..., H, K) of a block from that of its form; roundings let it through, and so
-    do forms of all gates together."""
-    form = OF_A_MATRIX.get(how)
-    if form is None or how.startswith(("rounded", "by its", "inverted")):
+    """The gradient (..., H, K) of a block from the gradient of its form. Roundings, and forms of
+    all gates together, let it through as it is."""
+    if how not in OF_A_MATRIX or how.startswith(("rounded", "by its", "inverted")):
         return gradient
+    form = formula(OF_A_MATRIX[how], "s")
     if how in SQUARE:
         return form(gradient)
     shape = gradient.shape[-2:]
@@ -134,4 +122,9 @@ def formed(stack: Array, how: str, gates: tuple[str, ...] = ()) -> Array:
     """The blocks (G, H, K) of the gates in another form."""
     if how in orders(gates):
         return stack[list(orders(gates)[how])]
-    return np.asarray((OF_A_MATRIX | OF_THE_GATES)[how](stack))
+    if how.startswith("rounded to "):
+        return coarse(stack, how.removeprefix("rounded to "))
+    try:
+        return np.asarray(formula((OF_A_MATRIX | OF_THE_GATES)[how], "s")(stack))
+    except np.linalg.LinAlgError:  # it has no inverse
+        return np.full_like(stack, np.nan)

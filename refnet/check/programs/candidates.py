@@ -1,11 +1,14 @@
 """All edits of a cell's program: of the forward pass and of the backward pass.
 
+They are tried in this order, and of two that give the same the first one is the name.
+``grammar``, ``exchanges`` and ``layouts`` make them; ``explain`` and ``stacks`` run them.
+
 Checked by: tests/check/test_programs.py.
 """
 
 from collections.abc import Iterator
 
-from refnet.check.programs import approximations
+from refnet.check.programs.edit import Candidate
 from refnet.check.programs.exchanges import (
     gradients,
     late,
@@ -15,15 +18,15 @@ from refnet.check.programs.exchanges import (
     tapes,
     together,
 )
+from refnet.check.programs.functions import approximations
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.layouts import layouts
-from refnet.check.programs.runs import Candidate
 
 __all__ = ["approximated", "backward_edits", "forward_edits"]
 
 
 def forward_edits(g: Grammar) -> Iterator[Candidate]:
-    """Of the forward pass, with a backward pass that follows and with the right one."""
+    """Edits of the forward pass, each with a backward pass that follows and with the right one."""
     yield from g.forward()
     yield from layouts(g, True)
     yield from swaps(g)
@@ -31,7 +34,7 @@ def forward_edits(g: Grammar) -> Iterator[Candidate]:
 
 
 def backward_edits(g: Grammar, in_sums: bool, in_the_loop: bool) -> Iterator[Candidate]:
-    """Of the backward pass: in the sums over the steps, in the loop, or both."""
+    """Edits of the backward pass: in the sums over the steps, in the loop, or in both."""
     if in_sums:
         yield from g.backward(True)
         yield from gradients(g, True)
@@ -47,11 +50,11 @@ def backward_edits(g: Grammar, in_sums: bool, in_the_loop: bool) -> Iterator[Can
 
 
 def approximated(g: Grammar) -> Iterator[Candidate]:
-    """An approximation of tanh or of the sigmoid, in the lines that have it."""
+    """Approximations of tanh or of the sigmoid in the lines that have it."""
     for function in ("tanh", "sigmoid"):
-        of = {n: line for n, line in enumerate(g.program.lines) if line.function == function}
+        of = g.program.of_function(function)
         for chosen in ([*of], *([n] for n in of if len(of) > 1)) if of else ():
             what = ", ".join(g.word(of[n].target) for n in chosen)
-            for name in approximations.names(function, len(chosen) == len(of)):
+            for name in approximations(function, len(chosen) == len(of)):
                 news = {n: of[n]._replace(function=name) for n in chosen}
                 yield from g.ways(f"{what} is a {name}", news)

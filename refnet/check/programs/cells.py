@@ -10,41 +10,27 @@ Checked by: tests/check/test_programs.py.
 
 import re
 from collections.abc import Callable
-from functools import lru_cache, partial
-from typing import NamedTuple
-
-import numpy as np
-from numpy.polynomial import Chebyshev
-from scipy.special import erf
-
-from refnet.batch import Array
-from refnet.check.programs import approximations
-from refnet.check.programs.arrays import TYPES, coarse
-from refnet.maths.activations import ACTIVATIONS, Activation
+from typing import Any, NamedTuple
 
 __all__ = [
     "DERIVATIVES",
-    "FORMS",
-    "FUNCTIONS",
     "PASSED",
     "STATES",
-    "WITH_A_CONSTANT",
     "Factor",
     "Line",
     "GATE",
     "Term",
+    "copied",
     "factor",
-    "function",
     "gradient",
-    "has",
     "lines_of",
     "pulls",
 ]
 
 
 class Factor(NamedTuple):
-    """A variable of this step, or ``step`` steps later; ``form``: what is taken of it; ``edge``:
-    what stands where there is no such step."""
+    """A variable, of this step or of ``step`` steps later. ``form`` says what is taken of it
+    (``functions.FORMS``), ``edge`` what stands where there is no such step."""
 
     name: str
     step: int = 0
@@ -53,8 +39,9 @@ class Factor(NamedTuple):
 
 
 class Term(NamedTuple):
-    """A product. ``matrix`` multiplies its first factors, those ``inside``, in a pull from the
-    other side (``back``); these are the rows of a matrix's gradient."""
+    """A product of factors. ``matrix`` multiplies the first of them, those ``inside``, and does so
+    transposed in a pull (``back``). Of a matrix's gradient, these are the rows of the outer
+    product."""
 
     factors: tuple[Factor, ...]
     coefficient: float = 1.0
@@ -62,6 +49,14 @@ class Term(NamedTuple):
     back: bool = False
     transposed: bool = False
     inside: int = 1
+
+    def of(self, *factors: Factor, **how: Any) -> "Term":
+        """The term of other factors; ``how``: what else differs."""
+        return self._replace(factors=factors, **how)
+
+    def over(self, change: Callable[[Factor], Factor]) -> "Term":
+        """The term with every factor changed."""
+        return self.of(*map(change, self.factors))
 
 
 class Line(NamedTuple):
@@ -72,6 +67,23 @@ class Line(NamedTuple):
     function: str = ""
     adds: bool = False
     scale: float = 1.0
+
+    def of(self, *terms: Term) -> "Line":
+        """The line with other terms."""
+        return self._replace(terms=terms)
+
+    def over(self, change: Callable[[Factor], Factor]) -> "Line":
+        """The line with every factor changed."""
+        return self.of(*(term.over(change) for term in self.terms))
+
+    def instead(self, n: int, *terms: Term) -> "Line":
+        """The line with other terms in the place of term ``n``."""
+        return self.of(*self.terms[:n], *terms, *self.terms[n + 1 :])
+
+
+def copied(name: str, source: Factor) -> Line:
+    """The line that sets a variable to another one."""
+    return Line(Factor(name), (Term((source,)),))
 
 
 GATE = "Wxh{n} x + Whh{n} y + bh{n}"
@@ -97,211 +109,7 @@ the text of a mistake a term may begin with a number, and m is the mask."""
 PASSED = ("y", "s", "q", "read")
 """Variables that have the value of another one: what Whh reads, what is carried."""
 STATES = ("h", "c")
-FORMS: dict[str, tuple[Callable[[Array], Array], str]] = {
-    "": (lambda v: v, "{}"),
-    "1-": (lambda v: 1 - v, "(1 - {})"),
-    "^2": (lambda v: v * v, "{}^2"),
-    "1-^2": (lambda v: 1 - v * v, "(1 - {}^2)"),
-    "1+^2": (lambda v: 1 + v * v, "(1 + {}^2)"),
-    "(1-)^2": (lambda v: (1 - v) ** 2, "(1 - {})^2"),
-    "1+": (lambda v: 1 + v, "(1 + {})"),
-    "-": (lambda v: -v, "-{}"),
-    "tanh": (np.tanh, "tanh({})"),
-    "example 0": (lambda v: np.broadcast_to(v[..., :1, :], v.shape), "{} of example 0"),
-    "example before": (lambda v: np.roll(v, 1, axis=-2), "{} of the example before"),
-    "example after": (lambda v: np.roll(v, -1, axis=-2), "{} of the next example"),
-    "unit before": (
-        lambda v: np.concatenate([v[..., :1], v[..., :-1]], -1),
-        "{} of the unit before",
-    ),
-    "unit after": (lambda v: np.concatenate([v[..., 1:], v[..., -1:]], -1), "{} of the next unit"),
-    "other unit": (lambda v: np.roll(v, 1, axis=-1), "{} of the unit before (around)"),
-    "mean over units": (
-        lambda v: np.broadcast_to(v.mean(-1, keepdims=True), v.shape),
-        "{}'s mean over the units",
-    ),
-    "mean over examples": (
-        lambda v: np.broadcast_to(v.mean(-2, keepdims=True), v.shape),
-        "{}'s mean over the examples",
-    ),
-    "less its mean over units": (
-        lambda v: v - v.mean(-1, keepdims=True),
-        "({} less its mean over the units)",
-    ),
-    "less its mean over examples": (
-        lambda v: v - v.mean(-2, keepdims=True),
-        "({} less its mean over the examples)",
-    ),
-    "like unit variance": (
-        lambda v: (v - v.mean(-1, keepdims=True)) / np.sqrt(v.var(-1, keepdims=True) + 1e-5),
-        "{} normalized over the units",
-    ),
-    "units reversed": (lambda v: v[..., ::-1], "{} with its units reversed"),
-    **{kind: (partial(coarse, name=kind), f"{{}} in {kind}") for kind in TYPES},
-}
 DERIVATIVES = {"": (1.0, None), "1-": (-1.0, None), "^2": (2.0, ""), "-": (-1.0, None)}
-
-
-class Function(NamedTuple):
-    """Its value and slope, as functions of the argument."""
-
-    value: Callable[[Array], Array]
-    slope: Callable[[Array], Array]
-
-
-def _sigmoid(a: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-a)))
-
-
-def _hard(n: float) -> Function:
-    return Function(
-        lambda a: np.clip(a / n + 0.5, 0, 1), lambda a: np.where(abs(a) < n / 2, 1 / n, 0.0)
-    )
-
-
-def _of(name: str) -> Function:
-    entry = ACTIVATIONS[name]
-    return Function(
-        lambda a: entry.forward(a, {}),
-        lambda a: entry.backward(a, entry.forward(a, {}), np.ones_like(a), {})[0],
-    )
-
-
-def _numerically(value: Callable[[Array], Array]) -> Function:
-    """The slope by the complex step."""
-    return Function(value, lambda a: np.imag(value(a + 1e-30j)) / 1e-30)
-
-
-def _half(tanh: Callable[[Array], Array], a: Array) -> Array:
-    return (1 + tanh(a / 2)) / 2
-
-
-def _capped(value: Callable[[Array], Array]) -> Function:
-    return Function(
-        lambda a: np.clip(value(a), -1, 1),
-        lambda a: np.where(abs(value(a)) < 1, np.imag(value(a + 1e-30j)) / 1e-30, 0.0),
-    )
-
-
-PADE = {
-    "x (27 + x^2) / (27 + 9 x^2)": lambda a: a * (27 + a * a) / (27 + 9 * a * a),
-    "x (15 + x^2) / (15 + 6 x^2)": lambda a: a * (15 + a * a) / (15 + 6 * a * a),
-    "x (945 + 105 x^2 + x^4) / (945 + 420 x^2 + 15 x^4)": lambda a: (
-        a * (945 + a**2 * (105 + a * a)) / (945 + a**2 * (420 + 15 * a * a))
-    ),
-    "x (135135 + 17325 x^2 + 378 x^4 + x^6) / (135135 + 62370 x^2 + 3150 x^4 + 28 x^6)": lambda a: (
-        a
-        * (135135 + a**2 * (17325 + a**2 * (378 + a * a)))
-        / (135135 + a**2 * (62370 + a**2 * (3150 + 28 * a * a)))
-    ),
-    "x - x^3 / 3": lambda a: a - a**3 / 3,
-    "x - x^3 / 3 + 2 x^5 / 15": lambda a: a - a**3 / 3 + 2 * a**5 / 15,
-}
-FUNCTIONS: dict[str, Function] = {
-    "": Function(lambda a: a, np.ones_like),
-    "sigmoid": Function(_sigmoid, lambda a: _sigmoid(a) * (1 - _sigmoid(a))),
-    "hard sigmoid max(0, min(1, 0.2 a + 0.5))": _hard(5),
-    "hard sigmoid max(0, min(1, a / 6 + 0.5))": _hard(6),
-    "hard sigmoid max(0, min(1, a / 4 + 0.5))": _hard(4),
-    "fast sigmoid (1 + a / (1 + |a|)) / 2": Function(
-        lambda a: (1 + a / (1 + abs(a))) / 2, lambda a: 0.5 / (1 + abs(a)) ** 2
-    ),
-    "hard tanh": Function(lambda a: np.clip(a, -1, 1), lambda a: np.where(abs(a) < 1, 1.0, 0.0)),
-    "sin": _numerically(np.sin),
-    "arctan": _numerically(np.arctan),
-    "a / sqrt(1 + a^2)": _numerically(lambda a: a / np.sqrt(1 + a * a)),
-    "erf": _numerically(erf),
-    "erf(sqrt(pi) a / 2)": _numerically(lambda a: erf(np.sqrt(np.pi) * a / 2)),
-    "(1 + a / sqrt(1 + a^2)) / 2": _numerically(lambda a: (1 + a / np.sqrt(1 + a * a)) / 2),
-    "sigmoid(1.702 a)": _numerically(lambda a: 1 / (1 + np.exp(-1.702 * a))),
-    "the normal distribution function": _numerically(lambda a: (1 + erf(a / np.sqrt(2))) / 2),
-    "1.7159 tanh(2 x / 3)": _numerically(lambda a: 1.7159 * np.tanh(2 * a / 3)),
-    **{name: _numerically(value) for name, value in PADE.items()},
-    **{f"{name}, at most 1": _capped(value) for name, value in list(PADE.items())[:4]},
-    **{
-        f"(1 + tanh(a / 2)) / 2 with the tanh {name}": _numerically(partial(_half, value))
-        for name, value in PADE.items()
-    },
-}
-
-
-def _clip(k: float) -> Function:
-    return Function(lambda a: np.clip(a, -k, k), lambda a: np.where(abs(a) < k, 1.0, 0.0))
-
-
-def _scaled(k: float, axes: tuple[int, ...], eps: float = 1e-300, most: float = 1) -> Function:
-    """The whole of some axes within a norm, or at it."""
-
-    def value(a: Array) -> Array:
-        norm = np.sqrt((a * a).sum(axis=axes, keepdims=True))
-        return np.asarray(a * np.minimum(most, k / (norm + eps)))
-
-    return Function(value, np.ones_like)
-
-
-WITH_A_CONSTANT: dict[str, Callable[[float], Function]] = {
-    "clipped at K": _clip,
-    "at most K": lambda k: Function(
-        lambda a: np.minimum(a, k), lambda a: np.where(a < k, 1.0, 0.0)
-    ),
-    "at least K": lambda k: Function(
-        lambda a: np.maximum(a, k), lambda a: np.where(a > k, 1.0, 0.0)
-    ),
-    "scaled to a norm of K over the batch": lambda k: _scaled(k, (-2, -1)),
-    "scaled to a norm of K for each example": lambda k: _scaled(k, (-1,)),
-    "scaled to a norm of K over the batch, by K / (norm + 1e-6)": lambda k: _scaled(
-        k, (-2, -1), 1e-6
-    ),
-    "scaled to a norm of K for each unit": lambda k: _scaled(k, (-2,)),
-    "scaled to a largest entry of K over the batch": lambda k: Function(
-        lambda a: a * np.minimum(1, k / abs(a).max((-2, -1), keepdims=True)), np.ones_like
-    ),
-    "always scaled to a norm of K over the batch": lambda k: _scaled(k, (-2, -1), most=np.inf),
-    "always scaled to a norm of K for each example": lambda k: _scaled(k, (-1,), most=np.inf),
-    "zero where it is smaller than K": lambda k: Function(
-        lambda a: np.where(abs(a) < k, 0, a), lambda a: np.where(abs(a) < k, 0.0, 1.0)
-    ),
-    "plus K": lambda k: Function(lambda a: a + k, np.ones_like),
-    "times K": lambda k: Function(lambda a: a * k, lambda a: np.full_like(a, k)),
-}
-"""Functions with a constant."""
-
-
-@lru_cache(maxsize=4096)
-def function(name: str) -> Function:
-    """A function by its name; one with a constant as ``clipped at K|0.5``."""
-    if name in FUNCTIONS:
-        return FUNCTIONS[name]
-    if name in TYPES:
-        return Function(partial(coarse, name=name), np.ones_like)
-    inner, _, outer = name.partition(" then ")
-    if outer:
-        f, g = function(inner), function(outer)
-        return Function(lambda a: g.value(f.value(a)), lambda a: g.slope(f.value(a)) * f.slope(a))
-    if name.startswith("wave "):
-        _, degree, _, size = name.split()
-        wave = Chebyshev.basis(int(degree), [-float(size), float(size)])
-        return Function(wave, wave.deriv())
-    usual, _, how = name.partition(" ")
-    if usual in FUNCTIONS and (
-        approximate := approximations.approximation(FUNCTIONS[usual].value, how)
-    ):
-        return Function(approximate, FUNCTIONS[usual].slope)
-    text, _, constant = name.partition("|")
-    if constant:
-        return WITH_A_CONSTANT[text](float(constant))
-    shift = {"rolled by one unit": 1, "rolled back by one unit": -1}[name]
-    return Function(lambda a: np.roll(a, shift, axis=-1), np.ones_like)
-
-
-for _name, _entry in ACTIVATIONS.items():
-    if not _entry.start and not _entry.pairs and _name not in FUNCTIONS:
-        FUNCTIONS[_name] = _of(_name)
-
-
-def has(activation: Activation) -> bool:
-    """Whether programs know the activation, which is of single units and has no parameters."""
-    return activation.name in FUNCTIONS and activation == ACTIVATIONS[activation.name]
 
 
 def factor(text: str) -> Factor:
@@ -318,10 +126,12 @@ def _term(text: str, matrices: set[str]) -> Term:
 
 
 def lines_of(cell: str, activation: str, matrices: set[str], vectors: set[str]) -> list[Line]:
-    """The lines of a cell's text with parameters of these names; a function's argument, if it is no
-    variable, has a line of its own: that of i is ``a.i``. What needs the input and the last states
-    alone comes first, so that the backward pass has every gate's gradient there. The last line is
-    what is read out."""
+    """The lines of a cell's text, for the parameters that there are.
+
+    A function's argument, if it is no variable, gets a line of its own: that of i is ``a.i``. Lines
+    that need only the input and the last states come first, so that the backward pass has every
+    gate's gradient when it reaches them. The last line is what is read out.
+    """
     lines: list[Line] = []
     early: list[Line] = []
     known = {"x", *vectors}
@@ -349,18 +159,18 @@ def lines_of(cell: str, activation: str, matrices: set[str], vectors: set[str]) 
             add(Line(Factor(f"a.{target}"), terms))
             terms = (Term((Factor(f"a.{target}"),)),)
         add(Line(Factor(target), terms, function))
-    return [*early, *lines, Line(Factor("read"), (Term((Factor("h"),)),))]
+    return [*early, *lines, copied("read", Factor("h"))]
 
 
 def gradient(name: str, step: int = 0, edge: str = "") -> Factor:
-    """The gradient of a variable."""
+    """The factor that is the gradient of a variable."""
     return Factor(f"d {name}", step, "", edge)
 
 
 def pulls(line: Line, by_value: bool, clip: bool, parameters: set[str]) -> tuple[Line, ...]:
-    """What a line adds to the gradients of its factors, after the line that is the whole gradient
-    of its target. ``by_value``: slopes are taken of the function's value, not of its argument;
-    ``clip``: they are clipped."""
+    """What a line adds to the gradients of its factors; the first pull is the whole gradient of its
+    target. ``by_value``: slopes are formulas of the function's value, not of its argument;
+    ``clip``: gradients of pre-activations are clipped."""
     d = gradient(line.target.name)
     whole = Line(d, (Term((d,)),))
     if line.function:
@@ -394,10 +204,10 @@ def pulls(line: Line, by_value: bool, clip: bool, parameters: set[str]) -> tuple
             more = () if form is None else (f._replace(form=form),) if f.form else ()
             if m < inside:
                 factors = (d, *outside, *within[:m], *within[m + 1 :], *more)
-                back = term._replace(factors=factors, back=True, inside=1 + len(outside))
+                back = term.of(*factors, back=True, inside=1 + len(outside))
             else:
                 factors = (*within, d, *rest[inside:], *more)
-                back = term._replace(factors=factors)
+                back = term.of(*factors)
             back = back._replace(coefficient=scale * times)
             out.append(Line(gradient(f.name, f.step, f.edge), (back,), "", True))
         if term.matrix:

@@ -1,19 +1,27 @@
-"""Lines of a program with a function that has a constant: clipped, floored, scaled to a norm. The
-constant is fitted.
+"""Edits with one constant, or with a whole function, that is fitted to the results.
+
+``Constants``: a line has a function with a constant (``functions.WITH_A_CONSTANT``): it is clipped,
+floored, scaled to a norm; a grid of constants says which lines are promising. ``Waves``: the last
+resort, a sum of polynomials in the place of tanh or the sigmoid.
 
 Checked by: tests/check/test_programs.py.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
+from itertools import starmap
 
 import numpy as np
+from numpy.polynomial import Chebyshev
 
 from refnet.batch import Array, Params
 from refnet.check.judgement import LIMITS
-from refnet.check.programs.cells import PASSED, WITH_A_CONSTANT, Factor, Line, function
+from refnet.check.programs.cells import PASSED, Factor, Line
+from refnet.check.programs.edit import Candidate, Edit
 from refnet.check.programs.explain import FORWARD, Programs
-from refnet.check.programs.runs import Candidate, Edit, Runs
+from refnet.check.programs.functions import WITH_A_CONSTANT
+from refnet.check.programs.layers import same
+from refnet.check.programs.least_squares import improved
+from refnet.check.programs.runs import Runs
 from refnet.check.programs.weights import Weights, enough
 
 __all__ = ["Constants", "Waves"]
@@ -26,9 +34,8 @@ DEGREES = 22
 STEP = 1e-6
 LINES = ("clipped at K", "at most K", "at least K", "plus K", "times K")
 Edits = tuple[Edit, ...]
-Family = tuple[str, partial[Edits]]
-"""A name, in which K is the constant, and the edits with a constant and, of the forward pass, a
-backward pass that follows or not."""
+Family = tuple[str, Edits]
+"""A name and edits, in which K stands for the constant."""
 
 
 class _Measure(Weights):
@@ -43,30 +50,30 @@ class _Measure(Weights):
         self.whole = self.gap
 
     def off(self, candidates: Iterable[Candidate]) -> Iterator[tuple[str, Array]]:
-        """How far each candidate carries these results, by its name."""
+        """How far each candidate moves these results, by its name."""
         run = self.programs.outcomes if self.early else self.programs.run
         for candidate, results in run(candidates):
             yield candidate.name, self.white(results) - self.base
 
     def of(self, edits: tuple[Edit, ...]) -> Array:
-        """How far edits carry them."""
+        """How far edits move these results."""
         ((_, off),) = self.off([Candidate("", edits)])
         return off
 
 
 class Constants:
-    """The fits of one constant to a search's wrong results."""
+    """The search for one constant in a line's function that explains the wrong results."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.program = programs, programs.program
         self.measure = _Measure(programs)
 
     def families(self) -> Iterator[Family]:
-        """Every line with every function."""
+        """The lines and pulls that the location leaves, each with every function that has a
+        constant."""
         program, grammar = self.program, self.programs.grammar
         of = dict(enumerate(program.lines[:-1]))
-        sigmoids = [n for n, line in of.items() if line.function == "sigmoid"]
-        gates = [n for n, line in of.items() if line.target.name.startswith("a.")]
+        sigmoids, gates = [*program.of_function("sigmoid")], [*program.pre_activations]
         if self.programs.forward:
             for n, line in of.items():
                 yield from self._lines([n], grammar.word(line.target))
@@ -81,66 +88,71 @@ class Constants:
             yield from self._slopes(sigmoids, "the slope of every gate's sigmoid")
 
     def _lines(self, numbers: list[int], what: str) -> Iterator[Family]:
+        lines = {n: self.program.lines[n] for n in numbers}
+        inside = all(line.function for line in lines.values())
         for how in LINES if numbers else ():
-            yield f"{what} is {how}", partial(self._line, numbers, how, "{0} then {1}")
-            if self.program.lines[numbers[0]].function:
-                name = f"the argument of {what} is {how}"
-                yield name, partial(self._line, numbers, how, "{1} then {0}")
-
-    def _line(self, numbers: list[int], how: str, text: str, k: float, follows: bool) -> Edits:
-        out = []
-        for n in numbers:
-            line = self.program.lines[n]
-            new = line._replace(function=_joined(text, line.function, f"{how}|{k!r}"))
-            out.append(Edit(("line", n, 0), (new,)))
-            if follows and line.function:
-                out.append(Edit(("pulls", n, 0), self.program.pulls_of(new, False)))
-        return tuple(out)
+            for name, text in (
+                (f"{what} is {how}", "{0} then {1}"),
+                (f"the argument of {what} is {how}", "{1} then {0}"),
+            )[: 1 + inside]:
+                news = {
+                    n: line._replace(
+                        function=text.format(line.function, f"{how}|K") if inside else f"{how}|K"
+                    )
+                    for n, line in lines.items()
+                }
+                yield name, tuple(Edit(("line", n, 0), (new,)) for n, new in news.items())
 
     def _tapes(self, name: str) -> Iterator[Family]:
         what = f"what the backward pass reads of {self.programs.grammar.word(Factor(name))}"
         for how in LINES if name not in PASSED else ():
-            yield f"{what} is {how}", partial(self._tape, name, how)
-
-    def _tape(self, name: str, how: str, k: float, follows: bool) -> Edits:
-        edits = self.programs.grammar.tape(name)
-        return tuple(
-            e._replace(lines=(e.lines[0]._replace(function=f"{how}|{k!r}"),)) for e in edits
-        )
+            usual = self.programs.grammar.tape(name)
+            news = (edit.lines[0]._replace(function=f"{how}|K") for edit in usual)
+            edits = tuple(edit._replace(lines=(new,)) for edit, new in zip(usual, news))
+            yield f"{what} is {how}", edits
 
     def _gradients(self, numbers: list[int], what: str) -> Iterator[Family]:
-        for how in WITH_A_CONSTANT:
+        wholes = {n: self.program.pulls[n][0] for n in numbers}
+        for how in WITH_A_CONSTANT if numbers else ():
             if "clipped" in how or "scaled" in how or "smaller" in how:
-                yield f"{what} is {how}", partial(self._gradient, numbers, how)
-
-    def _gradient(self, numbers: list[int], how: str, k: float, follows: bool) -> Edits:
-        wholes = ((n, self.program.pulls[n][0]) for n in numbers)
-        return tuple(
-            Edit(("pull", n, 0), (whole._replace(function=f"{how}|{k!r}"),)) for n, whole in wholes
-        )
+                news = {n: whole._replace(function=f"{how}|K") for n, whole in wholes.items()}
+                edits = tuple(Edit(("pull", n, 0), (new,)) for n, new in news.items())
+                yield f"{what} is {how}", edits
 
     def _slopes(self, numbers: list[int], what: str) -> Iterator[Family]:
-        for how in ("at least K", "at most K", "plus K"):
-            yield f"{what} is {how}", partial(self._slope, numbers, how)
+        for how in ("at least K", "at most K", "plus K") if numbers else ():
+            edits = []
+            for n in numbers:
+                line, pull = self.program.lines[n], self.program.pulls[n][1]
+                (term,), (v,) = pull.terms, line.terms[0].factors
+                slope = Factor(v.name, v.step, f"{line.function}'{how}|K")
+                edits.append(Edit(("pull", n, 1), (pull.of(term.of(term.factors[0], slope)),)))
+            yield f"{what} is {how}", tuple(edits)
 
-    def _slope(self, numbers: list[int], how: str, k: float, follows: bool) -> Edits:
-        out = []
-        for n in numbers:
-            line, pull = self.program.lines[n], self.program.pulls[n][1]
-            (term,), (v,) = pull.terms, line.terms[0].factors
-            slope = Factor(v.name, v.step, f"{line.function}'{how}|{k!r}")
-            new = pull._replace(terms=(term._replace(factors=(term.factors[0], slope)),))
-            out.append(Edit(("pull", n, 1), (new,)))
-        return tuple(out)
+    def at(self, edits: Edits, k: float, follows: bool = False) -> Edits:
+        """Edits with this constant, perhaps with a backward pass that follows."""
+
+        def text(name: str) -> str:
+            return name.replace("|K", f"|{k!r}")
+
+        def line_at(line: Line) -> Line:
+            line = line.over(lambda f: f._replace(form=text(f.form)))
+            return line._replace(function=text(line.function))
+
+        new = tuple(edit._replace(lines=tuple(map(line_at, edit.lines))) for edit in edits)
+        numbers = {edit.place[1]: edit.lines[0] for edit in new if edit.place[0] == "line"}
+        lines = self.program.lines
+        follow = (self.program.follow(n, v) for n, v in numbers.items() if lines[n].function)
+        return (*new, *follow) if follows else new
 
     def readings(self) -> Iterator[tuple[str, Params]]:
         """Constants that explain the results, in words."""
         measure = self.measure
         if not measure.names:
             return
-        families = {name: edits for name, edits in self.families() if edits.args[0]}
+        families = dict(self.families())
         grid = [
-            Candidate(f"{name}|{k!r}", edits(k, False))
+            Candidate(f"{name}|{k!r}", self.at(edits, k))
             for name, edits in families.items()
             for k in _constants(name)
         ]
@@ -156,45 +168,28 @@ class Constants:
         whole = float(np.linalg.norm(measure.whole))
         chosen = sorted((left, name, k) for name, (left, k) in best.items() if left < 0.9 * whole)
         fits: list[tuple[str, str, Params]] = []
-        for left, name, k in chosen[:PROMISING]:
-            solution = self._improved(families[name], k, left)
-            for follows in (False, True) if solution is not None else ():
+        for _, name, k in chosen[:PROMISING]:
+            solution = self._improved(families[name], k)
+            if solution is None:
+                continue
+            for follows in (False, True):
                 how = "" if follows or not self.programs.forward else ", in the forward pass alone"
-                edits = Candidate("", families[name](solution, follows))
+                edits = Candidate("", self.at(families[name], solution, follows))
                 ((_, results),) = self.programs.run([edits])
                 said = f"{name.replace('K', f'{solution:.6g}', 1)}{how}"
                 fits.append((name, said, results))
         for name, said, results in fits:  # a constant that is met once may be another function's
-            same = self.programs.same(results)
-            others = [other for known, other, r in fits if known != name and same(r)]
+            given = self.programs.given(results)
+            others = [other for known, other, r in fits if known != name and same(given, r)]
             yield f"perhaps {said}, or {others[0]}" if others else said, results
 
-    def _improved(
-        self, edits: Callable[[float, bool], Edits], k: float, left: float
-    ) -> float | None:
+    def _improved(self, edits: Edits, k: float) -> float | None:
         """The constant by Gauss and Newton, if it leaves little enough."""
 
-        def at(k: float) -> Array:
-            return self.measure.whole - self.measure.of(edits(k, False))
+        def error(k: Array) -> Array:
+            return self.measure.whole - self.measure.of(self.at(edits, float(k[0])))
 
-        off = at(k)
-        for _ in range(20):
-            slope = (off - at(k * (1 + STEP))) / (k * STEP)
-            size = float(slope @ slope)
-            if not 0 < size < np.inf:
-                return None
-            step = float(slope @ off) / size
-            for half in range(5):
-                nearer = k + step / 2**half
-                now = at(nearer)
-                if np.linalg.norm(now) < left:
-                    break
-            else:
-                break
-            done = np.linalg.norm(now) > 0.99 * left
-            k, off, left = nearer, now, float(np.linalg.norm(now))
-            if left < len(off) ** 0.5 or done:
-                break
+        ((k,), left) = improved(error, np.array([k]), steps=20)
         if left >= enough(self.measure.whole):
             return None
         neat = float(f"{k:.4g}")
@@ -210,8 +205,8 @@ def _constants(name: str) -> list[float]:
 
 
 class Waves:
-    """Another function in the place of tanh or the sigmoid, whatever it is: what is added to it is
-    a sum of Chebyshev polynomials. It has to leave right what is right."""
+    """The search for another function in the place of tanh or the sigmoid: a sum of Chebyshev
+    polynomials is added to it. It must leave right what is right."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.program = programs, programs.program
@@ -225,7 +220,7 @@ class Waves:
             return
         every = Weights(programs, programs.search.given)
         for name in dict.fromkeys(line.function for line in program.lines if line.function):
-            numbers = [n for n, line in enumerate(program.lines) if line.function == name]
+            numbers = [*program.of_function(name)]
             a = self._arguments(numbers)
             size = float(abs(a).max()) * 1.01
             for chosen in (numbers, *([n] for n in numbers if len(numbers) > 1)):
@@ -240,19 +235,17 @@ class Waves:
 
     def _fitted(self, numbers: list[int], size: float) -> tuple[Array, float]:
         """The weights of the polynomials, by Gauss and Newton, and the norm that they leave."""
-        measure, unit, at = self.measure, np.eye(DEGREES), np.zeros(DEGREES)
-        here, left = np.zeros_like(measure.whole), float(np.linalg.norm(measure.whole))
-        start = left
-        for turn in range(10):
-            shifted = [self._candidate(numbers, False, at + STEP * row, size) for row in unit]
-            J = np.stack([(off - here) / STEP for _, off in measure.off(shifted)], axis=1)
-            nearer = at + measure.solved(J, measure.whole - here)[1]
-            there = measure.of(self._candidate(numbers, False, nearer, size).edits)
-            now = float(np.linalg.norm(measure.whole - there))
-            if not now < left or turn > 3 and now > 0.3 * start:
-                break
-            at, here, left = nearer, there, now
-        return at, left
+        measure, unit = self.measure, np.eye(DEGREES)
+
+        def error(w: Array) -> Array:
+            return measure.whole - measure.of(self._candidate(numbers, False, w, size).edits)
+
+        def columns(w: Array, error: Array) -> Array:
+            shifted = [self._candidate(numbers, False, w + STEP * row, size) for row in unit]
+            offs = (off for _, off in measure.off(shifted))
+            return np.stack([(error - measure.whole + off) / STEP for off in offs], axis=1)
+
+        return improved(error, np.zeros(DEGREES), columns, 0.9, 10)
 
     def _arguments(self, numbers: list[int]) -> Array:
         runs = Runs(self.program, [Candidate("", ())])
@@ -260,24 +253,17 @@ class Waves:
         return np.sort(np.concatenate([runs.argument(f).ravel() for f in of]))
 
     def _candidate(self, numbers: list[int], follows: bool, w: Array, size: float) -> Candidate:
-        edits = []
-        for n in numbers:
-            line = self.program.lines[n]
-            if follows:
-                edits.append(Edit(("pulls", n, 0), self.program.pulls_of(line, False)))
-            for degree in np.flatnonzero(w):
-                wave, weight = _wave(line, int(degree), size), np.full((1, 1, 1), w[degree])
-                edits.append(Edit(("line", n, 0), (wave,), weight, True))
-                if follows:
-                    pulls = self.program.pulls_of(wave, False)
-                    edits.append(Edit(("pulls", n, 0), pulls, weight, True))
+        wave = f"plus a wave {size!r} {' '.join(map(repr, w.tolist()))}"
+        lines = {n: self.program.lines[n] for n in numbers}
+        news = {n: line._replace(function=f"{line.function} {wave}") for n, line in lines.items()}
+        edits = [Edit(("line", n, 0), (new,)) for n, new in news.items()]
+        edits += starmap(self.program.follow, news.items()) if follows else ()
         return Candidate("", tuple(edits))
 
     def _said(self, name: str, numbers: list[int], follows: bool, w: Array, a: Array) -> str:
         size = float(abs(a).max()) * 1.01
         usual = a[len(a) // 50 : len(a) - len(a) // 50]
-        waves = (function(f"wave {d} of {size!r}").value(usual) for d in range(DEGREES))
-        off = np.sum([k * wave for k, wave in zip(w, waves)], axis=0)
+        off = Chebyshev(w, [-size, size])(usual)
         worst = int(abs(off).argmax())
         words = [self.programs.grammar.word(self.program.lines[n].target) for n in numbers]
         how = "" if follows else ", in the forward pass alone"
@@ -285,11 +271,3 @@ class Waves:
             f"perhaps the {name} of {', '.join(words)} is another function{how}: off by up to "
             f"{abs(off[worst]):.2g}, near {usual[worst]:.2g}"
         )
-
-
-def _wave(line: Line, degree: int, size: float) -> Line:
-    return line._replace(function=f"wave {degree} of {size!r}")
-
-
-def _joined(text: str, function: str, other: str) -> str:
-    return text.format(function, other) if function else other

@@ -1,5 +1,7 @@
-"""The mistakes on the edges of a net: what each cell sees, starts from and gives, what is read out,
-and how the gradients of these come back.
+"""What may stand on the edges of a net: what a cell sees, starts from and gives, what is read out.
+
+An option is an edge of ``layers.Layers`` with another ``moves.Move``, in words. ``edge_mistakes``
+tries them in the forward pass, in the backward pass and in the sums over the steps.
 
 Checked by: tests/check/test_outside.py.
 """
@@ -12,14 +14,15 @@ import numpy as np
 from refnet.batch import Array
 from refnet.check.programs.layers import Change, Layers
 from refnet.check.programs.moves import SAME, Move, bent, largest, moves, of_examples, scaled
+from refnet.check.programs.notation import formula, slope_of
 
 __all__ = ["Edges", "Option", "constant_start"]
 
 
 class Option(NamedTuple):
-    """Another move on an edge, of which a name says ``what`` it is; ``layer``: the highest one
-    whose gradients it changes; ``outer``: whether it is between the cells and the outputs;
-    ``seen``: whether another edge has the same but in the weight gradients."""
+    """Another move on an edge, whose subject in a name is ``what``. ``layer``: the highest layer
+    whose gradients it changes; ``outer``: whether the edge is between the cells and the outputs;
+    ``seen``: whether another edge gives the same but in the weight gradients."""
 
     what: str
     edge: str
@@ -30,7 +33,7 @@ class Option(NamedTuple):
 
 
 class Edges:
-    """What may stand on the edges of a net."""
+    """All options of a net's edges."""
 
     def __init__(self, layers: Layers) -> None:
         self.layers = layers
@@ -167,7 +170,7 @@ def _part(part: int, n: int) -> tuple[str, Array]:
 
 
 def constant_start(part: int, n: int, k: float) -> Move:
-    """A cell that starts at k, with all of its n states or with one."""
+    """The move with which a cell starts at k, in all of its n states or in one."""
     text, where = _part(part, n)
     at = where[..., None]
     return Move(f"is {k:.6g}{text}", lambda v: np.where(at, k + 0 * v, v), lambda d: d * (1 - at))
@@ -179,23 +182,31 @@ def _both(n: int, name: str) -> Move:
     return Move(f"has {name} for h and c", lambda v: v[there], lambda d: back * d.sum(axis=0))
 
 
+UNITS = {
+    "has its units reversed": "I[::-1]",
+    "comes from the unit before": "I[n - 1]",
+    "comes from the next unit": "I[n - len(n) + 1]",
+}
+HALVES = {
+    "has its halves exchanged": "both - I",
+    "is its first half, twice": "both first",
+    "is its second half, twice": "both (1 - first)",
+    "is the sum of its halves, twice": "both",
+    "is the mean of its halves, twice": "both / 2",
+    "is zero in its first half": "I (1 - first)",
+    "is zero in its second half": "I first",
+}
+"""Matrices of units n, from the identity I and one that adds each unit and its like of the other
+half."""
+
+
 def _of_units(width: int) -> Iterator[Move]:
-    """Those of the last axis."""
-    n = np.arange(width)
-    eye, first = np.eye(width), n < width // 2
-    if width > 1:
-        yield _mixed("has its units reversed", eye[::-1])
-        yield _mixed("comes from the unit before", eye[n - 1])
-        yield _mixed("comes from the next unit", eye[n - width + 1])
-    if width > 2 and width % 2 == 0:
-        both = eye + np.roll(eye, width // 2, axis=0)
-        yield _mixed("has its halves exchanged", both - eye)
-        yield _mixed("is its first half, twice", both * first)
-        yield _mixed("is its second half, twice", both * ~first)
-        yield _mixed("is the sum of its halves, twice", both)
-        yield _mixed("is the mean of its halves, twice", both / 2)
-        yield _mixed("is zero in its first half", eye * ~first)
-        yield _mixed("is zero in its second half", eye * first)
+    """The moves of the last axis."""
+    n, eye = np.arange(width), np.eye(width)
+    known = eye, n, eye + np.roll(eye, width // 2, axis=0), (n < width // 2) * 1
+    texts = (UNITS if width > 1 else {}) | (HALVES if width > 2 and width % 2 == 0 else {})
+    for name, text in texts.items():
+        yield _mixed(name, formula(text, "I, n, both, first")(*known))
 
 
 def _mixed(name: str, M: Array) -> Move:
@@ -204,12 +215,11 @@ def _mixed(name: str, M: Array) -> Move:
 
 def _bent() -> Iterator[Move]:
     """Functions."""
-    yield bent("goes through tanh", np.tanh, lambda v: 1 - np.tanh(v) ** 2)
-    yield bent("goes through relu", lambda v: np.maximum(v, 0), lambda v: (v > 0) * 1.0)
-    yield bent(
-        "goes through the sigmoid",
-        lambda v: 1 / (1 + np.exp(-v)),
-        lambda v: np.exp(-v) / (1 + np.exp(-v)) ** 2,
-    )
-    yield bent("is squared", lambda v: v * v, lambda v: 2 * v)
-    yield bent("is its absolute value", abs, np.sign)
+    for name, text in (
+        ("goes through tanh", "tanh(v)"),
+        ("goes through relu", "relu(v)"),
+        ("goes through the sigmoid", "sigmoid(v)"),
+        ("is squared", "v^2"),
+        ("is its absolute value", "abs(v)"),
+    ):
+        yield bent(name, formula(text), slope_of(formula(text)))

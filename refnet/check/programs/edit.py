@@ -1,5 +1,8 @@
 """An edit of a program's lines or pulls, and a candidate: edits with a name.
 
+``program.Program`` makes the usual edits, ``grammar`` and its neighbours make candidates of them,
+``runs`` runs many candidates at once.
+
 Checked by: tests/check/test_programs.py.
 """
 
@@ -9,9 +12,8 @@ from typing import NamedTuple
 from refnet.batch import Array, Params
 from refnet.check.naive.nets import Recurrent
 from refnet.check.programs.cells import Line
-from refnet.check.programs.program import Program
 
-__all__ = ["SUMS", "Candidate", "Edit", "Fits", "Place", "Stays", "sweeps", "together"]
+__all__ = ["SUMS", "Candidate", "Edit", "Fits", "Place", "Stays", "together"]
 
 Place = tuple[str, int, int]
 """("line", n, 0), ("pull", n, m) or ("pulls", n, 0), of line n; ("tape", n, 0): what the backward
@@ -28,7 +30,7 @@ Stays = Callable[[int, Params, list[str]], Array]
 
 class Edit(NamedTuple):
     """Other lines at a place. ``weight``: how much of the edit is made, by step, example and unit,
-    where that is not all; ``more``: pulls that are added to those that are there."""
+    if not all; ``more``: whether the lines are added to those that stand there."""
 
     place: Place
     lines: tuple[Line, ...]
@@ -37,8 +39,8 @@ class Edit(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A mistake: its name and edits; ``s``: the pass around it, if it is another than the
-    program's."""
+    """A mistake: its name and its edits. ``s`` is the pass around the program, if it is not the
+    program's own."""
 
     name: str
     edits: tuple[Edit, ...]
@@ -55,16 +57,3 @@ SUMS = {"over the steps": (0,), "over the examples": (-2,), "over the steps and 
 def together(T: int, B: int, H: int) -> int:
     """How many candidates run at once."""
     return int(min(TOGETHER, max(1, ENTRIES / (T * B * H))))
-
-
-def sweeps(program: Program, candidate: Candidate) -> int:
-    """How often a step's lines must be gone through: twice if an edited one needs a later one."""
-    later = (
-        program.index.get(f.name, -1) > edit.place[1] and not f.step
-        for edit in candidate.edits
-        if edit.place[0] == "line"
-        for line in edit.lines
-        for term in line.terms
-        for f in term.factors
-    )
-    return 1 + any(later)

@@ -1,5 +1,7 @@
-"""Parts of the states that count otherwise by step, example and unit: dropout, zoneout. The weights
-are read off the given states.
+"""Parts of the states that count otherwise by step, example and unit: dropout, zoneout.
+
+The weights are read off the given states: each new state is compared with what the program makes of
+the given ones before it. A few values that explain all of it make a candidate (``explain``).
 
 Checked by: tests/check/test_programs.py.
 """
@@ -9,9 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.check.programs.cells import STATES, Factor, Line, Term
+from refnet.check.programs.cells import STATES, Factor, copied
+from refnet.check.programs.edit import Candidate, Edit
 from refnet.check.programs.explain import Programs
-from refnet.check.programs.runs import Candidate, Edit, Runs
+from refnet.check.programs.runs import Runs
 
 __all__ = ["Elements"]
 
@@ -20,13 +23,13 @@ LEVELS = 3
 
 
 class Elements:
-    """The weights of the elements of a part that explain a search's results."""
+    """The search for weights of single elements of the states, such as dropout's."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.program = programs, programs.program
 
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """Those that fit."""
+        """The results of the weights that fit."""
         given, true = self.programs.search.given, self.programs.search.true
         known = [n for n in STATES if n in given and given[n].shape == true[n].shape]
         if self.programs.forward and "h" in known:
@@ -52,10 +55,10 @@ class Elements:
             parts = [(line, usual[name], self.programs.grammar.word(Factor(name)), True)]
             if not line.function and len(line.terms) > 1:
                 for term in line.terms:
-                    some = line._replace(terms=(term,))
+                    some = line.of(term)
                     text = f"{self.programs.grammar.product(term)} in {parts[0][2]}"
                     parts.append((some, runs.evaluate(some, every, 0), text, True))
-            old = Line(Factor(name), (Term((Factor(name, -1),)),))
+            old = copied(name, Factor(name, -1))
             parts.append((old, runs.evaluate(old, every, 0) - usual[name], parts[0][2], False))
             for some, part, text, more in parts:
                 w = _levels(rest, part)
@@ -73,12 +76,9 @@ class Elements:
             )
             counts.append(f"{by} in {size} of {w.size} elements")
         said = f"{text} {'; '.join(counts)}"
-        pulls = [
-            edit._replace(place=("pulls", n, 0), lines=self.program.pulls_of(edit.lines[0], False))
-        ]
+        pulls = [self.program.follow(n, edit.lines[0], edit.weight, edit.more)]
         if edit.more and self.program.lines[n].function:
-            usual = self.program.pulls_of(self.program.lines[n], False)
-            pulls.append(Edit(("pulls", n, 0), usual))
+            pulls.append(self.program.follow(n, self.program.lines[n]))
         yield Candidate(f"{said}, in the forward pass alone", (edit,))
         yield Candidate(said, (edit, *pulls))
 

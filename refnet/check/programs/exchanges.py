@@ -1,5 +1,7 @@
-"""Candidates in which parts of a program change places: gates, variables, factors, terms, and the
-order in which gradients are added and read.
+"""Candidates in which parts of a program change places: gates, variables, factors and terms.
+
+Also the order in which gradients are added and read, and the same edit in every gate at once.
+``candidates`` lists them beside those of ``grammar``, which is their vocabulary.
 
 Checked by: tests/check/test_programs.py.
 """
@@ -8,10 +10,10 @@ from collections.abc import Iterator
 from itertools import chain, combinations, permutations
 
 from refnet.check.programs.arrays import orders
-from refnet.check.programs.cells import PASSED, STATES, Factor, Line, Term
+from refnet.check.programs.cells import PASSED, STATES, Factor, Line
+from refnet.check.programs.edit import Candidate, Edit, Place
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.program import stem
-from refnet.check.programs.runs import Candidate, Edit, Place, sweeps
 from refnet.check.programs.words import CARRIED
 
 __all__ = ["gradients", "late", "moves", "peepholes", "swaps", "tapes", "together"]
@@ -20,27 +22,14 @@ Pulls = dict[Place, Line]
 
 
 def _renamed(line: Line, names: dict[str, str]) -> Line:
-    def term(t: Term) -> Term:
-        factors = tuple(f._replace(name=names.get(f.name, f.name)) for f in t.factors)
-        return t._replace(factors=factors)
-
-    return line._replace(terms=tuple(map(term, line.terms)))
-
-
-def _pulls(g: Grammar) -> Pulls:
-    return {
-        ("pull", n, m): pull
-        for n, group in enumerate(g.program.pulls)
-        for m, pull in enumerate(group)
-        if m
-    }
+    return line.over(lambda f: f._replace(name=names.get(f.name, f.name)))
 
 
 def gradients(g: Grammar, parameters: bool) -> Iterator[Candidate]:
     """The gates' gradients in another order, or one gate's in another's place (a shared buffer), in
     one product, in all sums (``parameters``) or in all products."""
     families: dict[str, list[tuple[Place, Line]]] = {}
-    for place, pull in _pulls(g).items():
+    for place, pull in g.program.added.items():
         (t,) = pull.terms
         block = stem(t.matrix) if t.back else stem(pull.target.name)
         if block in g.program.blocks:
@@ -75,21 +64,18 @@ def _gate(pull: Line) -> int:
 
 
 def tapes(g: Grammar) -> Iterator[Candidate]:
-    """What the backward pass reads stands in another variable's place."""
+    """The backward pass reads one variable where it needs another."""
     index = {n: i for n, i in g.program.index.items() if n not in (*PASSED, *STATES)}
 
-    def edit(name: str, other: Factor) -> Edit:
-        return Edit(("tape", index[name], 0), (Line(Factor(name), (Term((other,)),)),))
-
     for a, b in combinations(index, 2):
-        both = edit(a, Factor(b)), edit(b, Factor(a))
+        both = g.program.read_as(a, Factor(b)), g.program.read_as(b, Factor(a))
         texts = g.word(Factor(a)), g.word(Factor(b))
         yield Candidate(f"in the backward pass {' and '.join(texts)} change places", both)
     for a in index:
         others = [Factor(b) for b in (*index, *STATES) if b in g.program.index and b != a]
         for other in (*others, Factor(a, 0, "1-"), Factor(a, 0, "-"), Factor(a, 0, "tanh")):
             said = f"the backward pass reads {g.word(other)} for {g.word(Factor(a))}"
-            yield Candidate(said, (edit(a, other),))
+            yield Candidate(said, (g.program.read_as(a, other),))
 
 
 def swaps(g: Grammar) -> Iterator[Candidate]:
@@ -101,8 +87,7 @@ def swaps(g: Grammar) -> Iterator[Candidate]:
             new = _renamed(line, {a: b, b: a})
             yield from g.instead(n, new)
     for a, b in combinations(peepholes, 2):
-        of = {n: line for n, line in enumerate(g.program.lines) if line.target.name[:2] == "a."}
-        news = {n: _renamed(line, {a: b, b: a}) for n, line in of.items()}
+        news = {n: _renamed(v, {a: b, b: a}) for n, v in g.program.pre_activations.items()}
         yield from g.ways(f"{a} and {b} change places", news)
 
 
@@ -116,14 +101,14 @@ def peepholes(g: Grammar) -> Iterator[Candidate]:
         ):
             edits = [
                 Edit(place, (_renamed(pull, way),))
-                for place, pull in _pulls(g).items()
+                for place, pull in g.program.added.items()
                 if any(f.name in way for t in pull.terms for f in t.factors)
             ]
             yield Candidate(f"{text} in {CARRIED['s']}", tuple(edits))
 
 
 def moves(g: Grammar) -> Iterator[Candidate]:
-    """A factor or term of a sum that stands, or also stands, in another one."""
+    """A factor or a term of a sum stands in another sum, or stands there, too."""
     program = g.program
     sums = {
         n: line
@@ -136,7 +121,7 @@ def moves(g: Grammar) -> Iterator[Candidate]:
         for new in chain.from_iterable(news):
             yield from g.instead(n, new)
         for a, term in enumerate(line.terms):
-            less = line._replace(terms=line.terms[:a] + line.terms[a + 1 :])
+            less = line.instead(a)
             for m, other in enumerate(program.lines):
                 needed = {
                     name
@@ -151,18 +136,18 @@ def moves(g: Grammar) -> Iterator[Candidate]:
                     how = f"added to {g.target(other)}{', too' * (not gone)}"
                     said = f"{g.product(term)} of {g.target(line)} is {how}"
                     alone = [Edit(("line", m, 0), (extra,), None, True)]
-                    follow = [Edit(("pulls", m, 0), program.pulls_of(extra, False), None, True)]
+                    follow = [program.follow(m, extra, None, True)]
                     if other.function:
-                        follow.append(Edit(("pulls", m, 0), program.pulls_of(other, False)))
+                        follow.append(program.follow(m, other))
                     if gone:
                         alone.append(Edit(("line", n, 0), (less,)))
-                        follow.append(Edit(("pulls", n, 0), program.pulls_of(less, False)))
+                        follow.append(program.follow(n, less))
                     forward = Candidate(f"{said}, in the forward pass alone", tuple(alone))
                     yield forward
                     yield from g.right_tape(said, forward, [n, m] if gone else [m])
                     if gone:
                         yield from g.right_tape(said, forward, [n])
-                    if sweeps(program, forward) == 1:
+                    if program.sweeps(forward) == 1:
                         yield Candidate(said, (*alone, *follow))
 
 
@@ -173,14 +158,14 @@ def _factors(g: Grammar, line: Line, a: int) -> Iterator[Line]:
     for m, f in enumerate(term.factors if len(term.factors) > 1 else ()):
         if f.name in g.program.parameters:
             continue
-        without = term._replace(factors=term.factors[:m] + term.factors[m + 1 :])
+        without = term.of(*term.factors[:m], *term.factors[m + 1 :])
         for chosen in (*([b] for b in others), *([others] if len(others) > 1 else [])):
             for left in (without, term):
                 terms = [
-                    left if b == a else t._replace(factors=(*t.factors, f)) if b in chosen else t
+                    left if b == a else t.of(*t.factors, f) if b in chosen else t
                     for b, t in enumerate(line.terms)
                 ]
-                yield line._replace(terms=tuple(terms))
+                yield line.of(*terms)
 
 
 def _outside(g: Grammar, line: Line, a: int) -> Iterator[Line]:
@@ -192,13 +177,13 @@ def _outside(g: Grammar, line: Line, a: int) -> Iterator[Line]:
         factors = sources[0].factors if len(sources) == 1 and not sources[0].matrix else ()
         for n, outer in enumerate(factors if len(factors) > 1 else ()):
             inside = term.factors[:m] + factors[:n] + factors[n + 1 :] + term.factors[m + 1 :]
-            new = term._replace(factors=(*inside, outer), inside=len(inside))
-            yield line._replace(terms=(*line.terms[:a], new, *line.terms[a + 1 :]))
+            yield line.instead(a, term.of(*inside, outer, inside=len(inside)))
 
 
 def late(g: Grammar) -> Iterator[Candidate]:
-    """A part of a variable's gradient that is added after some of what reads it was made."""
-    every = _pulls(g)
+    """A part of a variable's gradient is added too late: after some of the pulls that read the
+    gradient."""
+    every = g.program.added
     for v, n in g.program.index.items():
         parts = [pull for pull in every.values() if pull.target.name == f"d {v}"]
         readers = {place: pull for place, pull in every.items() if place[1] == n}
@@ -222,10 +207,9 @@ def _late(g: Grammar, part: Line, readers: Pulls) -> Iterator[Candidate]:
             coefficient=-term.coefficient * t.coefficient,
             inside=len(term.factors) - 1 + t.inside,
         )
-        edits.append(Edit(place, (pull._replace(terms=(t, lost)),)))
+        edits.append(Edit(place, (pull.of(t, lost),)))
         carries = pull.target.name[2:] in PASSED
-        late = pull._replace(terms=(t, lost, term)) if carries else pull._replace(terms=(t, lost))
-        after.append(Edit(place, (late,)))
+        after.append(Edit(place, (pull.of(t, lost, *[term] * carries),)))
     yield Candidate(said, tuple(edits))
     if after != edits:
         yield Candidate(f"{said}, and goes on as it is", tuple(after))

@@ -1,5 +1,9 @@
 """The edits that explain results, among those that their location leaves.
 
+Which results are wrong says whether the mistake is in the forward pass, in the backward recursion
+or in the sums over the steps. ``Programs`` runs the ``candidates`` there, gives up each at the
+first step that it cannot explain, and yields the results of the rest to ``refnet.check.search``.
+
 Checked by: tests/check/test_programs.py.
 """
 
@@ -13,9 +17,11 @@ from refnet.batch import Array, Params
 from refnet.check.naive.nets import Recurrent
 from refnet.check.programs.candidates import approximated, backward_edits, forward_edits
 from refnet.check.programs.cells import STATES
+from refnet.check.programs.edit import Candidate, Fits, Stays, together
 from refnet.check.programs.grammar import Grammar
+from refnet.check.programs.layers import same
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate, Fits, Runs, Stays, sweeps, together
+from refnet.check.programs.runs import Runs
 
 __all__ = ["FORWARD", "Approximations", "Programs"]
 
@@ -23,7 +29,7 @@ FORWARD = {"loss", "outputs", "h", "c"}
 
 
 class Programs:
-    """A search's results, and the edits of the net's program."""
+    """The search among the edits of the net's program."""
 
     def __init__(self, search: Any) -> None:
         case = search.all
@@ -47,11 +53,11 @@ class Programs:
             yield from forward_edits(self.grammar)
 
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """What the candidates that fit give, by their names."""
+        """The results of the candidates that fit, by their names."""
         yield from self.tried(islice(self.candidates(), 4 * self.search.all.passes()))
 
     def tried(self, candidates: Iterable[Candidate]) -> Iterator[tuple[str, Params]]:
-        """Those of the candidates that fit."""
+        """The results of those of the candidates that fit."""
 
         def fits(step: int, dx: Array, names: list[str]) -> Array:
             return self.fits(step, dx)
@@ -65,7 +71,8 @@ class Programs:
         """The readings that fit, each once, under its first name."""
         seen: list[Params] = []
         for name, reading in readings:
-            if self.search.whole(reading) <= 1 and not any(map(self.same(reading), seen)):
+            given = self.given(reading)
+            if self.search.whole(reading) <= 1 and not any(same(given, other) for other in seen):
                 seen.append(reading)
                 yield name, reading
 
@@ -76,14 +83,14 @@ class Programs:
         right: Callable[[Params], bool] | None = None,
         stays: Stays | None = None,
     ) -> Iterator[tuple[Candidate, Params]]:
-        """The results of candidates, of those whose forward pass is ``right``, also at every step
-        (``stays``), and whose dx ``fits``."""
+        """The results of candidates. Those are left out whose forward pass is not ``right``, whose
+        states do not stay right at some step (``stays``), or whose dx does not fit (``fits``)."""
         if "dx" not in self.search.given:
             fits = None
         batches: dict[tuple[bool, int], list[Candidate]] = {}
         for candidate in candidates:
             forward = any(edit.place[0] == "line" for edit in candidate.edits)
-            batch = batches.setdefault((forward, sweeps(self.program, candidate)), [])
+            batch = batches.setdefault((forward, self.program.sweeps(candidate)), [])
             batch.append(candidate)
             if len(batch) == self.most:
                 yield from Runs(self.program, batch).gradients(right, fits, stays)
@@ -100,18 +107,14 @@ class Programs:
 
     @property
     def most(self) -> int:
-        """The candidates of a batch."""
+        """How many candidates run at once."""
         T, B, _ = self.program.s.x.shape
         return together(T, B, self.program.s.p["Whh"].shape[1])
 
     def right(self, results: Params) -> bool:
-        """Whether what a candidate's forward pass gives is what was given."""
-        search = self.search
-        return all(
-            search.ratio(name, results[name]) <= 1
-            for name in FORWARD
-            if name in results and name in search.given
-        )
+        """Whether a candidate's forward pass gives what was given."""
+        agrees: bool = self.search.agrees({n: results[n] for n in FORWARD if n in results})
+        return agrees
 
     def fits(self, step: int, dx: Array) -> Array:
         """Which of the candidates' dx (K, B, D) may be that of a step, by ``Search.ratio``."""
@@ -144,22 +147,13 @@ class Programs:
             good &= np.linalg.norm(off.reshape(len(off), -1), axis=1) <= search.gap[name] / 5
         return np.asarray(good)
 
-    def same(self, reading: Params) -> Any:
-        """Whether other readings are the same, as a function of them."""
-        given = self.search.given
-
-        def alike(other: Params) -> bool:
-            return all(
-                np.linalg.norm(reading[name] - other[name]) <= 1e-10 * np.linalg.norm(other[name])
-                for name in given
-                if name in reading and name in other
-            )
-
-        return alike
+    def given(self, reading: Params) -> Params:
+        """The part of a reading that was given."""
+        return {name: reading[name] for name in self.search.given if name in reading}
 
 
 class Approximations:
-    """Other formulas for tanh and the sigmoid."""
+    """The search among other formulas for tanh and the sigmoid."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs = programs

@@ -1,4 +1,7 @@
-"""Mistakes outside the cells that have a constant, which is fitted to what was given.
+"""Mistakes outside the cells that have a constant K, which is fitted to what was given.
+
+``outside`` fits them (``least_squares``): of the loss (``scores``) to the read-out's gradients, of
+the edges between the cells (``edges``) to the outputs.
 
 Checked by: tests/check/test_outside.py.
 """
@@ -10,60 +13,45 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.check.programs.edges import Edges, Option, constant_start
-from refnet.check.programs.losses import softmax
-from refnet.check.programs.moves import Move, bent, scaled
+from refnet.check.programs.functions import function
+from refnet.check.programs.moves import SAME, Move, bent, scaled
 from refnet.check.programs.scores import Score, Scores
 
-__all__ = ["edges_with_a_constant", "scores_with_a_constant", "solved"]
+__all__ = ["edges_with_a_constant", "scores_with_a_constant"]
 
-Curve = Callable[[float], Array]
-Families = list[tuple[Callable[[float], Move], tuple[float, ...]]]
-
-
-def solved(curve: Curve, theirs: Array, seeds: tuple[float, ...]) -> Iterator[float]:
-    """Constants at which a curve comes near ``theirs``, by Gauss and Newton from each seed."""
-    for k in seeds:
-        left = np.inf
-        for _ in range(12):
-            here = curve(k)
-            off, step = theirs - here, 1e-6 * max(1.0, abs(k))
-            slope = (curve(k + step) - here) / step
-            size, now = float(slope @ slope), float(np.linalg.norm(off))
-            if not 0 < size < np.inf or not now < left:
-                break
-            left = now
-            k += float(slope @ off) / size
-        near = float(f"{k:.6g}")
-        if np.isfinite(k):
-            yield near if abs(near - k) <= 1e-9 * abs(k) else k
+Guesses = tuple[float, ...]
+USUAL = {
+    "the gradient of the loss is clipped at K": ("clip(d, -k, k)", ()),
+    "the gradient of the loss is at least K in size": ("sign(d) maximum(abs(d), k)", ()),
+    "the gradient of the loss is taken to the power of K": ("sign(d) abs(d)^k", (0.9, 2.0)),
+}
+"""Other gradients of the right losses and the first guesses; () are quantiles of them."""
+OF_STEPS = {
+    "step t counts K^t times": "k^step",
+    "a step counts K times for every step after it": "k^(T - 1 - step)",
+}
+OF_NUMBERS = {"the target is K larger": ("t + k", 0.1), "the target counts K times": ("t k", 0.9)}
 
 
-def edges_with_a_constant(
-    edges: Edges,
-) -> Iterator[tuple[Callable[[float], Option], tuple[float, ...]]]:
-    """Edges times K, plus K or clipped at K, and cells that start at K, with the first guesses."""
+def edges_with_a_constant(edges: Edges) -> Iterator[tuple[Callable[[float], Option], Guesses]]:
+    """Edges that are multiplied by K, have K added or are clipped at K, and cells that start at K;
+    each with the first guesses."""
     layers, seen = edges.layers, set()
     for option in edges.options():
         if option.edge in seen or option.seen or option.edge.startswith("pad"):
             continue
         seen.add(option.edge)
         usual = layers.edges[option.edge]
-        if option.edge.startswith("start"):
-            for part in range(3 if edges.states(option.edge[5:]) > 1 else 1):
-                start = partial(constant_start, part, edges.states(option.edge[5:]))
-                yield _of(option, start, None), (0.1, 1.0)
-        families: Families = [(_times, (0.9, 2.0)), (_plus, (0.1,)), (_clipped, (0.2, 0.5, 1.0))]
-        yield from ((_of(option, move, usual), guesses) for move, guesses in families)
+        states = edges.states(option.edge[5:]) if option.edge.startswith("start") else 0
+        for part in range(2 * states - 1):  # both states, or one
+            start = partial(constant_start, part, states)
+            yield partial(_with, option, start, SAME), (0.1, 1.0)
+        for move, guesses in ((_times, (0.9, 2.0)), (_plus, (0.1,)), (_clipped, (0.2, 0.5, 1.0))):
+            yield partial(_with, option, move, usual), guesses
 
 
-def _of(
-    option: Option, move: Callable[[float], Move], usual: Move | None
-) -> Callable[[float], Option]:
-    def at(k: float) -> Option:
-        new = move(k)
-        return option._replace(move=new if usual is None else new.after(usual))
-
-    return at
+def _with(option: Option, move: Callable[[float], Move], usual: Move, k: float) -> Option:
+    return option._replace(move=move(k).after(usual))
 
 
 def _times(k: float) -> Move:
@@ -75,74 +63,49 @@ def _plus(k: float) -> Move:
 
 
 def _clipped(k: float) -> Move:
-    return bent(f"is clipped at {k:.6g}", lambda v: np.clip(v, -k, k), lambda v: abs(v) < k)
+    return bent(f"is clipped at {k:.6g}", *function(f"clipped at K|{k!r}"))
 
 
-def scores_with_a_constant(
-    scores: Scores,
-) -> Iterator[tuple[Callable[[float], Score], tuple[float, ...]]]:
-    """Losses, targets and gradients with a constant K."""
-    v, t, w, e, right = scores.v, scores.t, scores.w, scores.each, scores.slope
-    share = w / scores.divisor
-    steps = np.indices(scores.grid)[0].ravel()
+def scores_with_a_constant(scores: Scores) -> Iterator[tuple[Callable[[float], Score], Guesses]]:
+    """Losses, targets and gradients with a constant K, each with the first guesses."""
+    e, d, right, T = scores.each, scores.slope, scores.right, scores.grid[0]
+    step = np.indices(scores.grid)[0].ravel()
+    of_labels = scores.labels is not None
 
-    def score(name: str, each: Array, slope: Array) -> Score:
-        return Score(name, each * share, slope * share[:, None])
-
-    def clipped(k: float) -> Score:
-        return score(f"the gradient of the loss is clipped at {k:.6g}", e, np.clip(right, -k, k))
+    def named(name: str, k: float) -> str:
+        return name.replace("K", f"{k:.6g}")
 
     def whole(k: float) -> Score:
-        name = f"the gradient of the outputs is clipped at {k:.6g}"
-        return Score(name, scores.right.each, np.clip(scores.right.dv, -k, k))
-
-    def floor(k: float) -> Score:
-        name = f"the gradient of the loss is at least {k:.6g} in size"
-        return score(name, e, np.sign(right) * np.maximum(abs(right), k))
-
-    def power(k: float) -> Score:
-        size = np.sign(right) * abs(right) ** k
-        return score(f"the gradient of the loss is taken to the power of {k:.6g}", e, size)
+        name = named("the gradient of the outputs is clipped at K", k)
+        return Score(name, right.each, np.clip(right.dv, -k, k))
 
     def outputs(k: float) -> Score:
-        inside = np.clip(v, -k, k)
-        each, slope = scores.of(inside, t)
-        return score(f"the loss takes the outputs clipped at {k:.6g}", each, slope * (abs(v) < k))
+        each, slope = scores.of(np.clip(scores.v, -k, k), scores.t)
+        name = named("the loss takes the outputs clipped at K", k)
+        return scores.score(name, each, slope * (abs(scores.v) < k))
 
-    def discount(k: float) -> Score:
-        factor = k**steps
-        return score(f"step t counts {k:.6g}^t times", e * factor, right * factor[:, None])
+    def weighted(k: float, name: str, text: str) -> Score:
+        factor = scores.value(text, k=k, step=step, T=T)
+        return scores.score(named(name, k), e * factor, d * factor[:, None])
 
-    def backwards(k: float) -> Score:
-        factor = k ** (scores.grid[0] - 1 - steps)
-        name = f"a step counts {k:.6g} times for every step after it"
-        return score(name, e * factor, right * factor[:, None])
+    def target(k: float, name: str, text: str) -> Score:
+        return scores.score(named(name, k), *scores.of(scores.v, scores.value(text, k=k)))
 
-    def likely(k: float) -> Score:
-        p = (softmax(v) * t).sum(axis=1)
-        factor = (1 - p) ** k
-        name = f"the gradient of the loss is multiplied by (1 - p)^{k:.6g} of the label"
-        return score(name, e, right * factor[:, None])
+    def sloped(k: float, name: str, text: str) -> Score:
+        return scores.score(named(name, k), e, scores.value(text, k=k))
 
-    def shifted(k: float) -> Score:
-        return score(f"the target is {k:.6g} larger", *scores.of(v, t + k))
+    def some(values: Array) -> Guesses:
+        return tuple(float(np.quantile(abs(values), q)) for q in (0.2, 0.5, 0.8))
 
-    def grown(k: float) -> Score:
-        return score(f"the target counts {k:.6g} times", *scores.of(v, t * k))
-
-    guesses = tuple(float(np.quantile(abs(right), q)) for q in (0.2, 0.5, 0.8))
-    yield clipped, guesses
-    yield floor, guesses
-    whole_guesses = tuple(float(np.quantile(abs(scores.right.dv), q)) for q in (0.2, 0.5, 0.8))
-    if np.ptp(share):
-        yield whole, whole_guesses
-    yield power, (0.9, 2.0)
+    for name, (text, guesses) in USUAL.items():
+        yield partial(sloped, name=name, text=text), guesses or some(d)
+    if np.ptp(scores.w):
+        yield whole, some(right.dv)
     yield outputs, (0.5, 1.0, 2.0)
-    if scores.grid[0] > 1:
-        yield discount, (0.95,)
-        yield backwards, (0.95,)
-    if scores.labels is not None:
-        yield likely, (0.9, 2.0)
-    else:
-        yield shifted, (0.1,)
-        yield grown, (0.9,)
+    for name, text in OF_STEPS.items() if T > 1 else ():
+        yield partial(weighted, name=name, text=text), (0.95,)
+    if of_labels:
+        name = "the gradient of the loss is multiplied by (1 - p)^K of the label"
+        yield partial(sloped, name=name, text="d (1 - sum(p t))^k"), (0.9, 2.0)
+    for name, (text, guess) in OF_NUMBERS.items() if not of_labels else ():
+        yield partial(target, name=name, text=text), (guess,)

@@ -1,24 +1,29 @@
 """The edits of a program: another factor, another step, another slope, a term less or twice, ...
 
+``Grammar`` goes through every line, term and factor (``cells``), replaces each by whatever could
+stand there, and says so (``words``). An edited line is a candidate with a backward pass that
+follows, with the right one, and with one that reads the right values.
+
 Checked by: tests/check/test_programs.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import starmap
 
 from refnet.check.programs.arrays import LAYOUTS, TYPES
 from refnet.check.programs.cells import (
     DERIVATIVES,
-    FORMS,
-    FUNCTIONS,
     PASSED,
     STATES,
     Factor,
     Line,
     Term,
+    copied,
     gradient,
 )
+from refnet.check.programs.edit import SUMS, Candidate, Edit, Place
+from refnet.check.programs.functions import FORMS, FUNCTIONS
 from refnet.check.programs.program import stem
-from refnet.check.programs.runs import SUMS, Candidate, Edit, Place, sweeps
 from refnet.check.programs.words import Words
 
 __all__ = ["Grammar"]
@@ -31,11 +36,12 @@ SLOPES = ("", "1-", "^2", "1-^2", "(1-)^2", "1+^2", "1+")
 
 
 class Grammar(Words):
-    """The candidates of a program: mistakes with one edit, or the same in all gates."""
+    """All candidates with one edit of a program."""
 
     def variables(self, f: Factor, before: int, summed: bool) -> Iterator[Factor]:
-        """What may stand for a factor: another variable, another step, another form; in the forward
-        pass only what the lines ``before`` know. ``summed``: every step is there."""
+        """What may stand for a factor: another variable, another step, another form. In the forward
+        pass only the results of lines ``before`` this one are known; in a sum over the steps
+        (``summed``) every step is there."""
         p, known = self.program.p, self.program.parameters
         edges = EDGES[:: 1 + (before < len(self.program.lines))]
         if f.name in known:
@@ -75,8 +81,8 @@ class Grammar(Words):
     def terms(
         self, term: Term, outer: bool, before: int, summed: bool
     ) -> Iterator[tuple[str, Term | None]]:
-        """Edits of a term, or None if it is left out. ``summed``: it is summed over the steps;
-        ``outer``: to a matrix."""
+        """Edits of a term; None if it is left out. ``summed``: the term is summed over the steps;
+        ``outer``: the sum is a matrix."""
         p, target = self.program.p, [*self.program.index, ""][min(before, len(self.program.lines))]
         text, of, pulled = self.product(term), term.factors, term.factors[:1] and _back(term)
         yield f"leaves out {text}", None
@@ -88,33 +94,25 @@ class Grammar(Words):
             yield how.format(text), term._replace(coefficient=by * term.coefficient)
         for m, f in reversed([*enumerate(of)]):
             for other in self.variables(f, before, summed):
-                factors = (*of[:m], other, *of[m + 1 :])
-                yield (
-                    f"takes {self.edged(other)} for {self.word(f)}",
-                    term._replace(factors=factors),
-                )
+                said = f"takes {self.edged(other)} for {self.word(f)}"
+                yield said, term.of(*of[:m], other, *of[m + 1 :])
             if len(of) > 1 + outer and not (term.back and m == 0):
-                fewer = (*of[:m], *of[m + 1 :])
-                yield f"lacks the factor {self.word(f)}", term._replace(factors=fewer)
+                yield f"lacks the factor {self.word(f)}", term.of(*of[:m], *of[m + 1 :])
         for name in self.gates if len(self.gates) > 1 else ("h",):
             here = target not in self.program.needs[name]
             for form in ("", "1-", "1-^2") if here else ():
                 extra = Factor(name, 0, form)
                 said = f"has one more factor {self.word(extra)}"
                 if pulled:
-                    yield said, term._replace(factors=(of[0], extra, *of[1:]), inside=2)
+                    yield said, term.of(of[0], extra, *of[1:], inside=2)
                 elif not any(f.name == "x" for f in of):
-                    yield said, term._replace(factors=(*of, extra), inside=len(of) + 1)
+                    yield said, term.of(*of, extra, inside=len(of) + 1)
                 if (
                     term.matrix
                     and not outer
                     and p[term.matrix].shape[term.back] == p["Whh0"].shape[1]
                 ):
-                    product = self.product(term)
-                    yield (
-                        f"multiplies {product} by {self.word(extra)}",
-                        term._replace(factors=(*of, extra)),
-                    )
+                    yield f"multiplies {text} by {self.word(extra)}", term.of(*of, extra)
         if term.matrix:
             yield from self._matrices(term)
 
@@ -132,15 +130,14 @@ class Grammar(Words):
         known = self.program.p.get(line.target.name)
         outer = known is not None and known.ndim == 2
         for n, term in enumerate(line.terms):
-            head, tail = line.terms[:n], line.terms[n + 1 :]
             for said, new in self.terms(term, outer, before, known is not None):
-                yield said, line._replace(terms=(*head, *([new] if new else []), *tail))
+                yield said, line.instead(n, *([new] if new else ()))
             if len(term.factors) == 2 and not term.matrix and not _back(term):
                 parts = (Term((f,), term.coefficient) for f in term.factors)
-                yield "has a sum for a product", line._replace(terms=(*head, *parts, *tail))
+                yield "has a sum for a product", line.instead(n, *parts)
 
     def slopes(self, line: Line, pull: Line) -> Edited:
-        """Other slopes of a function line."""
+        """Other slopes of a line that is a function."""
         (term,) = pull.terms
         d, *right = term.factors
         shown = " ".join(map(self.word, right))
@@ -158,12 +155,11 @@ class Grammar(Words):
         for option in options:
             if option != tuple(right):
                 said = f"is {' '.join(map(self.edged, option))}, not {shown}"
-                factors = (d, *option)
-                new = pull._replace(terms=(term._replace(factors=factors),))
-                yield said if option else f"is left out: {shown}", new
+                yield said if option else f"is left out: {shown}", pull.of(term.of(d, *option))
 
     def backward(self, parameters: bool) -> Iterator[Candidate]:
-        """Edits of the backward pass; ``parameters``: of the sums over the steps, or the rest."""
+        """Edits of the backward pass: of the sums over the steps (``parameters``), or of the
+        rest."""
         for n, group in reversed([*enumerate(self.program.pulls)]):
             line = self.program.lines[n]
             for m, pull in enumerate(group):
@@ -205,19 +201,18 @@ class Grammar(Words):
     @staticmethod
     def _whole(pull: Line) -> Edited:
         """Edits of a variable's whole gradient."""
-        yield "is zero", pull._replace(terms=())
+        yield "is zero", pull.of()
         yield "has the wrong sign", pull._replace(scale=-1.0)
         yield "counts twice", pull._replace(scale=2.0)
         yield "is halved", pull._replace(scale=0.5)
         for factor in pull.terms[0].factors[:1]:
-            later = Term((factor._replace(step=1, edge="zero"),))
-            yield "is that of one step later", pull._replace(terms=(later,))
+            yield "is that of one step later", pull.of(Term((_read(factor, 1, "zero", ""),)))
         for how in (*ROLLED, *TYPES):
             said = f"is {'rounded to ' * (how in TYPES)}{how}"
             yield said, pull._replace(function=how)
 
     def tapes(self) -> Iterator[Candidate]:
-        """What the backward pass reads of another step, or rounded."""
+        """The backward pass reads variables of another step, or rounded."""
         ways: list[tuple[str, int, str, str]] = []  # a step, an edge and a form
         ways += [("those of the last step: arrays share memory", 0, "last", "")]
         ways += [("those of the first step", 0, "first", "")]
@@ -234,13 +229,10 @@ class Grammar(Words):
                 what = {"h": "the states h", "c": "the cells c"}.get(name, self.word(Factor(name)))
                 yield Candidate(f"in the backward pass {what} are {said}", tuple(edits))
                 if name == "h":
-                    read = Line(Factor("read"), (Term((_read(Factor("h"), *way),)),))
-                    both = (*edits, Edit(("tape", self.program.index["read"], 0), (read,)))
+                    both = (*edits, self.program.read_as("read", _read(Factor("h"), *way)))
                     yield Candidate(f"in the backward pass and for dWhy h is {said}", both)
                 if name == "c":
-                    k = self.program.lines[index["k"]]._replace(
-                        terms=(Term((_read(Factor("c"), *way),)),)
-                    )
+                    k = self.program.lines[index["k"]].of(Term((_read(Factor("c"), *way),)))
                     both = (*edits, Edit(("tape", index["k"], 0), (k,)))
                     yield Candidate(f"in the backward pass c and tanh(c) are {said}", both)
                 every += edits
@@ -251,35 +243,34 @@ class Grammar(Words):
                 yield Candidate(f"in the backward pass gates and states are {said}", tuple(every))
 
     def tape(self, name: str, by: int = 0, edge: str = "", form: str = "") -> list[Edit]:
-        """The edits of what the backward pass reads of a variable."""
-        n, way = self.program.index[name], (by, edge, form)
-        edits = [Edit(("tape", n, 0), (Line(Factor(name), (Term((_read(Factor(name), *way),)),)),))]
-        index = self.program.index
-        for copy in {"h": ("y", "q"), "c": ("s",)}.get(name, ()):  # and what is read of them
-            if copy in index:
-                line = Line(Factor(copy), (Term((_read(Factor(name, -1), *way),)),))
-                edits.append(Edit(("tape", index[copy], 0), (line,)))
-        return edits
+        """Edits with which the backward pass reads a variable, and its copies, of another step or
+        in another form."""
+        program, way = self.program, (by, edge, form)
+        copies = {"h": ("y", "q"), "c": ("s",)}.get(name, ())  # and what is read of them
+        return [
+            program.read_as(name, _read(Factor(name), *way)),
+            *(program.read_as(copy, _read(Factor(name, -1), *way))
+              for copy in copies if copy in program.index),
+        ]  # fmt: skip
 
     def forward(self) -> Iterator[Candidate]:
         """Edits of the forward pass, with a backward pass that follows and with the right one."""
         for n, line in enumerate(self.program.lines):
             for said, new in (*self.lines(line, n), *self._functions(line)):
                 yield from self.instead(n, new, said)
-        gates = {n: a for n, a in enumerate(self.program.lines) if a.target.name[:2] == "a."}
+        gates = self.program.pre_activations
         for start, what in (("Wxh", "x"), ("Whh", "h"), ("bh", "the bias")):
             for said, change in self._changes() if len(gates) > 1 else ():
-                news = {
-                    n: a._replace(terms=_changed(a.terms, start, change)) for n, a in gates.items()
-                }
+                news = {n: a.of(*_changed(a.terms, start, change)) for n, a in gates.items()}
                 yield from self.ways(f"{what} {said} in every gate", news)
-        sigmoids = {n: v for n, v in enumerate(self.program.lines) if v.function == "sigmoid"}
+        sigmoids = self.program.of_function("sigmoid")
         for other in FUNCTIONS if len(sigmoids) > 1 else ():
             news = {n: line._replace(function=other) for n, line in sigmoids.items()}
             yield from self.ways(f"the gates use {other or 'no function'} for the sigmoid", news)
 
     def instead(self, n: int, new: Line, said: str = "") -> Iterator[Candidate]:
-        """Another line, named by its formula, or by what is ``said`` if that is the same."""
+        """Another line in the place of line ``n``; its name is the formula, or ``said`` if the
+        formulas look alike."""
         right, theirs = self.formula(self.program.lines[n]), self.formula(new)
         how = f"is {theirs}, not {right}" if theirs != right else said
         yield from self.ways(f"{self.target(new)} {how}", {n: new})
@@ -291,7 +282,7 @@ class Grammar(Words):
             for other, needed in self.program.needs.items():
                 if name not in needed and other not in PASSED:
                     for form in ("", "1-"):
-                        yield "", Line(line.target, (Term((Factor(other, 0, form),)),))
+                        yield "", copied(name, Factor(other, 0, form))
         else:
             for how in (*ROLLED, *TYPES):
                 said = f"is {'rounded to ' * (how in TYPES)}{how}"
@@ -299,16 +290,14 @@ class Grammar(Words):
 
     def _changes(self) -> Iterator[tuple[str, Callable[[Term], Term | None]]]:
         def earlier(edge: str) -> Callable[[Term], Term | None]:
-            return lambda t: t._replace(factors=tuple(
-                f._replace(step=f.step - 1, edge=edge) for f in t.factors
-            )) if t.matrix else None  # fmt: skip
+            return lambda t: t.over(lambda f: _read(f, -1, edge, f.form)) if t.matrix else None
 
         def turned(t: Term) -> Term | None:
             square = t.matrix and len({*self.program.p[t.matrix].shape}) == 1
             return t._replace(transposed=True) if square else None
 
         def rounded(kind: str) -> Callable[[Term], Term | None]:
-            return lambda t: t._replace(factors=tuple(f._replace(form=kind) for f in t.factors))
+            return lambda t: t.over(lambda f: f._replace(form=kind))
 
         yield from ((f"is rounded to {kind}", rounded(kind)) for kind in TYPES)
         yield "is left out", lambda t: None
@@ -318,21 +307,20 @@ class Grammar(Words):
         yield "is multiplied by the transposed matrix", turned
 
     def ways(self, how: str, news: dict[int, Line]) -> Iterator[Candidate]:
-        """Other lines, by their numbers, with the right backward pass and with one that follows."""
+        """Other lines, by their numbers: with the right backward pass, and with one that
+        follows."""
         alone = tuple(Edit(("line", n, 0), (new,)) for n, new in news.items())
         forward = Candidate(f"{how}, in the forward pass alone", alone)
         yield forward
         yield from self.right_tape(how, forward, news)
-        if all(map(_differentiable, news.values())) and sweeps(self.program, forward) == 1:
-            pulls = [
-                Edit(("pulls", n, 0), self.program.pulls_of(new, False)) for n, new in news.items()
-            ]
-            yield Candidate(how, (*alone, *pulls))
+        if all(map(_differentiable, news.values())) and self.program.sweeps(forward) == 1:
+            yield Candidate(how, (*alone, *starmap(self.program.follow, news.items())))
 
     def right_tape(
         self, how: str, forward: Candidate, numbers: Iterable[int]
     ) -> Iterator[Candidate]:
-        """The edits of lines that the backward pass sees none of: their right values are kept."""
+        """Other lines in the forward pass, while the backward pass reads what the right lines
+        give."""
         lines = [(n, self.program.lines[n]) for n in numbers]
         if not any(line.target.name in {*STATES, *PASSED} or line.target.name[:2] == "a."
                    for _, line in lines):  # fmt: skip

@@ -21,17 +21,18 @@ from refnet.nets.gradients import scored
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet, masked, turned
 
-__all__ = ["Change", "Layers", "same"]
+__all__ = ["Change", "Layers", "near", "same"]
 
 Moves = Mapping[str, Move]
 Inside = Callable[[Array, Array, Array | None, Array | None], Params]
 
 
 class Change(NamedTuple):
-    """A mistake's name; the edges that are others forward, backward and in the weight gradients;
-    ``starts``: the cell from whose last states a cell starts, and whether with its gradient;
-    ``inside``: the edited cells, as functions of x, the initial state, the states' gradient and the
-    last one's that give all results by the names of a net of one layer."""
+    """A mistake. ``there``, ``back`` and ``sums``: the moves that are others in the forward pass,
+    in the backward pass and in the weight gradients, by edge; ``starts``: the cell from whose last
+    states a cell starts, and whether the gradient goes there; ``inside``: edited cells, as
+    functions of x, the initial state and the gradients of the states and of the last one, which
+    give all results by the names of a net of one layer."""
 
     name: str
     there: Moves = {}
@@ -42,7 +43,7 @@ class Change(NamedTuple):
 
 
 class Layers:
-    """The edges of a net, and its passes."""
+    """A net's edges, and its passes with a change."""
 
     def __init__(self, net: RecurrentNet, params: Params, batch: Batch) -> None:
         self.net = net = replace(net, backend="reference", checkpoint="none")
@@ -78,7 +79,7 @@ class Layers:
         yield "rows", SAME
 
     def turn(self, suffix: str, whole: bool = False) -> Move:
-        """The order in which a cell sees its sequences."""
+        """The move that brings sequences into the order in which a cell sees them."""
         lengths = np.full_like(self.lengths, self.T) if whole else self.lengths
 
         def turn(v: Array) -> Array:
@@ -117,7 +118,8 @@ class Layers:
         return (outputs[0] if self.last else outputs), tapes
 
     def into(self, edge: str) -> int:
-        """The lowest layer that an edge changes forward; that above the top for the read-out."""
+        """The lowest layer that a move on this edge changes in the forward pass; the number of
+        layers for the read-out."""
         if edge == "x":
             return 0
         if edge == "rows" or edge.startswith("read"):
@@ -220,3 +222,9 @@ def _pair(state: Array) -> Array:
 def same(a: Params, b: Params) -> bool:
     """Whether two readings are the same but for rounding."""
     return all(np.linalg.norm(a[n] - b[n]) <= 1e-10 * np.linalg.norm(b[n]) for n in a if n in b)
+
+
+def near(reading: Params, true: Params) -> bool:
+    """Whether the reference's own results agree with what is certified."""
+    off = {n: np.linalg.norm(value - true[n]) for n, value in reading.items() if n in true}
+    return all(size <= 1e-6 * np.linalg.norm(true[n]) for n, size in off.items())

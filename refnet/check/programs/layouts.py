@@ -1,4 +1,7 @@
-"""Candidates that take an array in another form in one product: a matrix, the gates, the steps.
+"""Candidates that take an array in another form in one product: a matrix, the gates.
+
+The forms are those of ``arrays``; the products are those with Wxh and Whh, and the bias, forward
+and backward. ``candidates`` lists them beside those of ``grammar``.
 
 Checked by: tests/check/test_programs.py.
 """
@@ -7,9 +10,9 @@ from collections.abc import Iterator
 
 from refnet.check.programs.arrays import OF_A_MATRIX, OF_THE_GATES, SQUARE, TYPES, orders
 from refnet.check.programs.cells import Line, Term
+from refnet.check.programs.edit import Candidate, Edit, Place
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.program import stem
-from refnet.check.programs.runs import Candidate, Edit, Place
 from refnet.check.programs.words import CARRIED
 
 __all__ = ["layouts"]
@@ -20,7 +23,8 @@ BACKWARD = {"Wxh": "dx", "Whh": CARRIED["y"]}
 
 
 def layouts(g: Grammar, forward: bool) -> Iterator[Candidate]:
-    """One product, or all of a pass, with another form of its matrices or of both operands."""
+    """One product, or all products of a pass, with another form of the matrix or of both
+    operands."""
     texts = FORWARD if forward else BACKWARD
     for block, product in texts.items():
         places = _places(g, block, forward)
@@ -67,12 +71,7 @@ def _places(g: Grammar, block: str, forward: bool) -> Places:
     if forward:
         every: Places = {("line", n, 0): line for n, line in enumerate(program.lines)}
     else:
-        every = {
-            ("pull", n, m): pull
-            for n, group in enumerate(program.pulls)
-            for m, pull in enumerate(group)
-            if any(term.back for term in pull.terms)
-        }
+        every = {at: v for at, v in program.added.items() if any(t.back for t in v.terms)}
     order = {
         place: number
         for place, line in every.items()
@@ -87,25 +86,18 @@ def _with(line: Line, blocks: tuple[str, ...], how: str) -> Line:
     def name(text: str) -> str:
         return f"{text}|{how}" if stem(text) in blocks else text
 
-    return line._replace(
-        terms=tuple(
-            term._replace(
-                matrix=name(term.matrix),
-                factors=tuple(f._replace(name=name(f.name)) for f in term.factors),
-            )
-            for term in line.terms
-        )
-    )
+    terms = (term._replace(matrix=name(term.matrix)) for term in line.terms)
+    return line.of(*terms).over(lambda f: f._replace(name=name(f.name)))
 
 
 def _rounded(line: Line, block: str, kind: str) -> Line:
     def rounded(term: Term) -> Term:
         if stem(term.matrix) != block:
             return term
-        factors = tuple(f._replace(form=kind) for f in term.factors)
-        return term._replace(matrix=f"{term.matrix}|rounded to {kind}", factors=factors)
+        term = term._replace(matrix=f"{term.matrix}|rounded to {kind}")
+        return term.over(lambda f: f._replace(form=kind))
 
-    return line._replace(terms=tuple(map(rounded, line.terms)))
+    return line.of(*map(rounded, line.terms))
 
 
 def _as(g: Grammar, said: str, places: Places) -> Iterator[Candidate]:

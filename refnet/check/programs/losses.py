@@ -1,7 +1,9 @@
 """Losses by their formulas, with their gradients: what stands for a net's loss by mistake.
 
-A loss compares a view of the outputs, v (N, C), with the targets t (N, C). All may take complex v:
-the gradient is that of the complex step. Checked by: tests/check/test_outside.py.
+A loss compares a view of the outputs, v (N, C), with the targets t (N, C); its gradient is that of
+the complex step. ``scores`` makes candidates of these, and knows the net's own loss.
+
+Checked by: tests/check/test_outside.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,194 +11,130 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from refnet.batch import Array
+from refnet.check.programs.notation import formula
 
-__all__ = ["VIEWS", "added", "gradient", "losses", "softmax", "usual"]
+__all__ = ["VIEWS", "added", "gradient", "losses", "usual"]
 
-Formula = Callable[[Array, Array], Array]
+Loss = Callable[[Array, Array], Array]
+"""Of a view of the outputs and the targets, (N,)."""
 View = Callable[[Array], Array]
-TINY = 1e-200
-
-
-def lse(v: Array) -> Array:
-    """The logarithm of each row's sum of exp."""
-    top = v.real.max(axis=1, keepdims=True)
-    return np.asarray(np.log(np.exp(v - top).sum(axis=1)) + top[:, 0])
-
-
-def softmax(v: Array) -> Array:
-    """Of each row."""
-    return np.asarray(np.exp(v - lse(v)[:, None]))
-
-
-def _softplus(v: Array) -> Array:
-    above = v.real > 0
-    return np.asarray(np.where(above, v, 0) + np.log(1 + np.exp(np.where(above, -v, v))))
-
-
-def _abs(v: Array) -> Array:
-    return np.asarray(v * np.sign(v.real))
-
-
-def _relu(v: Array) -> Array:
-    return np.where(v.real > 0, v, 0)
-
-
-def _norm(v: Array) -> Array:
-    return np.asarray(np.sqrt((v * v).sum(axis=1, keepdims=True)))
-
-
-def _standard(v: Array) -> Array:
-    wrong = v - v.mean(axis=1, keepdims=True)
-    return np.asarray(wrong / np.sqrt((wrong * wrong).mean(axis=1, keepdims=True) + 1e-5))
-
-
 VIEWS: dict[str, View] = {
-    "": lambda v: v,
-    "the softmax": softmax,
-    "the log softmax": lambda v: v - lse(v)[:, None],
-    "the sigmoid": lambda v: np.asarray(1 / (1 + np.exp(-v))),
-    "the log sigmoid": lambda v: -_softplus(-v),
-    "tanh": np.tanh,
-    "relu": _relu,
-    "softplus": _softplus,
-    "exp": np.exp,
-    "minus": np.negative,
-    "the square": lambda v: v * v,
-    "the absolute value": _abs,
-    "the sign": lambda v: np.sign(v.real) + 0 * v,
-    "the part in -1 .. 1": lambda v: np.where(abs(v.real) > 1, np.sign(v.real), v),
-    "the part in 0 .. 1": lambda v: np.where(v.real < 0, 0, np.where(v.real > 1, 1, v)),
-    "the vector of norm 1": lambda v: v / _norm(v),
-    "the standardized row": _standard,
-    "the row less its mean": lambda v: v - v.mean(axis=1, keepdims=True),
-    "the row less its largest": lambda v: v - v.max(axis=1, keepdims=True),
+    name: formula(text or "v")
+    for name, text in {
+        "": "",
+        "the softmax": "softmax(v)",
+        "the log softmax": "v - lse(v)",
+        "the sigmoid": "sigmoid(v)",
+        "the log sigmoid": "-softplus(-v)",
+        "tanh": "tanh(v)",
+        "relu": "relu(v)",
+        "softplus": "softplus(v)",
+        "exp": "exp(v)",
+        "minus": "-v",
+        "the square": "v^2",
+        "the absolute value": "abs(v)",
+        "the sign": "sign(v.real) + 0 v",
+        "the part in -1 .. 1": "clip(v, -1, 1)",
+        "the part in 0 .. 1": "clip(v, 0, 1)",
+        "the vector of norm 1": "v / norm(v)",
+        "the standardized row": "(v - mean(v)) / sqrt(mean((v - mean(v))^2) + 1e-5)",
+        "the row less its mean": "v - mean(v)",
+        "the row less its largest": "v - max(v)",
+    }.items()
 }
 """What may be taken of the outputs before the loss."""
-
-
-def _label(v: Array, t: Array) -> Array:
-    return np.asarray((v * t).sum(axis=1))
-
-
-def _cross_entropy(v: Array, t: Array) -> Array:
-    return np.asarray(lse(v) * t.sum(axis=1) - _label(v, t))
-
-
-def _margins(v: Array, t: Array) -> Array:
-    return np.where(t > 0, 0, _relu(1 + v - _label(v, t)[:, None]))
-
-
-def _huber(e: Array) -> Array:
-    return np.where(abs(e.real) <= 1, e * e / 2, _abs(e) - 0.5)
-
-
-def _focal(gamma: float) -> Formula:
-    def focal(v: Array, t: Array) -> Array:
-        p = _label(softmax(v), t)
-        return np.asarray(-((1 - p) ** gamma) * np.log(p))
-
-    return focal
-
-
-PAIRS: dict[str, Formula] = {
-    "the cross entropy": _cross_entropy,
-    "the squared error": lambda u, t: ((u - t) ** 2).sum(axis=1),
-    "the absolute error": lambda u, t: _abs(u - t).sum(axis=1),
-    "Huber's loss, K = 1": lambda u, t: _huber(u - t).sum(axis=1),
-    "log cosh of the error": lambda u, t: np.log(np.cosh(u - t)).sum(axis=1),
-    "the cube of the absolute error": lambda u, t: (_abs(u - t) ** 3).sum(axis=1),
-    "the error to the power of 4": lambda u, t: ((u - t) ** 4).sum(axis=1),
-    "log(1 + error^2)": lambda u, t: np.log(1 + (u - t) ** 2).sum(axis=1),
-    "sqrt(1 + error^2) - 1": lambda u, t: (np.sqrt(1 + (u - t) ** 2) - 1).sum(axis=1),
-    "the norm of the error": lambda u, t: _norm(u - t)[:, 0],
-    "the largest squared error": lambda u, t: ((u - t) ** 2).max(axis=1),
-    "the error": lambda u, t: (u - t).sum(axis=1),
-    "the squared sum of the errors": lambda u, t: (u - t).sum(axis=1) ** 2,
-    "the squared relative error": lambda u, t: (((u - t) / t) ** 2).sum(axis=1),
-    "the absolute relative error": lambda u, t: _abs((u - t) / t).sum(axis=1),
-    "the squared sum of output and target": lambda u, t: ((u + t) ** 2).sum(axis=1),
-    "minus the product with the target": lambda u, t: -_label(u, t),
-    "1 minus the product with the target": lambda u, t: 1 - _label(u, t),
-    "1 minus the cosine": lambda u, t: 1 - _label(u, t) / (_norm(u) * _norm(t))[:, 0],
-    "minus the logarithm for the label": lambda u, t: -_label(np.log(u + TINY), t),
-    "the binary cross entropy of probabilities": lambda u, t: (
-        -(t * np.log(u + TINY) + (1 - t) * np.log(1 - u + TINY)).sum(axis=1)
+CROSS_ENTROPY = "lse(u) sum(t) - sum(u t)"
+PAIRS = {
+    "the cross entropy": CROSS_ENTROPY,
+    "the squared error": "sum((u - t)^2)",
+    "the absolute error": "sum(abs(u - t))",
+    "Huber's loss, K = 1": "sum(huber(u - t))",
+    "log cosh of the error": "sum(log(cosh(u - t)))",
+    "the cube of the absolute error": "sum(abs(u - t)^3)",
+    "the error to the power of 4": "sum((u - t)^4)",
+    "log(1 + error^2)": "sum(log(1 + (u - t)^2))",
+    "sqrt(1 + error^2) - 1": "sum(sqrt(1 + (u - t)^2) - 1)",
+    "the norm of the error": "norm(u - t)",
+    "the largest squared error": "max((u - t)^2)",
+    "the error": "sum(u - t)",
+    "the squared sum of the errors": "sum(u - t)^2",
+    "the squared relative error": "sum(((u - t) / t)^2)",
+    "the absolute relative error": "sum(abs((u - t) / t))",
+    "the squared sum of output and target": "sum((u + t)^2)",
+    "minus the product with the target": "-sum(u t)",
+    "1 minus the product with the target": "1 - sum(u t)",
+    "1 minus the cosine": "1 - sum(u t) / (norm(u) norm(t))",
+    "minus the logarithm for the label": "-sum(log(u + tiny) t)",
+    "the binary cross entropy of probabilities": (
+        "-sum(t log(u + tiny) + (1 - t) log(1 - u + tiny))"
     ),
-    "the binary cross entropy": lambda u, t: (_softplus(u) - u * t).sum(axis=1),
-    "the hinge loss": lambda u, t: _margins(u, t).sum(axis=1),
-    "the squared hinge loss": lambda u, t: (_margins(u, t) ** 2).sum(axis=1),
-    "the hinge loss of the largest other class": lambda u, t: _margins(u, t).max(axis=1),
-    "the hinge loss of every class": lambda u, t: _relu(1 - (2 * t - 1) * u).sum(axis=1),
-    "the exponential loss": lambda u, t: np.exp(-(2 * t - 1) * u).sum(axis=1),
-    "Poisson's loss": lambda u, t: (np.exp(u) - u * t).sum(axis=1),
-    "the focal loss, gamma = 1": _focal(1),
-    "the focal loss, gamma = 2": _focal(2),
-    "the squared cross entropy": lambda u, t: _cross_entropy(u, t) ** 2,
-    "the cross entropy without the label in the sum": lambda u, t: (
-        lse(np.where(t > 0, u - 1e3, u)) - _label(u, t)
-    ),
+    "the binary cross entropy": "sum(softplus(u) - u t)",
+    "the hinge loss": "sum(margins(u, t))",
+    "the squared hinge loss": "sum(margins(u, t)^2)",
+    "the hinge loss of the largest other class": "max(margins(u, t))",
+    "the hinge loss of every class": "sum(relu(1 - (2 t - 1) u))",
+    "the exponential loss": "sum(exp(-(2 t - 1) u))",
+    "Poisson's loss": "sum(exp(u) - u t)",
+    "the focal loss, gamma = 1": "-(1 - sum(softmax(u) t)) log(sum(softmax(u) t))",
+    "the focal loss, gamma = 2": "-(1 - sum(softmax(u) t))^2 log(sum(softmax(u) t))",
+    "the squared cross entropy": f"({CROSS_ENTROPY})^2",
+    "the cross entropy without the label in the sum": "lse(where(t > 0, u - 1e3, u)) - sum(u t)",
 }
-"""What may be made of a view and the targets; a mean over the classes counts 1 / C times."""
-PENALTIES: dict[str, View] = {
-    "the sum": lambda u: u.sum(axis=1),
-    "the sum of squares": lambda u: (u * u).sum(axis=1),
-    "the sum of absolute values": lambda u: _abs(u).sum(axis=1),
-    "the squared sum": lambda u: u.sum(axis=1) ** 2,
-    "the norm": lambda u: _norm(u)[:, 0],
-    "the variance": lambda u: ((u - u.mean(axis=1, keepdims=True)) ** 2).mean(axis=1),
-    "the largest": lambda u: u.max(axis=1),
-    "the logarithm of the sum of exp": lse,
-    "the squared logarithm of the sum of exp (z-loss)": lambda u: lse(u) ** 2,
-    "the sum of u log u": lambda u: (u * np.log(u)).sum(axis=1),
+"""What may be made of a view u and the targets; a mean over the classes counts 1 / C times."""
+PENALTIES = {
+    "the sum": "sum(u)",
+    "the sum of squares": "sum(u^2)",
+    "the sum of absolute values": "sum(abs(u))",
+    "the squared sum": "sum(u)^2",
+    "the norm": "norm(u)",
+    "the variance": "mean((u - mean(u))^2)",
+    "the largest": "max(u)",
+    "the logarithm of the sum of exp": "lse(u)",
+    "the squared logarithm of the sum of exp (z-loss)": "lse(u)^2",
+    "the sum of u log u": "sum(u log(u))",
 }
 SMOOTHING = "the label's output less the mean of all (label smoothing)"
 
 
-def usual(name: str) -> Formula:
+def _loss(text: str, view: str = "", per: bool = False) -> Loss:
+    """A formula of a view and the targets, divided by the number of outputs where ``per`` says."""
+    f, seen = formula(text, "u, t"), VIEWS[view]
+    return lambda v, t: f(seen(v), t)[:, 0] / (v.shape[1] if per else 1)
+
+
+def usual(name: str) -> Loss:
     """The formula of a net's own loss."""
-    if name == "cross_entropy":
-        return _cross_entropy
-    return lambda v, t: ((v - t) ** 2).sum(axis=1) / v.shape[1]
+    entropy = name == "cross_entropy"
+    return _loss(CROSS_ENTROPY if entropy else PAIRS["the squared error"], per=not entropy)
 
 
 def _named(name: str, what: str) -> str:
     return f"{name} of {what}" if what else name
 
 
-def losses(mean: bool) -> Iterator[tuple[str, Formula, View]]:
-    """What may stand for a net's loss: a formula and the view that it takes. ``mean``: over the
-    outputs."""
+def losses(mean: bool) -> Iterator[tuple[str, Loss, Loss, View]]:
+    """What may stand for a net's loss: its name, the loss of the outputs, and the view with the
+    loss of that view. ``mean``: over the outputs."""
     for what, view in VIEWS.items():
-        for name, formula in PAIRS.items():
-
-            def loss(u: Array, t: Array, f: Formula = formula) -> Array:
-                return f(u, t) / (u.shape[1] if mean else 1)
-
-            yield _named(name, what), loss, view
+        for name, text in PAIRS.items():
+            yield _named(name, what), _loss(text, what, mean), _loss(text, "", mean), view
 
 
-def added() -> Iterator[tuple[str, Formula]]:
+def added() -> Iterator[tuple[str, Loss]]:
     """What may be added to the loss of each prediction, times a constant."""
-    yield SMOOTHING, lambda v, t: _label(v, t) - v.mean(axis=1) * t.sum(axis=1)
+    yield SMOOTHING, _loss("sum(u t) - mean(u) sum(t)")
     for what in ("", "the softmax", "the log softmax", "the sigmoid", "tanh"):
-        for name, penalty in PENALTIES.items():
-            yield _named(name, what or "the outputs"), _of_view(VIEWS[what], penalty)
-        for name, formula in PAIRS.items():
-            yield _named(name, what), _of_view(VIEWS[what], formula)
+        for name, text in PENALTIES.items():
+            yield _named(name, what or "the outputs"), _loss(text, what)
+        for name, text in PAIRS.items():
+            yield _named(name, what), _loss(text, what)
 
 
-def _of_view(view: View, formula: Callable[..., Array]) -> Formula:
-    """Of a view, and of the targets if it takes them."""
-    if formula in PAIRS.values():
-        return lambda v, t: formula(view(v), t)
-    return lambda v, t: formula(view(v))
-
-
-def gradient(formula: Formula, v: Array, t: Array) -> Array:
-    """In v, by the complex step."""
+def gradient(loss: Loss, v: Array, t: Array) -> Array:
+    """The gradient of the losses in v, by the complex step."""
     out = np.empty_like(v)
     for c in range(v.shape[1]):
         ahead = v.astype(complex)
         ahead[:, c] += 1e-30j
-        out[:, c] = formula(ahead, t).imag / 1e-30
+        out[:, c] = loss(ahead, t).imag / 1e-30
     return out

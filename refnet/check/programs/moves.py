@@ -23,10 +23,10 @@ LONGEST = 200
 
 
 class Move(NamedTuple):
-    """What is done, as a predicate, forward and transposed; ``picks``: whether each value is one
-    of the old ones; ``linear``: whether it may be transposed without what it was given; ``scales``:
-    whether it is a factor, ``uniform`` if of all alike; ``dual``: the transposed one's predicate,
-    if it is another."""
+    """What is done to a sequence: its predicate in a name, and the maps forward and transposed.
+    ``picks``: each value is one of the old ones; ``linear``: the transposed map does not depend on
+    the values; ``scales``: it is a factor, ``uniform`` if the same for all; ``dual``: the predicate
+    of the transposed move, if it is another."""
 
     name: str
     there: Map
@@ -43,13 +43,13 @@ class Move(NamedTuple):
         return self.dual or self.name
 
     def after(self, first: "Move") -> "Move":
-        """This move of what ``first`` gives."""
+        """This move of what the move ``first`` gives."""
         return self._replace(
             there=lambda v: self.there(first.there(v)), back=lambda d: first.back(self.back(d))
         )
 
     def only(self, old: "Move", some: Array) -> "Move":
-        """This move where ``some``, (1, B) or (T, 1), is true, and elsewhere the old one."""
+        """This move where ``some``, (1, B) or (T, 1), is true, and the old one elsewhere."""
 
         def there(v: Array) -> Array:
             new = self.there(v)
@@ -62,7 +62,7 @@ class Move(NamedTuple):
         return self._replace(there=there, back=back)
 
     def before(self, later: "Move") -> "Move":
-        """This move of what ``later`` is given."""
+        """The move ``later`` of what this move gives."""
         return self._replace(
             there=lambda v: later.there(self.there(v)), back=lambda d: self.back(later.back(d))
         )
@@ -77,19 +77,19 @@ def _column(some: Array, like: Array) -> Array:
 
 def _pick(v: Array, t: Array, b: Array, inside: Array) -> Array:
     picked = v[t, b]
-    return np.where(inside.reshape(*inside.shape, *(1,) * (v.ndim - 2)), picked, 0 * picked)
+    return np.where(_column(inside, v), picked, 0 * picked)
 
 
 def _put(d: Array, t: Array, b: Array, inside: Array, rows: int) -> Array:
     out = np.zeros((rows, *d.shape[1:]), d.dtype)
-    np.add.at(out, (t, b), np.where(inside.reshape(*inside.shape, *(1,) * (d.ndim - 2)), d, 0))
+    np.add.at(out, (t, b), np.where(_column(inside, d), d, 0))
     return out
 
 
 def gathered(
     name: str, t: Array, b: Array | None = None, rows: int | None = None, dual: str = ""
 ) -> Move:
-    """Each value (t, b) is that of the steps and examples which these arrays (T, B) name; 0 where
+    """The move to value (t, b) of other steps ``t`` and examples ``b``, arrays (T, B); 0 where
     there is no such step among the ``rows``."""
     rows = len(t) if rows is None else rows
     inside = (t >= 0) & (t < rows)
@@ -106,7 +106,7 @@ def _mixed(name: str, dual: str, M: Array) -> Move:
 
 
 def scaled(name: str, k: Array | float) -> Move:
-    """A factor, or those (T, B) of each value."""
+    """The move that multiplies by a factor, or by one (T, B) for each value."""
 
     def times(v: Array) -> Array:
         more = (1,) * (v.ndim - np.ndim(k)) if np.ndim(k) else ()
@@ -116,7 +116,7 @@ def scaled(name: str, k: Array | float) -> Move:
 
 
 def bent(name: str, value: Map, slope: Map) -> Move:
-    """A function of each value, with the slope at what it was last given."""
+    """The move that is a function of each value; backward it takes the slope where it was last."""
     seen = {}
 
     def there(v: Array) -> Array:
@@ -127,7 +127,7 @@ def bent(name: str, value: Map, slope: Map) -> Move:
 
 
 def largest() -> Move:
-    """The largest of each unit's states (T + 1, ...) after the first, up to every step."""
+    """The move to the largest of each unit's states (T + 1, ...) so far, the first one left out."""
     seen = {}
 
     def there(v: Array) -> Array:
@@ -146,8 +146,8 @@ def largest() -> Move:
 
 
 def moves(lengths: Array, T: int, first: int = 0) -> Iterator[Move]:
-    """Those of a sequence of T rows, whose row ``first`` belongs to the first step; ``lengths``:
-    the steps of each example."""
+    """All moves of a sequence of T rows; row ``first`` belongs to the first step, and ``lengths``
+    has the steps of each example."""
     B = len(lengths)
     t, b = np.indices((T, B))
     if T - first > 1:
@@ -263,7 +263,7 @@ def _sums(T: int, first: int) -> Iterator[Move]:
 
 
 def of_examples(T: int, B: int) -> Iterator[Move]:
-    """Those that leave each step where it is."""
+    """The moves that leave each step where it is."""
     t, b = np.indices((T, B))
     for name, at in (("example 0", 0), ("the last example", B - 1)):
         dual = f"is summed into {name}"

@@ -1,4 +1,8 @@
-"""Two edits at once: the first explains the forward pass, or the first steps of the backward pass.
+"""Two edits at once.
+
+Of two wrong sums, each has an edit of its own. Otherwise the first edit is one that explains the
+forward pass, or the most steps of dx, and the second one is looked for in the program with the
+first (``explain.Programs``, anew).
 
 Checked by: tests/check/test_programs.py.
 """
@@ -10,9 +14,10 @@ from itertools import chain
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.check.programs.edit import Candidate
 from refnet.check.programs.explain import Programs
+from refnet.check.programs.layers import same
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate
 from refnet.check.programs.weights import Weights
 
 __all__ = ["Pairs"]
@@ -22,13 +27,13 @@ FIRST = 6
 
 
 class Pairs:
-    """The pairs of edits that explain a search's results."""
+    """The search for two edits that explain the results together."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs = programs
 
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """Those that fit."""
+        """The results of the pairs that fit."""
         programs = self.programs
         if programs.backward and programs.in_sums:
             yield from self._of_the_sums()
@@ -44,8 +49,10 @@ class Pairs:
                 yield f"{first.name}; {name}", reading
 
     def _of_the_sums(self) -> Iterator[tuple[str, Params]]:
-        """One edit of each wrong gradient."""
+        """One edit of each wrong gradient, of several: what one edit gives is known by now."""
         search, names, whole = self.programs.search, [], dict(self.programs.program.results)
+        if len(search.wrong) < 2:
+            return
         left = {*search.wrong}
         every = chain(self.programs.candidates(), Weights(self.programs).left_out())
         for candidate, reading in self.programs.run(every):
@@ -64,7 +71,8 @@ class Pairs:
         survivors = programs.run(every, None, programs.right, programs.stays)
         seen: list[Params] = []
         for candidate, reading in survivors:
-            if len(seen) < FIRST and not any(map(programs.same(reading), seen)):
+            given = programs.given(reading)
+            if len(seen) < FIRST and not any(same(given, other) for other in seen):
                 seen.append(reading)
                 yield candidate
 

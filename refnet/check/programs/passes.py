@@ -1,5 +1,7 @@
-"""Passes with changes: of a recurrent cell many at once, as its program's runs; of other nets in
-loops.
+"""Passes with changes of ``refnet.check.naive``: what a mistake of ``refnet.check.mistakes`` gives.
+
+Recurrent cells run many at once, as edits of one program (``runs``); feedforward nets and stacks
+run one after the other. ``refnet.check.mistakes.base`` and ``fitting`` run their mistakes here.
 
 Checked by: tests/check/test_naive.py.
 """
@@ -15,8 +17,9 @@ from refnet.batch import Batch, Params
 from refnet.check.naive.base import Change, Pass, Product
 from refnet.check.naive.nets import Feedforward, Recurrent
 from refnet.check.naive.stacked import Stack
+from refnet.check.programs.edit import Candidate, together
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate, Runs, together
+from refnet.check.programs.runs import Runs
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
@@ -92,7 +95,8 @@ def _results(passes: Sequence[Pass]) -> list[Params]:
 
 
 def covers(net: Net, params: Params) -> bool:
-    """Whether ``run`` knows this net: a stack, or one layer of four cells with sigmoid gates."""
+    """Whether ``run`` can run this net: a feedforward net, a stack, or one layer of the four cells
+    with sigmoid gates."""
     if isinstance(net, (StackedNet, FeedforwardNet)):
         return True
     return (

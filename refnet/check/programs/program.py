@@ -1,5 +1,9 @@
 """A net's program: the lines of its cell, their pulls, and the naive net around them.
 
+The lines come from the cell's text (``cells``), gate by gate; ``grammar`` edits them and ``runs``
+evaluates them. The edits that all need are made here: that the backward pass follows a line, or
+reads another variable.
+
 Checked by: tests/check/test_programs.py.
 """
 
@@ -10,7 +14,9 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.naive.nets import PEEPHOLES, Recurrent
 from refnet.check.programs.arrays import formed
-from refnet.check.programs.cells import Line, has, lines_of, pulls
+from refnet.check.programs.cells import Factor, Line, copied, lines_of, pulls
+from refnet.check.programs.edit import Candidate, Edit, Place
+from refnet.check.programs.functions import has
 
 __all__ = ["Program", "stem"]
 
@@ -21,7 +27,7 @@ def stem(name: str) -> str:
 
 
 class Program:
-    """The lines of a net's cell and their pulls, and the naive net around them, which has begun."""
+    """The lines of a net's cell, their pulls, and the naive net around them, which has begun."""
 
     results: Params
 
@@ -65,7 +71,7 @@ class Program:
         return self.p[name]
 
     def parts(self, s: Recurrent) -> Params:
-        """The parameters of such a pass, gate by gate."""
+        """The parameters of a pass, gate by gate."""
         p: Params = {name: s.p[name] for name in ("bhn", *PEEPHOLES) if name in s.p}
         for name in self.blocks:
             parts = np.split(s.p[name], len(self.gates))
@@ -77,3 +83,43 @@ class Program:
         if line.function and line.function == self.unknown:
             line = line._replace(function="")
         return pulls(line, by_value, self.clip, self.parameters)
+
+    def read_as(self, name: str, source: Factor) -> Edit:
+        """The edit with which the backward pass reads ``source`` for a variable."""
+        return Edit(("tape", self.index[name], 0), (copied(name, source),))
+
+    def follow(self, n: int, line: Line, weight: Array | None = None, more: bool = False) -> Edit:
+        """The edit with which the backward pass follows where ``line`` stands for line ``n``."""
+        return Edit(("pulls", n, 0), self.pulls_of(line, False), weight, more)
+
+    @property
+    def pre_activations(self) -> dict[int, Line]:
+        """The lines of pre-activations, by their numbers."""
+        return {n: a for n, a in enumerate(self.lines) if a.target.name.startswith("a.")}
+
+    def of_function(self, name: str) -> dict[int, Line]:
+        """The lines with a function, by their numbers."""
+        return {n: line for n, line in enumerate(self.lines) if line.function == name}
+
+    @property
+    def added(self) -> dict[Place, Line]:
+        """The pulls that add to the gradients of other variables, by their places."""
+        return {
+            ("pull", n, m): pull
+            for n, group in enumerate(self.pulls)
+            for m, pull in enumerate(group)
+            if m
+        }
+
+    def sweeps(self, candidate: Candidate) -> int:
+        """How often a step's lines must be gone through: twice if an edited one needs a later
+        one."""
+        later = (
+            self.index.get(f.name, -1) > edit.place[1] and not f.step
+            for edit in candidate.edits
+            if edit.place[0] == "line"
+            for line in edit.lines
+            for term in line.terms
+            for f in term.factors
+        )
+        return 1 + any(later)

@@ -1,31 +1,34 @@
 """Many edited programs at once: their forward and backward passes side by side.
 
+The lines of a step are gone through once for all candidates; where a candidate has an edit of a
+line or of a pull, its own share of the result is made anew (``values``). Candidates whose states or
+dx part from what was given are left behind at that step. ``explain`` and ``passes`` run them.
+
 Checked by: tests/check/test_programs.py.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.naive.nets import Recurrent
-from refnet.check.programs.arrays import LAYOUTS, TYPES, coarse, pulled_back, relaid
-from refnet.check.programs.cells import FORMS, STATES, Factor, Line, Term, function
-from refnet.check.programs.edit import SUMS, Candidate, Edit, Fits, Place, Stays, sweeps, together
+from refnet.check.programs.arrays import TYPES, coarse, pulled_back
+from refnet.check.programs.cells import STATES, Factor, Line, Term
+from refnet.check.programs.edit import SUMS, Candidate, Edit, Fits, Place, Stays
 from refnet.check.programs.program import Program
+from refnet.check.programs.values import Values
 
-__all__ = ["Candidate", "Edit", "Fits", "Place", "Runs", "SUMS", "Stays", "sweeps", "together"]
+__all__ = ["Runs"]
 
 
-class Runs:
-    """The passes of candidates that may all edit the forward pass, or none of them."""
+class Runs(Values):
+    """The passes of many candidates. Either all of them may edit the forward pass, or none does."""
 
     def __init__(self, program: Program, candidates: Sequence[Candidate]) -> None:
-        self.program, self.s = program, program.s
+        super().__init__(program)
         self.candidates = list(candidates)
-        self.T, self.B = self.s.x.shape[:2]
         self.of: dict[Place, list[tuple[int, Edit]]] = {}
         self._place()
         kinds = {place[0] for place in self.of}
@@ -36,16 +39,13 @@ class Runs:
         self.K = K if self.forward else 1
         self.loop = bool(self.forward or kinds - {"pull"} or self._in_the_loop())
         self.KB = K if self.loop else 1
-        self.sweeps = max((sweeps(program, candidate) for candidate in self.candidates), default=1)
+        self.sweeps = max(map(program.sweeps, self.candidates), default=1)
         rows = (self.T + 1, self.K, self.B)
         H = self.s.p["Whh"].shape[1]
         names = {line.target.name for line in program.lines} | set(STATES)
-        self.v = {name: self._zeros(*rows, H) for name in names}
+        self.v = {name: self.zeros(*rows, H) for name in names}
         self._around(self.passes if self.apart else [self.s])
         self.results: list[Params] = []
-
-    def _zeros(self, *shape: int) -> Array:
-        return np.zeros_like(self.s.x, shape=shape)
 
     def _around(self, passes: list[Recurrent]) -> None:
         """Take x, the mask, the initial states and the parameters of the passes."""
@@ -74,11 +74,6 @@ class Runs:
                 if s.has(role, f"{role}_pull") or role == "act" and self.program.unknown
             ]
 
-    def _parameter(self, name: str, k: int | None) -> Array:
-        if name in self.p:
-            return self.p[name] if k is None else self.p[name][k]
-        return self.program.value(name)
-
     def _place(self) -> None:
         self.of = {}
         for k, candidate in enumerate(self.candidates):
@@ -91,80 +86,6 @@ class Runs:
             for kind, n, m in self.of
             if kind == "pull"
         )
-
-    def _row(self, f: Factor, at: Any) -> tuple[Any, Any]:
-        """Where a factor is at a step, or each of several, and whether it is there at all."""
-        row, low = at + f.step, 0 if f.name.removeprefix("d ") in STATES else 1
-        if f.edge in ("last", "first"):
-            return np.full_like(row, self.T if f.edge == "last" else low), True
-        if f.edge == "reversed":
-            return self.T + 1 - np.asarray(at) + f.step, True
-        if f.edge == "wrap":
-            return low + (row - low) % (self.T + 1 - low), True
-        if not f.edge:
-            return row, True
-        inside = np.clip(row, low, self.T)
-        return inside, True if f.edge == "stay" else inside == row
-
-    def _value(self, f: Factor, at: int | Array, k: int | None) -> Array:
-        if f.name in self.program.p or "|" in f.name:
-            return self._parameter(f.name, k)
-        v = self.v[f.name]
-        row, inside = self._row(f, at)
-        rows = self._relaid(v, f, at) if f.edge in LAYOUTS else v[row]
-        part: Array = rows if k is None else rows[..., min(k, v.shape[1] - 1), :, :]
-        if inside is not True:
-            part = part * np.reshape(inside, (-1, *(1,) * (part.ndim - 1)) if np.ndim(at) else ())
-        if not f.form:
-            return part
-        if "'" in f.form:
-            name, _, then = f.form.partition("'")
-            slope = function(name).slope(part)
-            return function(then).value(slope) if then else slope
-        return FORMS[f.form][0](part)
-
-    def _relaid(self, v: Array, f: Factor, at: int | Array) -> Array:
-        """An array whose steps and examples are read in another layout."""
-        steps, examples = relaid(f.edge, self.T, self.B)
-        rows = steps[np.asarray(at) - 1]
-        return np.moveaxis(v[1 + rows + f.step, :, examples[np.asarray(at) - 1]], -2, -3)
-
-    def _product(self, factors: Sequence[Factor], at: int | Array, k: int | None) -> Array:
-        out: Array | None = None
-        for f in factors:
-            value = self._value(f, at, k)
-            out = value if out is None else out * value
-        if out is None:
-            out = np.ones((1, 1, 1) if k is None else (1, 1))
-        return out
-
-    def _term(self, term: Term, at: int | Array, k: int | None) -> Array:
-        if not term.matrix:
-            out = self._product(term.factors, at, k)
-        else:
-            M = self._parameter(term.matrix, k)
-            M = M if term.back != term.transposed else np.swapaxes(M, -1, -2)
-            out = self.s.product(self._product(term.factors[: term.inside], at, k), M)
-            for f in term.factors[term.inside :]:
-                out = out * self._value(f, at, k)
-        return out if term.coefficient == 1 else term.coefficient * out
-
-    def evaluate(self, line: Line, at: int | Array, k: int | None = None) -> Array:
-        """What a line gives, of all candidates or of one."""
-        out: Array | float = 0.0
-        for n, term in enumerate(line.terms):
-            out = self._term(term, at, k) if n == 0 else out + self._term(term, at, k)
-        if not line.terms:
-            first = self.v[line.target.name]
-            out = np.zeros(first[0].shape if k is None else first[0][0].shape)
-        out = np.asanyarray(out)
-        if line.function and line.function != self.program.unknown:
-            out = (
-                self.s.clipped(out)
-                if line.function == "clip"
-                else function(line.function).value(out)
-            )
-        return out if line.scale == 1 else line.scale * out
 
     def _weight(self, edit: Edit, at: int) -> Array | float:
         w = edit.weight
@@ -186,12 +107,13 @@ class Runs:
         return value
 
     def argument(self, f: Factor) -> Array:
-        """A variable of the forward pass."""
+        """The values of a variable of the forward pass at every step."""
         self.states()
-        return self._value(f, np.arange(1, self.T + 1), 0)
+        return self.value(f, np.arange(1, self.T + 1), 0)
 
     def states(self, stays: Stays | None = None) -> None:
-        """The forward pass, of the candidates whose states at every step so far may be right."""
+        """Run the forward pass; candidates whose states ``stays`` rejects at some step are left
+        behind."""
         program = self.program
         for at in range(1, self.T + 1):
             for n, line in [*enumerate(program.lines)] * self.sweeps:
@@ -201,7 +123,7 @@ class Runs:
                 role = program.roles.get(line.target.name, "")
                 for k in self.called.get(role, ()):
                     (a,) = line.terms[0].factors
-                    called = getattr(self.passes[k], role)(self._value(a, at, k))
+                    called = getattr(self.passes[k], role)(self.value(a, at, k))
                     self.v[line.target.name][at, k] = called
             if stays and self.forward:
                 self.keep(stays(at, self.v, [candidate.name for candidate in self.candidates]))
@@ -226,7 +148,7 @@ class Runs:
         self.v |= read
 
     def read_out(self) -> tuple[Array, list[Params]]:
-        """The read-out's gradient (T + 1, K, B, H), and each candidate's results up to there."""
+        """The gradient of the read-out (T + 1, K, B, H), and each candidate's results so far."""
         direct, results = np.zeros_like(self.v["h"]), []
         for k, s in enumerate(self.passes[: self.K]):
             s.h = list(self.v["h"][:, k])
@@ -252,7 +174,7 @@ class Runs:
         yield from zip(self.candidates, self.read_out()[1])
 
     def keep(self, fit: Array) -> None:
-        """Go on with these candidates alone."""
+        """Go on with the candidates that ``fit`` says."""
         if fit.all():
             return
         for name, value in self.v.items():
@@ -272,8 +194,8 @@ class Runs:
         fits: Fits | None = None,
         stays: Stays | None = None,
     ) -> Iterator[tuple[Candidate, Params]]:
-        """Every candidate's results, of those whose forward pass is ``right``, also at every step
-        (``stays``), and whose dx ``fits`` from the last step on."""
+        """The results of candidates, of those that ``right`` accepts after the forward pass,
+        ``stays`` at each of its steps, and ``fits`` at each step of the backward pass, by dx."""
         self.states(stays)
         if not self.candidates:
             return
@@ -297,8 +219,8 @@ class Runs:
             names |= {line.target.name for _, edit in edits for line in edit.lines if line.adds}
         for name in names - program.parameters:
             shape = self.v[name.removeprefix("d ")].shape[2:]
-            v[name] = self._zeros(self.T + 1, self.KB, *shape)
-        v["d read"] = self._zeros(self.T + 1, self.KB, *direct.shape[2:]) + direct
+            v[name] = self.zeros(self.T + 1, self.KB, *shape)
+        v["d read"] = self.zeros(self.T + 1, self.KB, *direct.shape[2:]) + direct
         for k, s in enumerate(self.passes if self.apart else [self.s]):
             for name, end in zip(("d h", "d c"), np.zeros((2, 1, 1)) + s.final.get("h0", 0)):
                 v[name][self.T, k if self.apart else slice(None)] += end
@@ -343,7 +265,7 @@ class Runs:
                 f = pull.target
                 if f.name in self.program.parameters or not pull.adds:
                     continue
-                row, inside = self._row(f, at)
+                row, inside = self.row(f, at)
                 v[f.name][row][k] += inside * self._weight(edit, at) * self.evaluate(pull, at, k)
 
     def _pulled(self, n: int, m: int, at: int, value: Array) -> Array:
@@ -352,11 +274,11 @@ class Runs:
         role = self.program.roles.get(line.target.name, "")
         called = self.called.get(role) if m else None
         if called:
-            value = self._zeros(self.KB, *value.shape[1:]) + value
+            value = self.zeros(self.KB, *value.shape[1:]) + value
             for k in called:
                 s, name = self.passes[k], line.target.name
                 (a,) = line.terms[0].factors
-                of = self._value(a, at, k), self.v[name][at, k], self.v[f"d {name}"][at, k]
+                of = self.value(a, at, k), self.v[name][at, k], self.v[f"d {name}"][at, k]
                 pulled = getattr(s, f"{role}_pull")(*of)
                 value[k] = s.clipped(pulled) if a.name.startswith("a.") else pulled
         return value
@@ -373,13 +295,13 @@ class Runs:
     def _summed(self, line: Line, term: Term, k: int | None, weight: Array | None) -> Array:
         every = np.arange(1, self.T + 1)
         if self.program.p[line.target.name].ndim == 1:
-            out = self._product(term.factors, every, k)
+            out = self.product(term.factors, every, k)
             out = out if weight is None else out * self._lifted(weight, out)
             out = self._coarse(line, out.sum(axis=-2)).sum(axis=0)
             return np.asarray(term.coefficient * line.scale * out)
-        rows = self._product(term.factors[: term.inside], every, k)
+        rows = self.product(term.factors[: term.inside], every, k)
         rows = rows if weight is None else rows * self._lifted(weight, rows)
-        columns = self._product(term.factors[term.inside :], every, k)
+        columns = self.product(term.factors[term.inside :], every, k)
         if line.function in SUMS:
             rows, columns = (
                 a.sum(axis=SUMS[line.function], keepdims=True) for a in (rows, columns)
@@ -404,30 +326,29 @@ class Runs:
     def _lifted(weight: Array, like: Array) -> Array:
         return weight if like.ndim == weight.ndim else weight[:, None]
 
+    def _edited_sums(self) -> Iterator[tuple[int, Edit, Line, int]]:
+        """The pulls that a candidate's edit adds, and those that it takes away, with a sign."""
+        for (kind, n, m), edits in self.of.items():
+            pulls = self.program.pulls[n]
+            usual = pulls if kind == "pulls" else pulls[m : m + 1]
+            for k, edit in edits if kind in ("pull", "pulls") else ():
+                yield from ((k, edit, line, 1) for line in edit.lines)
+                yield from ((k, edit, line, -1) for line in usual if not edit.more)
+
     def _sums(self) -> Iterator[tuple[Candidate, Params]]:
         program, parameters = self.program, self.program.parameters
         total: Params = {}
         apart: list[Params] = [{} for _ in self.candidates]
-        for n, group in enumerate(program.pulls):
-            whole = self.of.get(("pulls", n, 0), [])
-            for m, pull in enumerate(group):
+        for group in program.pulls:
+            for pull in group:
                 name = pull.target.name
-                if name not in parameters:
-                    continue
-                base = self._sum(pull, None)
-                total[name] = total.get(name, 0) + base
-                for k, edit in self.of.get(("pull", n, m), []):
-                    new = self._sum(edit.lines[0], k, edit.weight)
-                    old = 0 if edit.more else self._sum(pull, k, edit.weight)
-                    apart[k][name] = apart[k].get(name, 0) + new - old
-                for k, edit in whole:
-                    if not edit.more:
-                        apart[k][name] = apart[k].get(name, 0) - self._sum(pull, k, edit.weight)
-            for k, edit in whole:
-                for pull in edit.lines:
-                    name = pull.target.name
-                    if name in parameters:
-                        apart[k][name] = apart[k].get(name, 0) + self._sum(pull, k, edit.weight)
+                if name in parameters:
+                    total[name] = total.get(name, 0) + self._sum(pull, None)
+        for k, edit, line, sign in self._edited_sums():
+            name = line.target.name
+            if name in parameters:
+                added = sign * self._sum(line, k, edit.weight)
+                apart[k][name] = apart[k].get(name, 0) + added
         for k, candidate in enumerate(self.candidates):
             grads = {
                 name: value[min(k, len(value) - 1)] + apart[k].get(name, 0)

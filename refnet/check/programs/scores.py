@@ -2,18 +2,21 @@
 
 A candidate says the loss of every prediction and its gradient in the outputs; the net's own
 backward pass makes the gradients of it. The gradients of the read-out alone say which candidates
-fit, up to a factor. Checked by: tests/check/test_outside.py.
+fit, up to a factor (``loss_mistakes``). The tables are formulas (``notation``).
+
+Checked by: tests/check/test_outside.py.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.check.programs.losses import VIEWS, added, gradient, losses, softmax, usual
+from refnet.check.programs.losses import VIEWS, added, gradient, losses, usual
 from refnet.check.programs.moves import Move, moves
+from refnet.check.programs.notation import formula, softmax
 from refnet.maths.losses import counted_predictions
 from refnet.nets.gradients import Net, with_final
 
@@ -22,11 +25,103 @@ __all__ = ["Score", "Scores"]
 WORK = 2e5
 """The most numbers of the outputs, times their classes, of which other formulas are tried."""
 Scored = Iterator[tuple[str, Array, Array]]
+"""A name, the losses of the predictions and their gradients, before weights and divisor."""
+FACTORS = {
+    "1 - v^2": "",
+    "1 - tanh(v)^2": "",
+    "v (1 - v)": "",
+    "the sigmoid's slope at v": "sigmoid(v) (1 - sigmoid(v))",
+    "relu's slope at v": "v > 0",
+    "the output v": "v",
+    "the loss itself": "e",
+    "itself": "d",
+    "its size": "abs(d)",
+    "1 / its norm for each prediction": "1 / maximum(norm(d), 1e-300)",
+}
+"""What the gradient d of a prediction's loss e is multiplied by; p is the softmax of the outputs v,
+t the target."""
+FACTORS_OF_LABELS = {
+    "p (1 - p)": "",
+    "p": "",
+    "p of the label": "sum(p t)",
+    "1 / p of the label": "1 / sum(p t)",
+    "1 - p of the label": "1 - sum(p t)",
+    "(1 - p)^2 of the label": "(1 - sum(p t))^2",
+    "0 where the largest logit is the label's": "sum(largest t) <= 0",
+}
+SLOPES = {
+    "is its sign": "sign(d)",
+    "is its absolute value": "abs(d)",
+    "is clipped at 1": "clip(d, -1, 1)",
+    "is taken less its mean over the outputs": "d - mean(d)",
+    "has its outputs reversed": "d[:, ::-1]",
+    "is that of the output before": "roll(d, 1, axis=1)",
+    "is that of the next output": "roll(d, -1, axis=1)",
+}
+SLOPES_OF_LABELS = {
+    "takes 1 for the softmax": "1 + 0 p - t",
+    "takes 1 / C for the softmax": "0 p + 1 / C - t",
+    "takes 1 - the softmax for the softmax": "1 - p - t",
+    "takes the class of the largest logit for the softmax": "largest - t",
+    "takes exp of the logits less their largest for the softmax": "exp(v - max(v)) - t",
+    "takes off the label before the division": "p - t max(p)",
+    "is that of the label's logit alone": "d t",
+    "is that of the other logits alone": "d (1 - t)",
+    "goes through the softmax's slope once more": "p (d - sum(p d))",
+    "is -1 / p for the label": "-t / sum(p t)",
+}
+ERRORS = {
+    "its sign": "sign(v - t)",
+    "its cube": "(v - t)^3",
+    "its square": "(v - t)^2",
+    "it times its size": "(v - t) abs(v - t)",
+    "its size": "abs(v - t)",
+    "the output": "v",
+    "minus the target": "-t",
+    "output plus target": "v + t",
+    "it clipped at 1": "clip(v - t, -1, 1)",
+    "its mean over the outputs": "0 v + mean(v - t)",
+    "it over the target": "(v - t) / t",
+    "it times the target": "(v - t) t",
+}
+LABELS = {
+    "counts twice": "2 t",
+    "is -1 for all other classes": "2 t - 1",
+    "is 0 for its class and 1 for the others": "1 - t",
+    "is left out": "0 t",
+    "is divided by the number of classes": "t / C",
+}
+CLASSES = {
+    "is one too large (around)": "y + 1",
+    "is one too small (around)": "y - 1",
+    "is one too large (the last its own)": "minimum(y + 1, C - 1)",
+    "is one too small (the first its own)": "maximum(y - 1, 0)",
+    "is counted from the last class": "C - 1 - y",
+    "is the class of the largest output": "v.argmax(axis=1)",
+    "is the class of the smallest output": "v.argmin(axis=1)",
+    **{f"is class {c}, always": f"0 y + {c}" for c in range(8)},
+}
+"""Other labels y; those that are no class are left out."""
+NUMBERS = {
+    "comes from the channel before": "roll(t, 1, axis=1)",
+    "comes from the next channel": "roll(t, -1, axis=1)",
+    "has its channels reversed": "t[:, ::-1]",
+    "is that of the first channel, in every channel": "t[:, :1] + 0 t",
+    "is the mean over the channels": "mean(t) + 0 t",
+    "is rounded": "round(t)",
+}
+SCALED = {
+    "less its mean": "t - t.mean({0})",
+    "standardized": "(t - t.mean({0})) / maximum(t.std({0}), 1e-30)",
+    "divided by its deviation": "t / maximum(t.std({0}), 1e-30)",
+    "scaled to 0 .. 1": "(t - t.min({0})) / maximum(t.max({0}) - t.min({0}), 1e-30)",
+}
+"""Targets (T, B, C), over the axes {0}."""
 
 
 class Score(NamedTuple):
-    """A mistake's name, the losses of the predictions (N,) or NaN, and their gradient (N, C);
-    ``formula``: whether it is the same at every size where it is the same as another."""
+    """A candidate: its name, the losses of the predictions (N,), NaN if unknown, and their gradient
+    (N, C). ``formula``: two candidates that give the same here do so at all sizes."""
 
     name: str
     each: Array
@@ -35,7 +130,8 @@ class Score(NamedTuple):
 
 
 class Scores:
-    """The outputs of a net, their targets and weights, and what may be made of them."""
+    """The outputs of a net with their targets and weights, and the candidates that are made of
+    them."""
 
     def __init__(self, net: Net, params: Params, batch: Batch) -> None:
         self.net = net = replace(net, backend="reference")
@@ -51,6 +147,7 @@ class Scores:
         y = np.asarray(batch.y).reshape(len(self.v), *np.shape(batch.y)[len(lead) :])
         self.labels = y if net.loss == "cross_entropy" else None
         self.t = self.soft(y) if self.labels is not None else np.where(np.isfinite(y), y, 0)
+        self.p, self.largest = softmax(self.v), np.eye(C)[self.v.argmax(axis=1)]
         self.formula = usual(net.loss)
         self.each, self.slope = self.of(self.v, self.t)
         self.added, self.ended = with_final(np.zeros(()), self.tape, batch)
@@ -59,8 +156,7 @@ class Scores:
             np.full(self.grid[1], steps) if batch.mask is None else last_steps(batch.mask)
         )
         self.lengths = np.minimum(self.sequence, self.grid[0])
-        share = self.w / self.divisor
-        self.right = Score("", self.each * share, self.slope * share[:, None])
+        self.right = self.score("", self.each, self.slope)
         self.moves = list(moves(self.lengths, self.grid[0]))
 
     def soft(self, labels: Array) -> Array:
@@ -69,19 +165,19 @@ class Scores:
         return np.asarray((1 - s) * np.eye(C)[np.asarray(labels) % C] + s / C)
 
     def of(self, v: Array, t: Array) -> tuple[Array, Array]:
-        """The losses and gradients of the net's own formula."""
+        """The losses of outputs and targets by the net's own formula, and their gradients."""
         if self.labels is None:
             return self.formula(v, t), 2 * (v - t) / v.shape[1]
         return self.formula(v, t), softmax(v) * t.sum(axis=1, keepdims=True) - t
 
     def backward(self, dv: Array) -> Params:
-        """The gradients that follow, by the names of results."""
+        """All gradients that follow from a gradient in the outputs, by the names of results."""
         dv = dv.reshape(self.shape)
         pulled = self.net.backward(self.params, self.tape, dv, True, None, **self.ended)
         return {f"d{name}": value for name, value in pulled.items() if name != "clipped"}
 
     def preview(self, dv: Array) -> Params:
-        """The gradients of the read-out."""
+        """The gradients of the read-out alone, which cost next to nothing."""
         last = getattr(self.net, "depth", -1) + 1
         names = (f"W{last}", f"b{last}") if last else ("Why", "by")
         if names[0] not in self.params or len(self.tape.rows) != len(dv):
@@ -89,16 +185,33 @@ class Scores:
         return {f"d{names[0]}": dv.T @ self.tape.rows, f"d{names[1]}": dv.sum(axis=0)}
 
     def rearranged(self, move: Move, values: Array) -> Array:
-        """Values of the predictions, moved."""
+        """Values of the predictions after a move."""
         return move.there(values.reshape(*self.grid, *values.shape[1:])).reshape(values.shape)
 
-    def candidates(self) -> Iterator[Score]:
-        """Other losses, targets, outputs and gradients."""
+    def value(self, text: str, **more: Any) -> Array:
+        """What a formula gives of the outputs v, their softmax p, the targets t and labels y, the
+        losses e and their gradients d, and ``more``."""
+        known = {
+            "v": self.v, "p": self.p, "t": self.t, "y": self.labels, "e": self.each[:, None],
+            "d": self.slope, "C": self.v.shape[1], "largest": self.largest, **more,
+        }  # fmt: skip
+        return formula(text, ", ".join(known))(*known.values())
+
+    def score(self, name: str, each: Array, slope: Array, formula: bool = False) -> Score:
+        """The candidate of losses and gradients that still lack weights and divisor."""
         share = self.w / self.divisor
+        return Score(name, each * share, slope * share[:, None], formula)
+
+    def weighted(self, name: str, w: Array) -> Score:
+        """The candidate of the right losses and gradients with other weights."""
+        share = w / self.divisor
+        return Score(name, self.each * share, self.slope * share[:, None])
+
+    def candidates(self) -> Iterator[Score]:
+        """Candidates with other losses, targets, outputs or gradients."""
         for kind in (self._targets, self._slopes, self._formulas, self._outputs):
             formula = kind in (self._slopes, self._formulas)
-            for name, each, slope in kind():
-                yield Score(name, each * share, slope * share[:, None], formula)
+            yield from (self.score(*parts, formula) for parts in kind())
         for move in self.moves:
             if not move.scales:
                 name = f"the gradient of the outputs {move.name}"
@@ -106,10 +219,9 @@ class Scores:
 
     def additions(self) -> Iterator[Score]:
         """What may be added to the loss, times a constant."""
-        share, v, t = self.w / self.divisor, self.v, self.t
-        for name, formula in added() if self._small else ():
-            slope = gradient(formula, v, t)
-            yield Score(name, formula(v, t) * share, slope * share[:, None], True)
+        v, t = self.v, self.t
+        for name, loss in added() if self._small else ():
+            yield self.score(name, loss(v, t), gradient(loss, v, t), True)
         step = np.diff(v.reshape(*self.grid, -1), axis=0)
         pulled = np.pad(step, ((1, 0), (0, 0), (0, 0))) - np.pad(step, ((0, 1), (0, 0), (0, 0)))
         each = np.pad((step**2).sum(axis=-1), ((1, 0), (0, 0))).ravel()
@@ -122,67 +234,40 @@ class Scores:
 
     def _targets(self) -> Scored:
         if self.labels is None:
-            options = [(move.name, self.rearranged(move, self.t)) for move in self.moves]
-            for name, target in (*options, *self._numbers()):
+            for move in self.moves:
+                yield f"the target {move.name}", *self.of(self.v, self.rearranged(move, self.t))
+            for name, target in self._numbers():
                 yield f"the target {name}", *self.of(self.v, target)
             return
-        rearranged = [(m.name, self.rearranged(m, self.labels)) for m in self.moves if m.picks]
-        for name, labels in (*rearranged, *self._classes()):
-            yield f"the label {name}", *self.of(self.v, self.soft(labels))
-        p, t = softmax(self.v), self.t
-        for name, target in (
-            ("counts twice", 2 * t),
-            ("is -1 for all other classes", 2 * t - 1),
-            ("is 0 for its class and 1 for the others", 1 - t),
-            ("is left out", 0 * t),
-            ("is divided by the number of classes", t / t.shape[1]),
-        ):
+        C = self.v.shape[1]
+        labels = [(m.name, self.rearranged(m, self.labels)) for m in self.moves if m.picks]
+        classes = {n: text for n, text in CLASSES.items() if not text.startswith("0 y")
+                   or int(text[6:]) < C}  # fmt: skip
+        labels += [(name, self.value(text)) for name, text in classes.items()]
+        for name, label in labels:
+            yield f"the label {name}", *self.of(self.v, self.soft(label))
+        for name, text in LABELS.items():
+            target = self.value(text)
             yield f"the label {name}", *self.of(self.v, target)
-            yield f"the label {name}", np.nan * self.each, p - target
+            yield f"the label {name}", np.nan * self.each, self.p - target
 
     def _numbers(self) -> Iterator[tuple[str, Array]]:
         """Other targets that are numbers."""
-        t = self.t
-        yield "comes from the channel before", np.roll(t, 1, axis=1)
-        yield "comes from the next channel", np.roll(t, -1, axis=1)
-        yield "has its channels reversed", t[:, ::-1]
-        yield "is that of the first channel, in every channel", t[:, :1] + 0 * t
-        yield "is the mean over the channels", t.mean(axis=1, keepdims=True) + 0 * t
-        yield "is rounded", np.round(t)
-        grid = t.reshape(*self.grid, -1)
-        for over, axes in (("all targets", None), ("the batch", 1), ("the steps", 0)):
-            mean, deviation, low, high = (
-                f(grid, axis=axes, keepdims=True) for f in (np.mean, np.std, np.min, np.max)
-            )
-            for name, target in (
-                ("less its mean", grid - mean),
-                ("standardized", (grid - mean) / np.maximum(deviation, 1e-30)),
-                ("divided by its deviation", grid / np.maximum(deviation, 1e-30)),
-                ("scaled to 0 .. 1", (grid - low) / np.maximum(high - low, 1e-30)),
-            ):
-                yield f"is {name} over {over}", target.reshape(t.shape)
-
-    def _classes(self) -> Iterator[tuple[str, Array]]:
-        """Other labels."""
-        y, C = self.labels, self.v.shape[1]
-        assert y is not None
-        yield "is one too large (around)", y + 1
-        yield "is one too small (around)", y - 1
-        yield "is one too large (the last its own)", np.minimum(y + 1, C - 1)
-        yield "is one too small (the first its own)", np.maximum(y - 1, 0)
-        yield "is counted from the last class", C - 1 - y
-        yield "is the class of the largest output", self.v.argmax(axis=1)
-        yield "is the class of the smallest output", self.v.argmin(axis=1)
-        yield from ((f"is class {c}, always", 0 * y + c) for c in range(min(C, 8)))
+        yield from ((name, self.value(text)) for name, text in NUMBERS.items())
+        grid = self.t.reshape(*self.grid, -1)
+        for over, axis in (("all targets", None), ("the batch", 1), ("the steps", 0)):
+            for name, text in SCALED.items():
+                target = self.value(text.format(f"axis={axis}, keepdims=True"), t=grid)
+                yield f"is {name} over {over}", target.reshape(self.t.shape)
 
     def _formulas(self) -> Scored:
         v, t, H = self.v, self.t, self.tape.rows.shape[-1]
-        for name, loss, view in losses(self.labels is None) if self._small else ():
-            text, each = f"the loss is {name}", loss(view(v), t)
-            yield text, each, gradient(lambda v, t: loss(view(v), t), v, t)
+        for name, loss, of_view, view in losses(self.labels is None) if self._small else ():
+            text, each = f"the loss is {name}", loss(v, t)
+            yield text, each, gradient(loss, v, t)
             if view is not VIEWS[""]:
                 text = f"{text}, and the gradient leaves out the slope of that"
-                yield text, each, gradient(loss, view(v), t)
+                yield text, each, gradient(of_view, view(v), t)
         C = v.shape[1]
         for size, k in {"2": 2, "C": C, "sqrt(C)": C**0.5, "sqrt(H)": H**0.5}.items():
             for how, factor in ((f"times {size}", k), (f"divided by {size}", 1 / k)):
@@ -206,99 +291,30 @@ class Scores:
             if (move.back(move.there(number)) == number).all():
                 continue  # as the targets in the other order
             back = move.back(slope.reshape(*self.grid, -1)).reshape(slope.shape)
-            yield (
-                f"the output in the loss {move.name}, and its gradient goes back there",
-                each,
-                back,
-            )
+            yield f"{text}, and its gradient goes back there", each, back
 
     def _slopes(self) -> Scored:
         """Other gradients of the right loss."""
-        v, e, right = self.v, self.each, self.slope
-        size = np.linalg.norm(right, axis=1, keepdims=True)
-        options = self._of_the_softmax() if self.labels is not None else self._of_the_error()
-        s = 1 / (1 + np.exp(-v))
-        for name, dv in (
-            *options,
-            *(
-                (f"is multiplied by {text}", right * slope)
-                for text, slope in (
-                    ("1 - v^2", 1 - v * v),
-                    ("1 - tanh(v)^2", 1 - np.tanh(v) ** 2),
-                    ("v (1 - v)", v * (1 - v)),
-                    ("the sigmoid's slope at v", s * (1 - s)),
-                    ("relu's slope at v", v > 0),
-                    ("the output v", v),
-                    ("the loss itself", e[:, None]),
-                    ("itself", right),
-                    ("its size", abs(right)),
-                    ("1 / its norm for each prediction", 1 / np.maximum(size, 1e-300)),
-                )
-            ),
-            ("is its sign", np.sign(right)),
-            ("is its absolute value", abs(right)),
-            ("is clipped at 1", np.clip(right, -1, 1)),
-            ("is taken less its mean over the outputs", right - right.mean(axis=1, keepdims=True)),
-            ("has its outputs reversed", right[:, ::-1]),
-            ("is that of the output before", np.roll(right, 1, axis=1)),
-            ("is that of the next output", np.roll(right, -1, axis=1)),
-        ):
-            yield f"the gradient of the loss {name}", e, dv
+        of_labels = self.labels is not None
+        texts = {} if of_labels else {f"takes {e} for the error": f"2 ({text}) / C"
+                                      for e, text in ERRORS.items()}  # fmt: skip
+        options = list(self._of_the_softmax()) if of_labels else []
+        factors = FACTORS_OF_LABELS if of_labels else {}
+        texts |= SLOPES_OF_LABELS if of_labels else {}
+        for table in (factors, FACTORS):
+            texts |= {f"is multiplied by {f}": f"d ({text or f})" for f, text in table.items()}
+        options += [(name, self.value(text)) for name, text in (texts | SLOPES).items()]
+        yield from ((f"the gradient of the loss {name}", self.each, dv) for name, dv in options)
 
     def _of_the_softmax(self) -> Iterator[tuple[str, Array]]:
-        v, t, right, p = self.v, self.t, self.slope, softmax(self.v)
-        largest = v.max(axis=1, keepdims=True)
-        for rest, top in (("", v.max()), (", below each row's largest,", largest)):
-            exp = np.exp(v - top).reshape(*self.grid, -1)
+        """What stands for the softmax: over other axes, or a view."""
+        largest = self.v.max(axis=1, keepdims=True)
+        for rest, top in (("", self.v.max()), (", below each row's largest,", largest)):
+            exp = np.exp(self.v - top).reshape(*self.grid, -1)
             for what, axes in (("the examples", 1), ("the steps", 0), ("all predictions", None)):
-                q = (exp / exp.sum(axis=axes, keepdims=True)).reshape(v.shape)
-                yield f"takes the softmax over {what}{rest} for that over the classes", q - t
+                q = (exp / exp.sum(axis=axes, keepdims=True)).reshape(self.v.shape)
+                yield f"takes the softmax over {what}{rest} for that over the classes", q - self.t
         for what, view in VIEWS.items():
-            yield f"takes {what or 'the logits'} for the softmax", view(v) - t
-            yield f"takes {what or 'the logits'} of the softmax for the softmax", view(p) - t
-        likely = np.eye(v.shape[1])[v.argmax(axis=1)]
-        for what, q in (
-            ("1", 1 + 0 * p),
-            ("1 / C", 0 * p + 1 / p.shape[1]),
-            ("1 - the softmax", 1 - p),
-            ("the class of the largest logit", likely),
-        ):
-            yield f"takes {what} for the softmax", q - t
-        yield "takes exp of the logits less their largest for the softmax", np.exp(v - largest) - t
-        yield "takes off the label before the division", p - t * p.max(axis=1, keepdims=True)
-        at = (p * t).sum(axis=1, keepdims=True)
-        hit = (likely * t).sum(axis=1, keepdims=True) > 0
-        yield "is that of the label's logit alone", right * t
-        yield "is that of the other logits alone", right * (1 - t)
-        once = p * (right - (p * right).sum(axis=1, keepdims=True))
-        yield "goes through the softmax's slope once more", once
-        yield "is -1 / p for the label", -t / at
-        for what, factor in (
-            ("p (1 - p)", p * (1 - p)),
-            ("p", p),
-            ("p of the label", at),
-            ("1 / p of the label", 1 / at),
-            ("1 - p of the label", 1 - at),
-            ("(1 - p)^2 of the label", (1 - at) ** 2),
-            ("0 where the largest logit is the label's", ~hit),
-        ):
-            yield f"is multiplied by {what}", right * factor
-
-    def _of_the_error(self) -> Iterator[tuple[str, Array]]:
-        v, t, C = self.v, self.t, self.v.shape[1]
-        wrong = v - t
-        for what, e in (
-            ("its sign", np.sign(wrong)),
-            ("its cube", wrong**3),
-            ("its square", wrong**2),
-            ("it times its size", wrong * abs(wrong)),
-            ("its size", abs(wrong)),
-            ("the output", v),
-            ("minus the target", -t),
-            ("output plus target", v + t),
-            ("it clipped at 1", np.clip(wrong, -1, 1)),
-            ("its mean over the outputs", 0 * wrong + wrong.mean(axis=1, keepdims=True)),
-            ("it over the target", wrong / t),
-            ("it times the target", wrong * t),
-        ):
-            yield f"takes {what} for the error", 2 * e / C
+            name = f"takes {what or 'the logits'}"
+            yield f"{name} for the softmax", view(self.v) - self.t
+            yield f"{name} of the softmax for the softmax", view(self.p) - self.t

@@ -16,12 +16,13 @@ import numpy as np
 from refnet.batch import Array, Batch, Params
 from refnet.check.naive.nets import Recurrent
 from refnet.check.programs.candidates import backward_edits, forward_edits
-from refnet.check.programs.cells import has
+from refnet.check.programs.edit import Candidate, Edit
+from refnet.check.programs.functions import has
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.layers import Change, Layers, same
 from refnet.check.programs.passes import covers
 from refnet.check.programs.program import Program
-from refnet.check.programs.runs import Candidate, Edit, Runs
+from refnet.check.programs.runs import Runs
 from refnet.nets.base import named
 from refnet.nets.stacked import StackedNet
 
@@ -37,13 +38,13 @@ def _batches(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
 
 
 def known_cells(net: StackedNet, params: Params) -> bool:
-    """Whether programs know the cells of a stack."""
+    """Whether programs can run the cells of a stack."""
     cell, suffix = next(iter(net.every_cell.items()))[::-1]
     return covers(cell, net.of(params, suffix)) and has(cell.layer.activation) and not net.embedding
 
 
 class Stacks:
-    """A search's results, and the edits of the cells' program."""
+    """The search among the edits of a stack's cells."""
 
     def __init__(self, search: Any) -> None:
         case = search.all
@@ -86,7 +87,7 @@ class Stacks:
         return {name: value for name, value in results.items() if name not in ("dWhy", "dby")}
 
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """Those that explain the results."""
+        """The results of the edits that fit."""
         forward = self.search.wrong & {"outputs", "loss"}
         seen: list[Params] = []
         for said, cells in self._places():
@@ -95,7 +96,7 @@ class Stacks:
             fit = self._forward(cells) if forward else self._backward(cells)
             for candidate in fit:
                 inside = {suffix: partial(self._inside, suffix, candidate) for suffix in cells}
-                reading = self.layers.run(Change(candidate.name, inside=inside), self._right)
+                reading = self.layers.run(Change(candidate.name, inside=inside), self.search.agrees)
                 if reading is not None and not any(same(reading, other) for other in seen):
                     seen.append(reading)
                     yield f"{candidate.name}{said}", reading
@@ -112,10 +113,6 @@ class Stacks:
             yield f", in the {name} direction", cells
             for number, cell in enumerate(cells if len(layers) > 1 else ()):
                 yield f", in the {name} direction of layer {number}", (cell,)
-
-    def _right(self, part: Params) -> bool:
-        search = self.search
-        return all(n not in search.given or search.ratio(n, v) <= 1 for n, v in part.items())
 
     def _backward(self, cells: Sequence[str]) -> Iterable[Candidate]:
         """Those that fit in the highest of the cells, of which no cell above is wrong."""
@@ -144,19 +141,13 @@ class Stacks:
             try:
                 yield from Runs(self.programs[suffix], some).gradients()
             except (KeyError, ValueError):  # an edit that this cell cannot have
-                for candidate in some:
-                    yield from self._alone(suffix, candidate)
-
-    def _alone(self, suffix: str, candidate: Candidate) -> Iterator[tuple[Candidate, Params]]:
-        try:
-            yield from Runs(self.programs[suffix], [candidate]).gradients()
-        except (KeyError, ValueError):
-            return
+                for candidate in some if len(some) > 1 else ():
+                    yield from self._run(suffix, [candidate])
 
     def _fits(self, suffix: str, results: Params) -> bool:
         """Whether an edited cell's gradients of its parameters may be what was given."""
         inner = {n for n in results if n[0] == "d"} - {"dx", "dh0", "dWhy", "dby"}
-        return self._right({f"d{named(n[1:], suffix)}": results[n] for n in inner})
+        return bool(self.search.agrees({f"d{named(n[1:], suffix)}": results[n] for n in inner}))
 
     def _forward(self, cells: Sequence[str]) -> Iterator[Candidate]:
         """Those with which the outputs are what was given, whatever the backward pass does."""
@@ -166,7 +157,7 @@ class Stacks:
             alike.setdefault(lines, []).append(candidate)
         for some in _batches(Candidate("", lines) for lines in alike):
             for candidate, outputs in zip(some, self._outputs(some, cells)):
-                if self._right({"outputs": outputs}):
+                if self.search.agrees({"outputs": outputs}):
                     yield from alike[candidate.edits]
 
     def _outputs(self, candidates: Sequence[Candidate], cells: Sequence[str]) -> Array:

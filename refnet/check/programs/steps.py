@@ -1,4 +1,7 @@
-"""Edits that are made at some steps, or of some examples, alone: where dx or h parts says which.
+"""Edits that are made at some steps, of some examples or of one unit alone.
+
+The first step at which h or dx parts says where; every candidate (``candidates``) that mends it
+there is then made at the further steps that part. ``refnet.check.search`` asks after whole edits.
 
 Checked by: tests/check/test_programs.py.
 """
@@ -11,8 +14,8 @@ from refnet.batch import Array, Params
 from refnet.check.entries import Axis
 from refnet.check.judgement import LIMITS
 from refnet.check.programs.cells import STATES, Line, Term, gradient
+from refnet.check.programs.edit import Candidate, Edit
 from refnet.check.programs.explain import Programs
-from refnet.check.programs.runs import Candidate, Edit
 from refnet.check.where import indices
 
 __all__ = ["Steps"]
@@ -22,17 +25,17 @@ MOST = 64
 
 
 class Steps:
-    """Edits of the backward pass at some steps or of some examples."""
+    """The search among edits at some steps, of some examples or of one unit."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.search = programs, programs.search
         self.T, self.B, _ = programs.program.s.x.shape
 
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """Those that explain the results."""
+        """The results of those that fit."""
         search = self.search
         if search.wrong == {"dh0"}:
-            yield from self.programs.tried(self._at(self.programs.candidates(), [0]))
+            yield from self.programs.tried(self._of(c, [0]) for c in self.programs.candidates())
         if self.programs.backward:
             yield from self.programs.tried(self._passed())
         yield from self.programs.tried(self._units())
@@ -72,13 +75,8 @@ class Steps:
         )
         return np.asarray((abs(given - reading) > room).any(axis=-1))
 
-    def _at(
-        self, candidates: Iterator[Candidate], steps: Sequence[int], some: Array | None = None
-    ) -> Iterator[Candidate]:
-        return (self._of(candidate, steps, some) for candidate in candidates)
-
     def _of(
-        self, candidate: Candidate, steps: Sequence[int] | None, some: Array | None
+        self, candidate: Candidate, steps: Sequence[int] | None, some: Array | None = None
     ) -> Candidate:
         """A candidate at these steps and of ``some`` examples (B,) alone, or of all."""
         rows = np.ones((self.T + 1, 1, 1))
@@ -106,12 +104,12 @@ class Steps:
         lost = [Edit(("pulls", n, 0), ()) for n, line in enumerate(program.lines)]
         for name in STATES:
             if name in program.index:
-                carried = Line(gradient(name, -1), (Term((gradient(name),)),), "", True)
+                carried = Line(gradient(name, -1), (Term((gradient(name),)),), adds=True)
                 lost[program.index[name]] = Edit(("pulls", program.index[name], 0), (carried,))
         for k in range(1, self.T):
-            yield self._of(Candidate("the backward loop passes over", tuple(lost)), range(k), None)
+            yield self._of(Candidate("the backward loop passes over", tuple(lost)), range(k))
             rest = range(k, self.T)
-            yield self._of(Candidate("the backward loop passes over", tuple(lost)), rest, None)
+            yield self._of(Candidate("the backward loop passes over", tuple(lost)), rest)
 
     def _forward(self, row: int, some: Array | None) -> Iterator[Candidate]:
         """The edits that mend the first wrong row of h, at the step before it alone, and at every
@@ -125,12 +123,14 @@ class Steps:
                 mended.extend(of[names[k]] for k in np.flatnonzero(good))
             return good & (at < row)
 
-        for _ in self.programs.run(self._at(iter(of.values()), [row - 1], some), None, None, stays):
+        for _ in self.programs.run(
+            (self._of(c, [row - 1], some) for c in of.values()), None, None, stays
+        ):
             pass
         for k in range(1, self.T + 1):
             steps = range(row - 1, self.T, k)
             if k == 1 or len(steps) > 1 or k == self.T:
-                yield from self._at(iter(mended), steps, some)
+                yield from (self._of(candidate, steps, some) for candidate in mended)
 
     def _backward(self, last: int, some: Array | None) -> Iterator[tuple[str, Params]]:
         """From the step ``last``, where dx parts first going back, every edit that mends it; then
@@ -151,7 +151,7 @@ class Steps:
                         mended.append((of[names[k]], step))
                 return np.zeros(len(dx), bool)
 
-            for _ in self.programs.run(self._at(iter(known), [step], some), fits):
+            for _ in self.programs.run((self._of(c, [step], some) for c in known), fits):
                 pass
         for candidate, step in mended[:48]:
             yield from self._further(candidate, step, last, some)
@@ -162,15 +162,13 @@ class Steps:
         """With the steps below at which dx parts again; step 0 may not show in it."""
         steps, shift = [step], step - last
         while len(steps) <= MOST:
-            ((named, reading),) = self.programs.run(
-                self._at(iter([candidate]), sorted(steps), some)
-            )
+            ((named, reading),) = self.programs.run([self._of(candidate, sorted(steps), some)])
             off = np.flatnonzero(self._off("dx", reading["dx"]).any(axis=1))
             if not len(off):
                 yield named.name, reading
                 if 0 not in steps:
-                    both = self._at(iter([candidate]), sorted([0, *steps]), some)
-                    yield from ((c.name, more) for c, more in self.programs.run(both))
+                    both = self._of(candidate, sorted([0, *steps]), some)
+                    yield from ((both.name, more) for _, more in self.programs.run([both]))
                 return
             if off[-1] + shift in steps or off[-1] >= last:
                 return

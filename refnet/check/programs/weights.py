@@ -1,5 +1,8 @@
-"""Parts of a program's sums that count otherwise: by a factor, at some steps, of some examples or
-units. The weights are fitted by least squares.
+"""Parts of a program's sums that count otherwise: by a factor, at some steps, of some examples.
+
+First what is left out once or counts twice is tried; then weights by step, example, unit or entry
+are fitted (``least_squares``) and put into words. ``constants`` shares the measure, and
+``refnet.check.search`` asks after whole edits.
 
 Checked by: tests/check/test_programs.py.
 """
@@ -13,8 +16,9 @@ from refnet.batch import Array, Params
 from refnet.check.entries import Axis
 from refnet.check.judgement import LIMITS
 from refnet.check.programs.cells import PASSED, Factor, Line, Term
+from refnet.check.programs.edit import Candidate, Edit, Place
 from refnet.check.programs.explain import Programs
-from refnet.check.programs.runs import Candidate, Edit, Place
+from refnet.check.programs.least_squares import improved, solved
 from refnet.check.where import indices
 
 __all__ = ["Part", "Weights", "enough"]
@@ -31,8 +35,8 @@ Members = list[tuple[Place, Line]]
 
 
 class Part(NamedTuple):
-    """What may count otherwise: its name, its lines by their places, whether the backward pass
-    follows, and how often it counts in the right program."""
+    """A part of a sum that may count otherwise: its name, its lines by their places, whether the
+    backward pass follows, and how often it counts in the right program."""
 
     name: str
     lines: tuple[tuple[Place, Line], ...]
@@ -41,7 +45,7 @@ class Part(NamedTuple):
 
 
 class Weights:
-    """The fits of weights to results of these ``names``, or to those that are wrong."""
+    """The fits of weights to the results of these ``names``, by default to those that are wrong."""
 
     def __init__(self, programs: Programs, names: Iterable[str] | None = None) -> None:
         self.programs, self.program = programs, programs.program
@@ -55,7 +59,7 @@ class Weights:
         self.sizes = {"step": T, "example": B, "unit": self.program.s.p["Whh"].shape[1]}
 
     def parts(self) -> Iterator[Part]:
-        """What may count otherwise, where the location leaves it."""
+        """The parts that may count otherwise, where the location leaves them."""
         if self.programs.backward:
             yield from self._of_the_pulls()
         if self.programs.forward:
@@ -90,7 +94,7 @@ class Weights:
             what = self.programs.grammar.target(line)
             yield from _both(what, [(place, line)])
             for term in line.terms:
-                alone = (place, line._replace(terms=(term,)))
+                alone = (place, line.of(term))
                 key = term.matrix[:3] or (term.factors[0].name[:2] if term.factors else "")
                 if name.startswith("a.") and key in GATES:
                     gates.setdefault(key, []).append(alone)
@@ -107,7 +111,7 @@ class Weights:
                 yield from _both(f"{GATES[key]} in every gate", members)
 
     def axes(self, part: Part) -> Iterator[tuple[str, int]]:
-        """What the weights of a part may differ by, and how many there are."""
+        """The axes along which the weights of a part may differ, and how many weights each has."""
         line = part.lines[0][1]
         yield "all", 1
         for axis, size in self.sizes.items():
@@ -137,11 +141,12 @@ class Weights:
             if part.follows:
                 usual = self.program.lines[place[1]]
                 if usual.function:
-                    edits.append(Edit(("pulls", place[1], 0), self.program.pulls_of(usual, False)))
-                follow = self.program.pulls_of(extra, False)
+                    edits.append(self.program.follow(place[1], usual))
+                follow = self.program.follow(place[1], extra, weight, True)
                 if axis == "unit":
-                    follow, weight = tuple(_by_unit(pull, w) for pull in follow), None
-                edits.append(Edit(("pulls", place[1], 0), follow, weight, True))
+                    lines = tuple(_by_unit(pull, w) for pull in follow.lines)
+                    follow = follow._replace(lines=lines, weight=None)
+                edits.append(follow)
         return Candidate("", tuple(edits))
 
     def _in_the_matrix(self, line: Line, w: Array, number: int) -> Line:
@@ -154,11 +159,11 @@ class Weights:
             mask = np.broadcast_to(w[:, None] if term.back else w, M.shape)
         name = f"{term.matrix}|weighted {len(p)}"
         p[name], self.program.masks[name] = M * mask, mask
-        return line._replace(terms=(term._replace(matrix=name),))
+        return line.of(term._replace(matrix=name))
 
     def left_out(self) -> Iterator[Candidate]:
-        """Each part without one step, example or unit, or without the last units, or with one of
-        them twice."""
+        """Candidates in which a part lacks one step, example or unit, or the last units, or counts
+        one twice."""
         for part in self.parts():
             for axis, size in self.axes(part):
                 n = np.arange(size)
@@ -187,7 +192,7 @@ class Weights:
                     yield Candidate(name, (Edit(place, (line,), w, True),))
 
     def white(self, results: Params) -> Array:
-        """The wrong entries, each in its own sigma."""
+        """The entries of the results, each divided by its sigma."""
         parts = []
         for name in self.names:
             sigma = np.where(self.search.sigma[name] > 0, self.search.sigma[name], np.inf)
@@ -196,7 +201,7 @@ class Weights:
 
     @property
     def gap(self) -> Array:
-        """How far off the wrong entries are."""
+        """By how many sigmas each entry is off."""
         given, true = self.search.given, self.search.true
         return self.white({name: given[name] - true[name] for name in self.names})
 
@@ -218,11 +223,10 @@ class Weights:
             some = [job for job in jobs if job[1] in stage]
             columns = self._columns(base, [(*job, np.zeros(job[2])) for job in some])
             for job, J in zip(some, columns):
-                left, w = self.solved(J, gap)
-                fits.append((left, len(fits), w, job))
+                fits.append((solved(J, gap)[0], len(fits), J, job))
             fits = sorted(fit for fit in fits if fit[0] < 0.9 * whole)
-            for _, _, w, job in fits[:most]:
-                for name, reading in self._improved(job, w, gap, base):
+            for _, _, J, job in fits[:most]:
+                for name, reading in self._improved(job, J, gap, base):
                     explained |= self.search.whole(reading) <= 1
                     yield name, reading
             if explained:
@@ -243,41 +247,23 @@ class Weights:
             out[number][:, i] = (self.white(results) - base) / STEP
         return out
 
-    @staticmethod
-    def solved(J: Array, gap: Array) -> tuple[float, Array]:
-        """The norm that is left, and the weights."""
-        if not np.isfinite(J).all():
-            return np.inf, np.zeros(J.shape[1])
-        scale = np.linalg.norm(J, axis=0)
-        scale[scale <= 1e-7 * scale.max(initial=0)] = np.inf
-        w = np.linalg.lstsq(J / scale, gap, rcond=1e-10)[0] / scale
-        return float(np.linalg.norm(gap - J @ w)), w
-
     def _improved(
-        self, job: tuple[Part, str, int], w: Array, gap: Array, base: Array
+        self, job: tuple[Part, str, int], J: Array, gap: Array, base: Array
     ) -> Iterator[tuple[str, Params]]:
-        """By Gauss and Newton: the weights in words, and the results."""
+        """From the slopes J at no change on: the weights in words, and the results."""
         part, axis, size = job
 
         def results_at(w: Array) -> Params:
             ((_, results),) = self.programs.run([self.candidate(part, axis, w)])
             return results
 
-        left = np.linalg.norm(gap)
-        at, step = np.zeros(size), w
-        for _ in range(12):
-            for half in range(4):
-                here = self.white(results_at(at + step / 2**half))
-                now = np.linalg.norm(gap - (here - base))
-                if now < left:
-                    break
-            else:
-                break
-            at, last, left = at + step / 2**half, left, now
-            if left < len(gap) ** 0.5 or left > 0.8 * last:
-                break
-            (J,) = self._columns(here, [(*job, at)])
-            step = self.solved(J, gap - (here - base))[1]
+        def error(w: Array) -> Array:
+            return gap + base - self.white(results_at(w))
+
+        def columns(w: Array, error: Array) -> Array:
+            return self._columns(gap + base - error, [(*job, w)])[0] if w.any() else J
+
+        at, left = improved(error, np.zeros(size), columns, 0.8)
         if left < enough(gap):
             near = np.round(at)
             at = np.where(abs(at - near) < 1e-4, near, at)

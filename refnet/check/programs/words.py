@@ -1,11 +1,15 @@
 """Variables, formulas and gradients of a program in words.
 
+A reader knows h[t+1], a_f and dWhh, not the program's own y, s and q: this is their dictionary.
+``grammar.Grammar`` is built on it, and all candidates are named by it.
+
 Checked by: tests/check/test_programs.py.
 """
 
 from dataclasses import dataclass
 
-from refnet.check.programs.cells import FORMS, PASSED, Factor, Line, Term
+from refnet.check.programs.cells import PASSED, Factor, Line, Term
+from refnet.check.programs.functions import FORMS
 from refnet.check.programs.program import Program, stem
 
 __all__ = ["Words"]
@@ -50,7 +54,7 @@ CARRIED = {
 
 @dataclass(frozen=True)
 class Words:
-    """What a program's lines are called."""
+    """What the variables, terms and lines of a program are called."""
 
     program: Program
     gates: tuple[str, ...]
@@ -71,10 +75,10 @@ class Words:
         elif f.step and "{" not in text and f.name in TEXTS:
             text += f" of step {step}"
         text = text.format(step)
-        return FORMS[f.form][1].format(text) if f.form in FORMS else f"{f.form}({text})"
+        return FORMS[f.form][0].format(text) if f.form in FORMS else f"{f.form}({text})"
 
     def edged(self, f: Factor) -> str:
-        """A variable, and what stands where there is no such step."""
+        """A variable in words, with what stands where there is no such step."""
         ends = ("first", "last") if f.step < 0 else ("last", "first")
         more = {
             "wrap": f" (at the {ends[0]} step the {ends[1]} one)",
@@ -85,7 +89,7 @@ class Words:
         return self.word(f) + more.get(f.edge, "")
 
     def product(self, term: Term) -> str:
-        """A term."""
+        """A term in words."""
         base, _, how = term.matrix.partition("|")
         name = stem(base) + "'" * (term.back != term.transposed)
         names = [f"({name} {how})" if how else name] * bool(base)
@@ -108,11 +112,11 @@ class Words:
         return known.get(line.target.name) or self.word(line.target)
 
     def gradient_of(self, line: Line) -> str:
-        """What a line's whole gradient is called."""
+        """What the whole gradient of a line's target is called."""
         return CARRIED.get(line.target.name) or f"the gradient of {self.target(line)}"
 
     def receiver(self, n: int, pull: Line) -> str:
-        """Whose gradient a pull of line ``n`` adds to."""
+        """What the gradient is called to which a pull of line ``n`` adds."""
         line, name, many = self.program.lines[n], pull.target.name, len(self.gates) > 1
         gate, what = line.target.name.removeprefix("a."), name.removeprefix("d ")
         gate = "n" if gate in NEW else gate
