@@ -121,11 +121,11 @@ def _judged(case: Case, theirs: Foreign) -> tuple[Verdict, Case]:
     verdict, sigma = _compared(theirs, case, None if late else explain)
     if verdict.verdict == NOT_ROUNDING:
         if late and not verdict.convention:
-            name = _named_early(case, function, _wrong(verdict))
+            early = _named_early(case, function, _wrong(verdict))
             verdict = (
                 _compared(theirs, case, explain)[0]
-                if name is None
-                else replace(verdict, convention=name)
+                if early is None
+                else replace(verdict, convention=early)
             )
         few = at_few_steps(case, function, _wrong(verdict), verdict.where)
         return replace(verdict, where=(*verdict.where, *few)), case
