@@ -30,7 +30,8 @@ from benchmarks import stopped
 from benchmarks.records import Row, options
 from refnet.runs import checkpoint
 from refnet.runs.rows import Rows, read_rows, table
-from refnet.training.config import Config, from_toml
+from refnet.training.config import Config
+from refnet.training.config_files import from_toml
 
 SECONDS, BYTES = 2, 200_000_000
 """What one file may take."""

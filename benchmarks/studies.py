@@ -23,7 +23,7 @@ from refnet.studies.ladder import TABLES
 from refnet.studies.published import RULE, compared, published
 from refnet.studies.store import Store
 from refnet.studies.study import Published, RowOf, Study, View, protocols
-from refnet.training.protocols import APART, differences
+from refnet.training.differences import APART, differences
 
 FOLDER = Path(__file__).parent / "results" / "studies"
 COSTS = FOLDER / "costs.json"

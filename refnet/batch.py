@@ -72,5 +72,6 @@ def last_steps(mask: Array) -> Array:
     >>> last_steps(np.array([[True, True], [True, False], [True, False]])).tolist()
     [3, 1]
     """
-    steps = np.arange(1, len(mask) + 1)[:, None]
-    return np.asarray(np.where(mask, steps, 0).max(axis=0, initial=0))
+    if not len(mask):
+        return np.zeros(mask.shape[1], int)
+    return np.where(mask.any(axis=0), len(mask) - mask[::-1].argmax(axis=0), 0)

@@ -252,7 +252,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 def _settings(args: argparse.Namespace) -> Any:
     from refnet.training.code import admit
-    from refnet.training.config import Config, from_toml, of_run
+    from refnet.training.config import Config
+    from refnet.training.config_files import from_toml, of_run
     from refnet.training.protocols import configure
 
     given = {

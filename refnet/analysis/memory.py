@@ -6,6 +6,7 @@ information of h[t] about s[t-k]. Source: Ganguli, Huh & Sompolinsky (2008).
 """
 
 import warnings
+from functools import partial
 
 import numpy as np
 from scipy.linalg import solve_discrete_lyapunov
@@ -26,7 +27,7 @@ from refnet.common.arguments import (
 
 _STATES = finite(
     Rule(
-        lambda what, value: array(what, value, kinds="fiu"),
+        partial(array, kinds="fiu"),
         (None, [1.0], np.ones((2, 3)), np.ones((2, 3, 1), complex), np.full((2, 1, 3), np.nan)),
     )
 )

@@ -12,16 +12,8 @@ from numpy.typing import ArrayLike
 
 from refnet.batch import Params
 from refnet.check.arithmetic import Kind
-from refnet.check.certificates import (
-    Case,
-    Given,
-    Judged as What,
-    case_of,
-    certificate,
-    readings_of,
-    sigma_of,
-)
-from refnet.check.given import Foreign, Results, by_name, judged_types, numbers
+from refnet.check.certificates import Case, case_of, certificate, readings_of, sigma_of
+from refnet.check.given import Foreign, Names, Results, by_name, judged_types, numbers
 from refnet.check.noise import unit
 from refnet.check.repeats import (
     Theirs,
@@ -55,8 +47,6 @@ from refnet.nets.recurrent import RecurrentNet
 
 __all__ = ["assert_gradients", "judge"]
 
-Judged = tuple[Verdict, Results, Case, Params]
-
 
 def judge(
     what: Net | Callable[..., Foreign],
@@ -64,7 +54,7 @@ def judge(
     *inputs: Any,
     cotangent: ArrayLike | None = None,
     dtype: Kind | None = None,
-    required: tuple[str, ...] | None = None,
+    required: Names = None,
     progress: Progress | None = None,
     shrink: float = 0.0,
 ) -> Verdict:
@@ -97,99 +87,68 @@ def judge(
 
     Checked by: tests/check/test_judge_calls.py.
     """
-    verdict, _, case, _ = _judged(what, theirs, inputs, cotangent, dtype, required, progress)
-    if not callable(theirs):
-        return verdict
-    return with_smallest(verdict, case, _by_inputs(what, theirs), dtype, required, shrink)
+    optional(NAMES).check("judge: required", required)
+    case = case_of(what, inputs, cotangent, progress, dtype, required)
+    if callable(theirs) and isinstance(what, Net):
+        theirs = of_inputs(theirs)
+    verdict, case = _judged(case, theirs)
+    return with_smallest(verdict, case, theirs, shrink) if callable(theirs) else verdict
 
 
 @serial_blas
-def _judged(
-    what: What,
-    theirs: Foreign,
-    inputs: Given,
-    cotangent: ArrayLike | None = None,
-    dtype: Kind | None = None,
-    required: tuple[str, ...] | None = None,
-    progress: Progress | None = None,
-) -> Judged:
-    """The verdict, their arrays, the case, and its sigmas."""
-    optional(NAMES).check("judge: required", required)
-    case = case_of(what, inputs, cotangent, progress)
-    certified = certificate(case)
-    for name in required or ():
-        if name not in certified.named():
+def _judged(case: Case, theirs: Foreign) -> tuple[Verdict, Case]:
+    """The verdict, and the case at whose inputs it is."""
+    known = certificate(case).named()
+    for name in case.required or ():
+        if name not in known:
             raise ValueError(
-                f"required: {name} is not the name of a result; these are "
-                f"{', '.join(certified.named())}"
+                f"required: {name} is not the name of a result; these are {', '.join(known)}"
             )
-    theirs = _by_inputs(what, theirs)
     function = theirs if callable(theirs) else None
     if function:
         theirs = results(function, case.inputs)
     if not isinstance(theirs, Mapping):
         raise TypeError(
             f"judge: theirs is {type(theirs).__name__}; need a dict of arrays by name, "
-            f"such as {', '.join(certified.named())}, or a function that returns one"
+            f"such as {', '.join(known)}, or a function that returns one"
         )
     readings = readings_of(case)
-    explain: Explain = readings.explain
-    if function:
-        anew = partial(rerolled, case, function) if _size(case) <= LARGE else None
-        explain = partial(readings.explain, rerolled=anew)
-    late = function and _long(case)
-    verdict, sigma = _compared(theirs, case, dtype, required, None if late else explain)
-    if function and late and verdict.verdict == NOT_ROUNDING and not verdict.convention:
-        early = _named_early(case, function, dtype, _wrong(verdict))
-        verdict = (
-            replace(verdict, convention=early)
-            if early is not None
-            else _compared(theirs, case, dtype, required, explain)[0]
-        )
-    if function and verdict.verdict == NOT_ROUNDING:
-        few = at_few_steps(case, function, _wrong(verdict), verdict.where, dtype)
-        verdict = replace(verdict, where=(*verdict.where, *few))
-    if function and verdict.passed:
-        second = results(function, case.inputs)
-        other, _ = _compared(second, case, dtype, required)
-        if not other.passed:
-            return replace(other, convention=SECOND), second, case, sigma
-        return _of_other_inputs(case, function, dtype, required, sigma) or (
-            verdict,
-            theirs,
-            case,
-            sigma,
-        )
-    return verdict, theirs, case, sigma
-
-
-def _by_inputs(what: What, theirs: Foreign) -> Foreign:
-    """Of a net, a function that is called with the parameters and the batch."""
-    return of_inputs(theirs) if callable(theirs) and isinstance(what, Net) else theirs
+    if not function:
+        return _compared(theirs, case, readings.explain)[0], case
+    anew = partial(rerolled, case, function) if _size(case) <= LARGE else None
+    explain = partial(readings.explain, rerolled=anew)
+    late = _long(case)
+    verdict, sigma = _compared(theirs, case, None if late else explain)
+    if verdict.verdict == NOT_ROUNDING:
+        if late and not verdict.convention:
+            name = _named_early(case, function, _wrong(verdict))
+            verdict = (
+                _compared(theirs, case, explain)[0]
+                if name is None
+                else replace(verdict, convention=name)
+            )
+        few = at_few_steps(case, function, _wrong(verdict), verdict.where)
+        return replace(verdict, where=(*verdict.where, *few)), case
+    if verdict.passed:
+        second, _ = _compared(results(function, case.inputs), case)
+        if not second.passed:
+            return replace(second, convention=SECOND), case
+        return _of_other_inputs(case, function, sigma) or (verdict, case)
+    return verdict, case
 
 
 def _compared(
-    theirs: Foreign,
-    case: Case,
-    dtype: Kind | None,
-    required: tuple[str, ...] | None,
-    explain: Explain | None = None,
+    theirs: Foreign, case: Case, explain: Explain | None = None
 ) -> tuple[Verdict, Params]:
     """The verdict on results of a case, and the sigmas that it is by."""
     certified = certificate(case)
     theirs = by_name(theirs, certified.named())
-    types, assumed = judged_types(theirs, dtype)
+    types, assumed = judged_types(theirs, case.dtype)
     sigma = by_type(partial(sigma_of, case), certified, types)
-    return judged(theirs, certified, types, sigma, assumed, required, explain), sigma
+    return judged(theirs, certified, types, sigma, assumed, case.required, explain), sigma
 
 
-def _of_other_inputs(
-    case: Case,
-    function: Theirs,
-    dtype: Kind | None,
-    required: tuple[str, ...] | None,
-    sigma: Params,
-) -> Judged | None:
+def _of_other_inputs(case: Case, function: Theirs, sigma: Params) -> tuple[Verdict, Case] | None:
     """What is judged instead if the function does not follow its inputs: its results at others,
     with a mistake's name that shows there alone, or with how it shows that something is kept."""
     if _size(case) > LARGE:
@@ -198,26 +157,26 @@ def _of_other_inputs(
         arrays = tried(function, inputs, sigma)
         if not strays(case, inputs, arrays, sigma):
             continue
-        other = case_of(case.what, inputs, None, case.progress)
-        verdict, sigmas = _compared(arrays, other, dtype, required)
+        other = case_of(case.what, inputs, None, case.progress, case.dtype, case.required)
+        verdict, sigmas = _compared(arrays, other)
         if verdict.verdict == NOT_ROUNDING:
             how = keeps(case, function, inputs, arrays, sigma)
             name = KEPT.format(how) if how else _named_there(case, other, arrays, verdict, sigmas)
-            return replace(verdict, convention=OTHER.format(what, name)), arrays, other, sigmas
+            return replace(verdict, convention=OTHER.format(what, name)), other
     return None
 
 
 def _named_there(case: Case, other: Case, arrays: Results, verdict: Verdict, sigma: Params) -> str:
     """The name of a mistake that explains the results of the other case, and shows in no result of
     the first one."""
+    if _long(case):
+        return ""
     first, there = readings_of(case), readings_of(other)
     given = {
         name: value
         for name, theirs in arrays.items()
         if name in sigma and (value := numbers(theirs)) is not None
     }
-    if _long(case):
-        return ""
     name = there.unseen(first, given, _wrong(verdict), sigma, unit(verdict.dtype.split(", ")[0]))
     return name and f": {name}"
 
@@ -261,7 +220,7 @@ CLEAR = 100
 """The sigmas from which on a mistake shows so clearly that one without a name there has none."""
 
 
-def _named_early(case: Case, theirs: Theirs, dtype: Kind | None, wrong: set[str]) -> str | None:
+def _named_early(case: Case, theirs: Theirs, wrong: set[str]) -> str | None:
     """The mistake's name from the first steps of some sequences, or "" if it has none; None if it
     does not show there clearly, in the quantities that are ``wrong`` and no others. A search there
     takes some seconds at most, and a minute over hundreds of steps."""
@@ -272,7 +231,7 @@ def _named_early(case: Case, theirs: Theirs, dtype: Kind | None, wrong: set[str]
         arrays = results(theirs, inputs)
     except Exception:  # theirs runs at one size alone
         return None
-    early = compare(arrays, certified, dtype=dtype, required=())
+    early = compare(arrays, certified, dtype=case.dtype, required=())
     clear = all(part.z >= CLEAR for part in early.parts if part.verdict == NOT_ROUNDING)
     if _wrong(early) != wrong or not early.convention and not clear:
         return None

@@ -18,6 +18,7 @@ from refnet.batch import Array, Batch, Params
 from refnet.check import store
 from refnet.check.arithmetic import Kind, arithmetic
 from refnet.check.conventions import Readings
+from refnet.check.given import Names
 from refnet.check.noise import spread
 from refnet.common.arguments import short
 from refnet.exact.enclose import Certified, Progress, certified_of, certify
@@ -43,7 +44,8 @@ class Case:
     """A net or function with its inputs; a net's is equal to another if everything that decides
     its certificate is, a function's to none.
 
-    ``stored``: whether everything that decides it is in the digest, so that the disk may hold it.
+    ``stored``: whether everything that decides it is in the digest, so that the disk may hold it;
+    ``dtype`` and ``required`` as in ``compare``.
     """
 
     digest: str
@@ -52,6 +54,8 @@ class Case:
     inputs: Given = field(compare=False)
     cotangent: Array | None = field(compare=False)
     progress: Progress | None = field(compare=False)
+    dtype: Kind | None = field(compare=False)
+    required: Names = field(compare=False)
 
     def __hash__(self) -> int:
         """Also of a callable object that has none."""
@@ -59,7 +63,12 @@ class Case:
 
 
 def case_of(
-    what: Judged, inputs: Given, cotangent: ArrayLike | None, progress: Progress | None
+    what: Judged,
+    inputs: Given,
+    cotangent: ArrayLike | None = None,
+    progress: Progress | None = None,
+    dtype: Kind | None = None,
+    required: Names = None,
 ) -> Case:
     """The case; raises TypeError for what is neither a net nor a function."""
     if isinstance(what, Net):
@@ -104,7 +113,8 @@ def case_of(
     cotangent = None if cotangent is None else np.array(cotangent)
     is_net = isinstance(what, Net)
     digest = store.digest_of(repr(what), inputs).hex() if is_net else token_bytes().hex()
-    return Case(digest, what, is_net and _is_plain(what), deepcopy(inputs), cotangent, progress)
+    stored = is_net and _is_plain(what)
+    return Case(digest, what, stored, deepcopy(inputs), cotangent, progress, dtype, required)
 
 
 def _is_plain(net: Net) -> bool:

@@ -19,6 +19,7 @@ from refnet.check.tables import Row, cell, junit, said, save, show
 
 if TYPE_CHECKING:
     from refnet.batch import Batch, Params
+    from refnet.check.given import Names
     from refnet.check.survey import Dtypes, Sizes
 
 __all__ = [
@@ -191,7 +192,7 @@ def _judge_described(
     args: argparse.Namespace,
     function: "Callable[[Params, Batch], Params]",
     framework: str,
-    required: tuple[str, ...] | None = None,
+    required: "Names" = None,
 ) -> int:
     from refnet.check.cases import NORMS, bounded
     from refnet.check.userfunction import SAID, Described, function_rows

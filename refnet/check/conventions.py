@@ -9,22 +9,23 @@ tests/check/test_compare.py::test_convention_is_named.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
 
 import numpy as np
 
-from refnet.batch import Params
+from refnet.batch import Array, Params
 from refnet.check.function_edits import other_cotangents
 from refnet.check.mistakes import Mistake, faint, mistakes, of_the_types
 from refnet.check.mistakes.base import Mistakes, run_all
 from refnet.check.programs.passes import covers, run
 from refnet.check.search import Search
-from refnet.exact.enclose import Certified, run_on
+from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 from refnet.nets.stacked import StackedNet
 
-__all__ = ["Readings"]
+__all__ = ["Readings", "in_float64"]
 
 WORK = 3e11
 """Multiplications that may be spent on one mistake, and again on two: about a minute each."""
@@ -187,8 +188,7 @@ def _other_finals(certified: Certified) -> Iterator[tuple[str, Params]]:
 
 
 def _with_final(certified: Certified, final: Params) -> Params:
-    batch = certified.batch._replace(final=final)
-    return run_on(certified.net, certified.params, batch, lambda array, _: np.array(array, float))
+    return replace(certified, batch=certified.batch._replace(final=final)).run(in_float64)
 
 
 def _other_scores(certified: Certified) -> Iterator[tuple[str, Params]]:
@@ -199,14 +199,13 @@ def _other_scores(certified: Certified) -> Iterator[tuple[str, Params]]:
         ("the penalty is left out, and the loss divided as the net's reduction says", None, None),
     ):
         if (divisor, penalty) != (certified.divisor, certified.penalty):
-            yield (
-                label,
-                run_on(
-                    certified.net,
-                    certified.params,
-                    certified.batch,
-                    lambda array, _: np.array(array, float),
-                    divisor,
-                    penalty,
-                ),
-            )
+            yield label, replace(certified, divisor=divisor, penalty=penalty).run(in_float64)
+
+
+def in_float64(array: Array, name: str) -> Array:
+    """A copy in float64: what a certified case is run on for other readings.
+
+    >>> in_float64(np.ones(2, np.float32), "x").dtype
+    dtype('float64')
+    """
+    return np.array(array, float)

@@ -74,47 +74,34 @@ def from_json(entry: Any) -> Array:
 
 def encode(arrays: Params, encoding: str, about: dict[str, Any]) -> bytes:
     """The bytes of one file; ``about`` goes into JSON only, beside "arrays"."""
-    names = sorted(arrays)
+    arrays = dict(sorted(arrays.items()))
     if encoding == "json":
-        entries = {name: to_json(arrays[name]) for name in names}
-        return (
-            json.dumps(
-                {**about, "arrays": entries}, sort_keys=True, allow_nan=False, separators=(",", ":")
-            )
-            + "\n"
-        ).encode()
+        content = {**about, "arrays": {name: to_json(value) for name, value in arrays.items()}}
+        text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
+        return f"{text}\n".encode()
     if encoding == "npz":
         file = io.BytesIO()
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name in names:
+            for name, value in arrays.items():
                 member = io.BytesIO()
-                np.lib.format.write_array(
-                    member,
-                    np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape),
-                    version=(1, 0),
-                    allow_pickle=False,
-                )
+                np.lib.format.write_array(member, value.copy("C"), (1, 0), allow_pickle=False)
                 info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
                 info.create_system = 3  # the same byte on Windows
                 archive.writestr(info, member.getvalue())
         return file.getvalue()
-    # tobytes is in C order whatever the array's own is; writers that copy memory are not
-    blobs = {
-        name: arrays[name].astype(arrays[name].dtype.newbyteorder("<")).tobytes(order="C")
-        for name in names
-    }
-    header, start = {}, 0
-    for name in names:
-        end = start + len(blobs[name])
+    header, body = {}, bytearray()
+    for name, value in arrays.items():
+        start = len(body)
+        # in C order whatever the array's own is; writers that copy memory are not
+        body += value.astype(value.dtype.newbyteorder("<")).tobytes()
         header[name] = {
-            "dtype": TYPES[str(arrays[name].dtype)],
-            "shape": list(arrays[name].shape),
-            "data_offsets": [start, end],
+            "dtype": TYPES[str(value.dtype)],
+            "shape": list(value.shape),
+            "data_offsets": [start, len(body)],
         }
-        start = end
-    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + b"".join(blobs[name] for name in names)
+    data = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+    data += b" " * (-len(data) % 8)
+    return len(data).to_bytes(8, "little") + data + body
 
 
 def decode(path: Path, limit: int = 2**26) -> tuple[Params, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The entries of a wrong result by their axes, and what makes them of the certified ones.
+"""The entries of a wrong result by their axes, and how they follow from the certified ones.
 
 Checked by: tests/check/test_where.py.
 """
@@ -101,7 +101,8 @@ def wrong_of(name: str, theirs: Array, true: Array, sigma: Array, certified: Cer
 
 
 def relation(part: Wrong, box: Sequence[Array]) -> str:
-    """What makes the wrong entries of the certified ones, or ""."""
+    """How the wrong entries follow from the certified ones (all zero, a factor, another order, a
+    number added), or ""."""
     at = np.ix_(*box)
     theirs, true, sigma = part.theirs[at], part.true[at], part.sigma[at]
     inside = Wrong(part.name, part.axes, theirs, true, sigma)
@@ -133,7 +134,7 @@ def value(part: Wrong) -> str:
 
 
 def _factor(part: Wrong) -> float | None:
-    """The factor that makes theirs of the certified ones, where that shows."""
+    """The factor between the certified values and theirs, if there is one and it shows."""
     weight = part.true / np.maximum(part.sigma, np.finfo(float).tiny)
     with np.errstate(all="ignore"):
         factor = float(

@@ -104,7 +104,7 @@ def forms(net: Net) -> Form:
 
 
 def combined(parts: Form) -> Iterator[Form]:
-    """All that a program may use of these forms, those that change least first."""
+    """Every combination of these forms that a program may use, the smallest ones first."""
     for size in range(1, len(parts) + 1):
         for form in combinations(parts, size):
             if sum(part in _LOSSES for part in form) < 2:
@@ -156,8 +156,8 @@ class _Formed(Certified):
 
 @lru_cache(maxsize=12)
 def once(certified: Certified | CertifiedFunction, form: Form, dtype: np.dtype[Any]) -> Params:
-    """How far one run in ``dtype`` with the form in place is from what is certified. A function
-    has no forms but ()."""
+    """One run's errors in ``dtype`` with the form in place, by name. A function's only form is
+    ()."""
     run = _Formed(**vars(certified), form=form).run if form else certified.run
     with np.errstate(all="ignore"):
         theirs = run(lambda array, name: np.asarray(array, dtype))

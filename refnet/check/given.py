@@ -14,6 +14,7 @@ from refnet.check.noise import unit
 
 __all__ = [
     "Foreign",
+    "Names",
     "NoneFits",
     "Results",
     "asked",
@@ -28,6 +29,8 @@ __all__ = [
 Foreign: TypeAlias = Any
 """What another program gives for an array: of any kind, or something else by mistake."""
 Results = Mapping[str, Foreign]
+Names: TypeAlias = tuple[str, ...] | None
+"""The results that must be there; by default the gradient of every parameter."""
 
 
 class NoneFits(ValueError):

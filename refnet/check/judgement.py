@@ -1,4 +1,5 @@
-"""The judgement on one quantity: can it be judged, and is its error rounding?
+"""The judgement on one quantity: can it be judged, and is its error rounding? And the verdict on
+all quantities.
 
 Element-wise tolerances and ULP counts cannot tell: cancellation makes correct float32
 gradients differ by thousands of ulp in some entries, while a real bug hides in others. So
@@ -9,6 +10,7 @@ Checked by: tests/check/test_compare.py.
 """
 
 from dataclasses import dataclass, replace
+from html import escape
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from refnet.batch import Array
 from refnet.check.given import Foreign, constant, numbers, unreadable
 
 __all__ = [
+    "AS_WRITTEN",
     "EXPLAINED",
     "LIMITS",
     "NOT_ROUNDING",
@@ -26,6 +29,7 @@ __all__ = [
     "TAILS",
     "UNJUDGED",
     "Judgement",
+    "Verdict",
     "judgement",
     "unjudged",
 ]
@@ -50,6 +54,16 @@ RULE = (
     "rounding explains zeros in its place. This is statistics, apart from the certified "
     "radius, which is proof."
 )
+AS_WRITTEN = (
+    " Of a function, sigma belongs to the algorithm as it is written, forward and back: "
+    "a form that keeps fewer digits, such as E[x^2] - E[x]^2 for a variance, or a "
+    "formula for the gradient without a cancellation that the reverse pass has, is not "
+    "explained by it. In float64 a wrong term shows that hides in the rounding of "
+    "float32."
+)
+HIDDEN = 0.1
+"""The share of a quantity's entries that show nothing from which the note names it: less than a
+gate's block of a stacked gradient, more than the few entries that cancel by chance."""
 RANK = {SHOWS_NOTHING: 0, EXPLAINED: 0, SUSPICIOUS: 1, NOT_ROUNDING: 2}
 
 
@@ -84,6 +98,95 @@ class Judgement:
     def uninformative(self) -> bool:
         """Whether no entry shows anything."""
         return self.hidden == 1
+
+
+@dataclass(frozen=True, repr=False)
+class Verdict:
+    """The verdict on every quantity; ``verdict`` is the worst of them, and *cannot be judged* if
+    no gradient is wrong, but none shows anything, or the reference's own runs overflow in one.
+
+    ``convention``: the misunderstanding that explains a result that is not rounding, or the
+    form of a formula that explains one whose digits are lost, or "".
+    ``where``: of a result that is not rounding, sentences on which entries are wrong
+    (``refnet.check.where``).
+    ``dtype``: the type in which they computed; its unit roundoff is what was perturbed by. Of
+    several, all; ``assumed`` says which quantity was judged by which, and why.
+
+    Checked by: tests/check/test_compare.py::test_verdict_states_the_rule_and_both_numbers,
+    ::test_limits.
+    """
+
+    verdict: str
+    parts: tuple[Judgement, ...]
+    convention: str
+    dtype: str
+    rule: str = RULE
+    assumed: str = ""
+    where: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        worst = self.worst
+        said = self.convention or self.note
+        numbers = f"worst {worst.name} with z = {worst.z:.3g}, of {len(self.parts)} in {self.dtype}"
+        where = next((line for line in self.where if ": only " in line), "")
+        said = said if where in said else f"{said}; {where}" if said else where
+        chaos = next((f"; {line}" for line in self.where if "chaotic here" in line), "")
+        return f"<{self.verdict}{': ' * bool(said)}{said}; {numbers}{chaos}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a row for each quantity."""
+        rows = [("quantity", "z", "verdict", "note")]
+        rows += [(part.name, f"{part.z:.3g}", part.verdict, part.note) for part in self.parts]
+        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+        table = "".join(f"<tr>{row}</tr>" for row in cells)
+        lines = "".join(f"<p>{escape(line)}</p>" for line in (repr(self)[1:-1], *self.where))
+        return f"{lines}<table>{table}</table>"
+
+    @property
+    def passed(self) -> bool:
+        """Whether every quantity asked for is there and explained by rounding; ``note`` names
+        those that show nothing."""
+        return self.verdict == EXPLAINED
+
+    @property
+    def worst(self) -> Judgement:
+        """The quantity with the worst verdict, then the largest z."""
+        return max(self.parts, key=lambda part: (RANK[part.verdict], part.z))
+
+    @property
+    def note(self) -> str:
+        """What is wrong with the worst quantity beside its numbers; or which quantities show
+        nothing, because zero is right or the computation loses all of their digits, in a tenth
+        of the entries or more."""
+        if self.worst.note:
+            return self.worst.note
+        repair = (
+            "write it without the overflow (numpy.logaddexp(0, x) for log(1 + exp(x)), say), or"
+            if AS_WRITTEN in self.rule
+            else "judge"
+        )
+        shown = [part for part in self.parts if not constant(part.name)]
+        zeros = [part.name for part in shown if part.uninformative and part.certified == 0]
+        reasons = {
+            "the reference, computed as it is written, overflows there, and any number would do; "
+            f"{repair} at smaller numbers": [
+                f"{part.name}{list(part.overflow) or ''}"
+                for part in self.parts
+                if part.overflow is not None
+            ],
+            f"in {self.dtype} rounding explains zeros, too; judge in a wider type, or at smaller "
+            "sizes": [
+                ("" if part.uninformative else f"{100 * part.hidden:.3g}% of ") + part.name
+                for part in shown
+                if part.hidden >= HIDDEN and part.overflow is None and part.name not in zeros
+            ],
+            "zero is right here; judge at other sizes, with other parameters": zeros,
+        }
+        return "; ".join(
+            f"of {', '.join(names)} this shows nothing: {reason}"
+            for reason, names in reasons.items()
+            if names
+        )
 
 
 def unjudged(name: str, note: str, index: tuple[int, ...] | None = None) -> Judgement:

@@ -41,9 +41,10 @@ ADDED = {"two biases and h0": ("bhh", "h0"), "h0": ("h0",)}
 
 @dataclass(frozen=True)
 class Case:
-    """A layer, what it computes from and in, and the form in which it is used. ``absent``: the
-    starts of the names of parameters that it lacks in this form."""
+    """A framework's layer, what it computes from and in, and the form in which it is used.
+    ``absent``: the starts of the names of parameters that it lacks in this form."""
 
+    framework: str
     what: str
     net: StackedNet
     params: Params
@@ -53,6 +54,15 @@ class Case:
     absent: tuple[str, ...]
 
 
+def _torch(case: Case) -> Params:
+    how = {"batch_first": case.variant == "batch_first", "bias": case.variant != "no bias"}
+    return torch_nets.results(case.net, case.params, case.batch, case.dtype, **how)
+
+
+def _jax(case: Case) -> Params:
+    return jax_nets.layer_results(case.framework, case.net, case.params, case.batch, case.variant)
+
+
 @dataclass(frozen=True)
 class Table:
     """What a framework has. ``layers``: options of StackedNet by the layer's name; ``absent``:
@@ -60,13 +70,17 @@ class Table:
     ``depths``: numbers of layers."""
 
     framework: str
-    package: str
     layers: dict[str, Options]
     variants: tuple[str, ...]
-    results: Callable[[Case], Params]
+    results: Callable[[Case], Params] = _jax
     directions: int = 2
     depths: tuple[int, ...] = (1, 2, 3)
     absent: tuple[str, ...] = ()
+
+    @property
+    def package(self) -> str:
+        """What is installed."""
+        return {"PyTorch": "torch"}.get(self.framework, self.framework.lower())
 
 
 RNN: Options = {"cell": "rnn"}
@@ -75,26 +89,9 @@ LSTM: Options = {"cell": "lstm"}
 GRU: Options = {"cell": "gru"}
 
 
-def _torch(case: Case) -> Params:
-    how = {"batch_first": case.variant == "batch_first", "bias": case.variant != "no bias"}
-    return torch_nets.results(case.net, case.params, case.batch, case.dtype, **how)
-
-
-def _on_jax(
-    framework: str, layers: dict[str, Options], variants: tuple[str, ...], **more: Any
-) -> Table:
-    """A framework whose layers run on JAX."""
-
-    def results(case: Case) -> Params:
-        return jax_nets.layer_results(framework, case.net, case.params, case.batch, case.variant)
-
-    return Table(framework, framework.lower(), layers, variants, results, **more)
-
-
 TABLES = (
     Table(
         "PyTorch",
-        "torch",
         {
             "nn.RNN tanh": RNN,
             "nn.RNN relu": RELU,
@@ -105,7 +102,7 @@ TABLES = (
         ("", "batch_first", "no bias", "two biases and h0", "learned h0", "lengths"),
         _torch,
     ),
-    _on_jax(
+    Table(
         "Flax",
         {
             "nnx.SimpleCell tanh": RNN,
@@ -116,9 +113,9 @@ TABLES = (
         ("", "batch_first", "h0", "learned h0", "lengths"),
         absent=("bhn",),
     ),
-    _on_jax("Flax", {"nnx.LSTMCell": LSTM}, ("LSTMCell",)),
-    _on_jax("Equinox", {"nn.LSTMCell": LSTM, "nn.GRUCell": GRU}, ("", "h0"), directions=1),
-    _on_jax(
+    Table("Flax", {"nnx.LSTMCell": LSTM}, ("LSTMCell",)),
+    Table("Equinox", {"nn.LSTMCell": LSTM, "nn.GRUCell": GRU}, ("", "h0"), directions=1),
+    Table(
         "Keras",
         {
             "SimpleRNN tanh": RNN,
@@ -129,7 +126,7 @@ TABLES = (
         },
         ("", "no bias", "h0", "learned h0", "lengths"),
     ),
-    _on_jax(
+    Table(
         "Keras",
         {"LSTM": LSTM, "GRU reset_after": GRU},
         ("go_backwards",),
@@ -166,7 +163,8 @@ def cases(
         params, batch = _drawn(net, variant, absent, dtype, T, B, [seed, turn])
         many = f"{depth} layer{'s' * (depth > 1)}"
         parts = (name, many, "both directions" * both, variant, readout)
-        yield Case(", ".join(filter(None, parts)), net, params, batch, dtype, variant, absent)
+        what = ", ".join(filter(None, parts))
+        yield Case(table.framework, what, net, params, batch, dtype, variant, absent)
 
 
 def _drawn(
@@ -203,7 +201,7 @@ def rows(
         row = judged(
             partial(_quietly, table.results, case),
             partial(_verdict, table, case, seconds),
-            table.framework,
+            case.framework,
             table.package,
             case.what,
             case.dtype,
@@ -234,8 +232,9 @@ def _verdict(table: Table, case: Case, seconds: float, theirs: Params) -> Verdic
     required = tuple(known({f"d{name}": value for name, value in case.params.items()}))
     certified = certify(case.net, case.params, case.batch)
     verdict = compare(known(theirs), certified, dtype=case.dtype, required=required)
-    given = case_of(case.net, (case.params, case.batch), None, None)
-    return with_smallest(verdict, given, again, case.dtype, required, seconds)
+    inputs = case.params, case.batch
+    given = case_of(case.net, inputs, dtype=case.dtype, required=required)
+    return with_smallest(verdict, given, again, seconds)
 
 
 def onnx_rows(

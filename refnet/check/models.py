@@ -15,6 +15,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.adapters import onnx_nets
+from refnet.check.conventions import in_float64
 from refnet.check.mistakes.gates import orders
 from refnet.check.noise import spread
 from refnet.check.search import Search
@@ -119,7 +120,7 @@ def readings(proto: Proto, inputs: Params, names: list[str]) -> Iterator[tuple[s
                 _misread(copy, node, change, known)
         if copy != proto:
             with suppress(ValueError):  # a change that leaves no model
-                yield label, evaluate(copy, inputs, names, lambda array, _: np.array(array, float))
+                yield label, evaluate(copy, inputs, names, in_float64)
 
 
 def _misread(proto: Proto, node: Proto, change: str | int | tuple[int, ...], known: Params) -> None:

@@ -50,16 +50,7 @@ def cases(
             continue
         turn += 1
         yield make([seed, turn], name, direction, variant, options)
-    for name in (
-        "relu",
-        "sigmoid",
-        "softsign",
-        "leaky_relu",
-        "elu",
-        "Affine",
-        "ScaledTanh",
-        "HardSigmoid",
-    ):
+    for name in "relu sigmoid softsign leaky_relu elu Affine ScaledTanh HardSigmoid".split():
         for kind, cell in (("RNN", "rnn"), ("LSTM", "lstm"), ("GRU", "gru_before")):
             turn += 1
             yield make(

@@ -13,6 +13,7 @@ import numpy as np
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.cases import reference_results
 from refnet.check.certificates import Case, Given, certificate
+from refnet.check.conventions import in_float64
 from refnet.check.given import Foreign, Results, by_name, numbers
 from refnet.exact.running import arguments_of, mapped, run_on
 from refnet.nets.gradients import Net
@@ -84,7 +85,7 @@ def tried(function: Theirs, inputs: Given, true: Params) -> dict[str, Foreign]:
 
 
 def _read(arrays: Results, true: Params) -> Params:
-    """Results as float64, those that can be compared with ``true``."""
+    """Those results that can be compared with ``true``, as float64."""
     return {
         name: value
         for name, given in arrays.items()
@@ -170,14 +171,13 @@ def _wide(value: Foreign) -> Array:
 def _true_of_function(case: Case, inputs: Given) -> Params:
     """A function's value and gradients in float64, at other inputs."""
     f = certificate(case).function  # type: ignore[union-attr]
-    arguments = arguments_of(f.f, inputs)
-    results = run_on(f, arguments, case.cotangent, lambda array, _: np.array(array, float))
+    results = run_on(f, arguments_of(f.f, inputs), case.cotangent, in_float64)
     return {name: np.asarray(value, float) for name, value in results.items()}
 
 
 def strays(case: Case, inputs: Inputs, arrays: Results, sigma: Params) -> bool:
-    """Whether one of the results ``arrays`` at other inputs is off by more than a twentieth of the
-    way to the first one, in the norm."""
+    """Whether one of the results ``arrays`` at other inputs is wrong there: its error is more than
+    a twentieth of the change that the right result makes from the first inputs to these."""
     former = _certified(case)
     true = _true(case.what, *inputs)
     return any(
@@ -207,8 +207,8 @@ def _right(arrays: Params, true: Params) -> bool:
 
 
 def keeps(case: Case, function: Theirs, inputs: Inputs, arrays: Results, sigma: Params) -> str:
-    """What proves that a function keeps something, which was right at the inputs of the case, and
-    then gave ``arrays`` at others, where it was wrong; "" if nothing does.
+    """What proves that a function keeps something between calls, or "". It was right at the inputs
+    of the case, and then gave the wrong ``arrays`` at other ``inputs``.
 
     A function without state gives the same results whatever was called before, stays wrong with one
     more step, and follows every input that its results depend on: a result that does not follow an
@@ -296,10 +296,10 @@ def _unmoved(
     return bool(names)
 
 
-def rerolled(case: Case, function: Theirs, u: float, draws: int = 3) -> bool:
-    """Whether a function's errors are the same at the same inputs, and change where the inputs
-    differ by some unit roundoffs ``u``, so little that the right result moves by less than a tenth.
-    Rounding errors change; those of another formula stay as they were."""
+def rerolled(case: Case, function: Theirs, u: float) -> bool:
+    """Whether a function's errors are those of rounding: they are the same at the same inputs, and
+    others at inputs that differ by some unit roundoffs ``u``, so little that the right result moves
+    by less than a tenth. The errors of another formula stay as they were."""
     rng = np.random.default_rng(0)
 
     def near(value: Array, by: float) -> Array:
@@ -337,7 +337,7 @@ def rerolled(case: Case, function: Theirs, u: float, draws: int = 3) -> bool:
     here = {name: value for name, value in here.items() if value.any()}
     if not here or not alike(errors(0)[0]) > 0.999:
         return False
-    others = [errors(16 * u) for _ in range(draws)]
+    others = [errors(16 * u) for _ in range(3)]
     shift = np.median(
         [
             _norm(true[name] - right[name]) / _norm(right[name])

@@ -11,7 +11,7 @@ Checked by: tests/check/test_judge_calls.py.
 
 from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from time import process_time
 from typing import Any
@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
-from refnet.check.arithmetic import Kind
 from refnet.check.cases import drawn, random_batch, random_final, random_params
 from refnet.check.certificates import Case, Given
 from refnet.check.given import Results, by_name, judged_types
@@ -33,6 +32,7 @@ from refnet.check.verdict import (
     Verdict,
     by_type,
     compare_values,
+    gradients_of,
 )
 from refnet.check.where import located
 from refnet.exact.enclose import Certified, certify
@@ -40,9 +40,9 @@ from refnet.exact.functions import CertifiedFunction, certify_function
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet
+from refnet.nets.stacked import StackedNet, plain
 
-__all__ = ["NetCut", "Shrunk", "at_few_steps", "shrunk", "with_smallest"]
+__all__ = ["NetCut", "at_few_steps", "with_smallest"]
 
 SECONDS = 20.0
 FEW = 4
@@ -50,43 +50,21 @@ FEW = 4
 RUNS = 12
 """Runs of the spread: they give sigma to a fifth, and a mistake that shows is far beyond that."""
 
+FINE = {EXPLAINED, SHOWS_NOTHING, UNJUDGED}
+"""The verdicts on what is not wrong."""
 Sizes = dict[Any, int]
 Theirs = Callable[..., Results]
 
 
-@dataclass(frozen=True)
-class Shrunk:
-    """``sizes`` as a text, the verdict there, and how many sizes were ``tried``."""
-
-    sizes: str
-    verdict: Verdict
-    tried: int
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """What the message says of them."""
-        return (
-            f"the smallest sizes at which it still shows, of {self.tried} tried: {self.sizes}",
-            *quantities(self.verdict),
-            *(f"  {line}" for line in self.verdict.where),
-        )
-
-
-def shrunk(
-    case: Case,
-    theirs: Theirs,
-    verdict: Verdict,
-    fine: Collection[str],
-    dtype: Kind | None = None,
-    required: tuple[str, ...] | None = None,
-    seconds: float = SECONDS,
-) -> Shrunk | None:
-    """The smallest sizes at which a gradient (or, if none was, another quantity) that was not
-    ``fine`` in ``verdict`` still is not, and nothing else that was is not; None if that shows at no
-    size below those of ``case``, or none was found in ``seconds``."""
+def with_smallest(verdict: Verdict, case: Case, theirs: Theirs, seconds: float) -> Verdict:
+    """The verdict, to whose ``where`` the smallest sizes are added that still show the mistake: a
+    gradient that was wrong (or, if none was, another quantity) still is, and nothing else is. The
+    verdict as it is, if no smaller sizes do or the search takes more than ``seconds``."""
+    if not seconds or verdict.verdict in FINE:
+        return verdict
 
     def off(judged: Verdict) -> set[str]:
-        return {part.name for part in judged.parts if part.verdict not in fine}
+        return {part.name for part in judged.parts if part.verdict not in FINE}
 
     cut = NetCut(case) if isinstance(case.what, Net) else _FunctionCut(case)
     wrong = {name for name in off(verdict) if name.startswith("d")} or off(verdict)
@@ -100,7 +78,7 @@ def shrunk(
             try:
                 if process_time() < end:
                     certified, inputs = cut.at(sizes, seconds)
-                    tried[key] = _verdict(certified, inputs, theirs, dtype, required)
+                    tried[key] = _verdict(case, certified, inputs, theirs)
             except Exception:  # of their function too: it does not run at these sizes
                 pass
         outcome = tried[key]
@@ -125,23 +103,14 @@ def shrunk(
                 now,
             )
     outcome = tried.get(tuple(now.values()))
-    return None if outcome is None else Shrunk(cut.text(now), outcome, len(tried))
-
-
-def with_smallest(
-    verdict: Verdict,
-    case: Case,
-    theirs: Theirs,
-    dtype: Kind | None,
-    required: tuple[str, ...] | None,
-    seconds: float,
-) -> Verdict:
-    """The verdict with the smallest sizes in ``where``, if ``seconds`` find them."""
-    fine = {EXPLAINED, SHOWS_NOTHING, UNJUDGED}
-    if not seconds or verdict.verdict in fine:
+    if outcome is None:
         return verdict
-    smallest = shrunk(case, theirs, verdict, fine, dtype, required, seconds)
-    return replace(verdict, where=(*verdict.where, *(smallest.lines if smallest else ())))
+    lines = (
+        f"the smallest sizes at which it still shows, of {len(tried)} tried: {cut.text(now)}",
+        *quantities(outcome),
+        *(f"  {line}" for line in outcome.where),
+    )
+    return replace(verdict, where=(*verdict.where, *lines))
 
 
 def _unread(verdict: Verdict) -> set[str]:
@@ -158,46 +127,39 @@ def _rising(end: int) -> Iterator[int]:
 
 
 def _verdict(
-    certified: Certified | CertifiedFunction,
-    inputs: Given,
-    theirs: Theirs,
-    dtype: Kind | None,
-    required: tuple[str, ...] | None,
+    case: Case, certified: Certified | CertifiedFunction, inputs: Given, theirs: Theirs
 ) -> Verdict:
+    """The verdict, without a name, at other sizes of a case."""
     named = certified.named()
     arrays = by_name(theirs(*deepcopy(inputs)), named)
-    types, _ = judged_types(arrays, dtype)
+    types, _ = judged_types(arrays, case.dtype)
     sigma = by_type(partial(spread, certified, runs=RUNS), certified, types)
     verdict = compare_values(
         arrays,
         {name: enclosure.value for name, enclosure in named.items()},
         sigma,
         types[""],
-        tuple(f"d{name}" for name in certified.params) if required is None else required,
+        gradients_of(certified) if case.required is None else case.required,
     )
     return replace(verdict, where=located(arrays, verdict.parts, sigma, certified, conclude=False))
 
 
 def at_few_steps(
-    case: Case,
-    theirs: Theirs,
-    wrong: Collection[str],
-    known: Collection[str],
-    dtype: Kind | None = None,
+    case: Case, theirs: Theirs, wrong: set[str], known: Collection[str]
 ) -> tuple[str, ...]:
-    """Where a recurrent net's gradients are wrong at the fewest steps at which no others than the
-    ``wrong`` results are, before the error is carried to other gates and units: what is not
-    ``known``."""
+    """Sentences, none of them ``known``, on where a recurrent net's results are wrong at the fewest
+    steps that show the fault: there the error has not yet spread to other gates and units. Steps at
+    which a result is wrong that is not among the ``wrong`` ones do not count."""
     steps = NetCut(case).sizes.get("T", 0) if isinstance(case.what, Net) else 0
     for T in range(1, min(steps, FEW)):
         cut = NetCut(case)
         try:
             certified, inputs = cut.at({**cut.sizes, "T": T}, SECONDS)
-            verdict = _verdict(certified, inputs, theirs, dtype, ())
+            verdict = _verdict(replace(case, required=()), certified, inputs, theirs)
         except Exception:  # of their function too: it does not run at these sizes
             continue
         off = {part.name for part in verdict.parts if part.verdict == NOT_ROUNDING}
-        if off and off <= set(wrong):
+        if off and off <= wrong:
             lines = [line for line in verdict.where if ": only " in line and line not in known]
             if not lines and T > 1 and not any(": only " in line for line in known):
                 return (f"with T = {T - 1} all is right, with T = {T} not",)
@@ -249,7 +211,7 @@ class NetCut:
         batch = Batch(x, y, None if mask is None else mask[:T, :B], weights, final)
         params = {
             name: value[..., :B, :]
-            if _stem(name) == "h0"
+            if plain(name) == "h0"
             and value.shape[-2:-1] == (self.sizes["B"],)
             and value.ndim == max(map(len, net.shapes[name]))
             else value
@@ -319,7 +281,3 @@ class _FunctionCut:
             if isinstance(value, np.ndarray)
         ]
         return f"arguments of shape {', '.join(shapes)}"
-
-
-def _stem(name: str) -> str:
-    return name.split("_l")[0]

@@ -49,17 +49,11 @@ Results = TypeVar("Results")
 DTYPES: Dtypes = (np.float32, np.float64)
 
 
-def row(framework: str, package: str, what: str, verdict: Verdict, **facts: object) -> Row:
-    """One line of the table: the worst quantity with both numbers; and every quantity.
-    ``package``: what is installed, or "" for a user's function."""
-    return {
-        "framework": framework,
-        "version": version(package) if package else "",
-        "what": what,
-        "dtype": verdict.dtype,
-        **facts,
-        **said(verdict),
-    }
+def row(framework: str, package: str, what: str, dtype: str, **facts: object) -> Row:
+    """What a line of the table says before the verdict. ``package``: what is installed, or "" for
+    a user's function."""
+    known = version(package) if package else ""
+    return {"framework": framework, "version": known, "what": what, "dtype": dtype, **facts}
 
 
 def judged(
@@ -73,19 +67,12 @@ def judged(
 ) -> Row:
     """A row of the table: the verdict on what a framework computes, or its refusal. A layer that
     refuses an option it offers is a result of the survey, too."""
+    line = row(framework, package, what, str(arithmetic(dtype)), **facts)
     try:
         theirs = results()
     except Refused as error:
-        return {
-            "framework": framework,
-            "version": version(package),
-            "what": what,
-            "dtype": str(arithmetic(dtype)),
-            **facts,
-            "verdict": "refused",
-            "note": str(error),
-        }
-    return row(framework, package, what, verdict(theirs), **facts)
+        return {**line, "verdict": "refused", "note": str(error)}
+    return {**line, **said(verdict(theirs))}
 
 
 def _case(net: Net, dtype: Kind, T: int, B: int, seed: int) -> tuple[Params, Batch]:
@@ -202,28 +189,16 @@ def onnx_rows(sizes: Sizes = SIZES, seed: int = 0, progress: Progress | None = N
         net = RecurrentNet(3, H, 5, cell=cell)
         params, batch = _case(net, dtype, T, B, seed)
         model = onnx_nodes.model(net, params, dtype)
-        yield from _model_rows(model, shown.get(cell, cell.upper()), net, params, batch, progress)
-
-
-def _model_rows(
-    model: onnx_nodes.Proto,
-    what: str,
-    net: RecurrentNet,
-    params: Params,
-    batch: Batch,
-    progress: Progress | None,
-) -> Rows:
-    x = batch.x
-    compared = _compared(net, (params, batch), x.dtype.type, progress)
-    yield from by_runtimes(
-        partial(onnx_nets.results, model, x),
-        partial(compared, required=("h",)),
-        what=what,
-        dtype=x.dtype,
-        T=len(x),
-        H=net.hidden,
-        B=x.shape[1],
-    )
+        compared = _compared(net, (params, batch), dtype, progress)
+        yield from by_runtimes(
+            partial(onnx_nets.results, model, batch.x),
+            partial(compared, required=("h",)),
+            what=shown.get(cell, cell.upper()),
+            dtype=dtype,
+            T=T,
+            H=H,
+            B=B,
+        )
 
 
 def by_runtimes(

@@ -34,6 +34,7 @@ from refnet.check.given import Foreign
 from refnet.check.judgement import NOT_ROUNDING
 from refnet.check.repeats import Theirs, of_inputs
 from refnet.check.survey import Dtypes, Rows, Sizes, row
+from refnet.check.tables import said
 from refnet.check.tolerance import tolerances
 from refnet.exact.enclose import Progress
 from refnet.maths.activations import ACTIVATIONS
@@ -165,18 +166,14 @@ class Described:
         alone = self.readout == "none"
         name, how = read_spec("transition", self.transition)
         loss = self.loss or ("none" if alone else "cross_entropy")
+        same = "inputs cell readout activation gate projection"
         options: dict[str, Any] = {
-            "inputs": self.inputs,
+            **{name: getattr(self, name) for name in same.split()},
             "hidden": hidden,
-            "cell": self.cell,
-            "readout": self.readout,
             "outputs": (1 + self.bidirectional) * hidden if alone else self.outputs,
             "loss": loss,
             "reduction": self.reduction or ("sum" if loss == "none" else "mean"),
-            "activation": self.activation,
-            "gate": self.gate,
             "learn_h0": self.h0 == "learned",
-            "projection": self.projection,
             "clip_step": self.clip_step or None,
             "clip_forward": self.clip_forward or None,
             "transition": transition(name, **how),
@@ -262,10 +259,10 @@ def function_rows(
             seconds = shrink * (T * H * B > SHORT)
             verdict = judge(net, theirs, params, batch, dtype=dtype, shrink=seconds, **options)
             shrink *= verdict.verdict != NOT_ROUNDING or not seconds
-            facts = {"inputs": SAID[at][2:], "T": T, "H": H, "B": B}
-            facts["seconds"] = perf_counter() - started
-            package = "" if framework == "own" else framework
-            yield row(framework, package, what + SAID[at], verdict, **facts)
+            package, spent = framework.replace("own", ""), perf_counter() - started
+            facts = {"inputs": SAID[at][2:], "T": T, "H": H, "B": B, "seconds": spent}
+            line = row(framework, package, what + SAID[at], verdict.dtype, **facts)
+            yield {**line, **said(verdict)}
 
 
 def _of_classes(function: Theirs, C: int, params: Params, batch: Batch) -> Foreign:
@@ -277,11 +274,7 @@ def _of_classes(function: Theirs, C: int, params: Params, batch: Batch) -> Forei
 
 
 def tolerance_rows(
-    described: Described,
-    sizes: Sizes,
-    dtypes: Dtypes,
-    seed: int = 0,
-    progress: Progress | None = None,
+    described: Described, sizes: Sizes, dtypes: Dtypes, seed: int, progress: Progress
 ) -> Rows:
     """The rtol and atol of every quantity, for every size (T, H, B) and type."""
     for T, H, B in sizes:
@@ -296,9 +289,8 @@ def tolerance_rows(
 def loaded(place: str, checked: Callable[[Foreign], Foreign]) -> Callable[..., Foreign]:
     """The function NAME of FILE.py, which runs as a script would: beside its own modules.
 
-    ``checked`` converts what the function returns, and raises ValueError for a result that it
-    cannot use. Raises
-    ValueError for a place that holds no function, and for an error inside the file or the
+    ``checked`` converts what the function returns, and raises ValueError for what it cannot use.
+    Raises ValueError for a place that holds no function, and for an error inside the file or the
     function, with its type, file and line.
     """
     path, _, name = place.rpartition(":")

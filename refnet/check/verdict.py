@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property, partial
-from html import escape
 from operator import attrgetter
 from typing import Any
 
@@ -26,15 +25,16 @@ from refnet.check.conventions import Readings
 from refnet.check.forms import Form, combined, deviation, forms, once
 from refnet.check.given import (
     Foreign,
+    Names,
     Results,
     asked,
     by_name,
-    constant,
     finite_numbers,
     judged_types,
     numbers,
 )
 from refnet.check.judgement import (
+    AS_WRITTEN,
     EXPLAINED,
     LIMITS,
     NOT_ROUNDING,
@@ -44,12 +44,13 @@ from refnet.check.judgement import (
     SUSPICIOUS,
     UNJUDGED,
     Judgement,
+    Verdict,
     judgement,
     unjudged,
 )
-from refnet.check.noise import RUNS, spread, unit
+from refnet.check.noise import spread, unit
 from refnet.check.where import located
-from refnet.common.arguments import SEED, Rule, count, instance, kind, optional, takes
+from refnet.common.arguments import Rule, instance, kind, optional, takes
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
 
@@ -66,6 +67,7 @@ __all__ = [
     "Verdict",
     "compare",
     "compare_values",
+    "gradients_of",
     "judged",
     "judgement",
 ]
@@ -75,108 +77,9 @@ Types = Mapping[str, Any]
 Explain = Callable[[Params, list[str], Params, float], str]
 """The name of what explains results, from those that are wrong, the sigmas and the unit roundoff:
 ``Readings.explain``."""
-HIDDEN = 0.1
-"""The share of a quantity's entries that show nothing from which the note names it: less than a
-gate's block of a stacked gradient, more than the few entries that cancel by chance."""
 SHOWS = 1000
 """How many sigma off a form has to be for its loss to show. A program that uses it is then within
 LIMITS[0] sigma by chance in one entry of 200, and never in most of them."""
-AS_WRITTEN = (
-    " Of a function, sigma belongs to the algorithm as it is written, forward and back: "
-    "a form that keeps fewer digits, such as E[x^2] - E[x]^2 for a variance, or a "
-    "formula for the gradient without a cancellation that the reverse pass has, is not "
-    "explained by it. In float64 a wrong term shows that hides in the rounding of "
-    "float32."
-)
-
-
-@dataclass(frozen=True, repr=False)
-class Verdict:
-    """The verdict on every quantity; ``verdict`` is the worst of them, and *cannot be judged* if
-    no gradient is wrong, but none shows anything, or the reference's own runs overflow in one.
-
-    ``convention``: the misunderstanding that explains a result that is not rounding, or the
-    form of a formula that explains one whose digits are lost, or "".
-    ``where``: of a result that is not rounding, sentences on which entries are wrong
-    (``refnet.check.where``).
-    ``dtype``: the type in which they computed; its unit roundoff is what was perturbed by. Of
-    several, all; ``assumed`` says which quantity was judged by which, and why.
-
-    Checked by: tests/check/test_compare.py::test_verdict_states_the_rule_and_both_numbers,
-    ::test_limits.
-    """
-
-    verdict: str
-    parts: tuple[Judgement, ...]
-    convention: str
-    dtype: str
-    rule: str = RULE
-    assumed: str = ""
-    where: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        worst = self.worst
-        said = self.convention or self.note
-        numbers = f"worst {worst.name} with z = {worst.z:.3g}, of {len(self.parts)} in {self.dtype}"
-        where = next((line for line in self.where if ": only " in line), "")
-        said = said if where in said else f"{said}; {where}" if said else where
-        chaos = next((f"; {line}" for line in self.where if "chaotic here" in line), "")
-        return f"<{self.verdict}{': ' * bool(said)}{said}; {numbers}{chaos}>"
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: a row for each quantity."""
-        rows = [("quantity", "z", "verdict", "note")]
-        rows += [(part.name, f"{part.z:.3g}", part.verdict, part.note) for part in self.parts]
-        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-        table = "".join(f"<tr>{row}</tr>" for row in cells)
-        lines = "".join(f"<p>{escape(line)}</p>" for line in (repr(self)[1:-1], *self.where))
-        return f"{lines}<table>{table}</table>"
-
-    @property
-    def passed(self) -> bool:
-        """Whether every quantity asked for is there and explained by rounding; ``note`` names
-        those that show nothing."""
-        return self.verdict == EXPLAINED
-
-    @property
-    def worst(self) -> Judgement:
-        """The quantity with the worst verdict, then the largest z."""
-        return max(self.parts, key=lambda part: (RANK[part.verdict], part.z))
-
-    @property
-    def note(self) -> str:
-        """What is wrong with the worst quantity beside its numbers; or which quantities show
-        nothing, because zero is right or the computation loses all of their digits, in a tenth
-        of the entries or more."""
-        if self.worst.note:
-            return self.worst.note
-        repair = (
-            "write it without the overflow (numpy.logaddexp(0, x) for log(1 + exp(x)), say), or"
-            if AS_WRITTEN in self.rule
-            else "judge"
-        )
-        shown = [part for part in self.parts if not constant(part.name)]
-        zeros = [part.name for part in shown if part.uninformative and part.certified == 0]
-        reasons = {
-            "the reference, computed as it is written, overflows there, and any number would do; "
-            f"{repair} at smaller numbers": [
-                f"{part.name}{list(part.overflow) or ''}"
-                for part in self.parts
-                if part.overflow is not None
-            ],
-            f"in {self.dtype} rounding explains zeros, too; judge in a wider type, or at smaller "
-            "sizes": [
-                ("" if part.uninformative else f"{100 * part.hidden:.3g}% of ") + part.name
-                for part in shown
-                if part.hidden >= HIDDEN and part.overflow is None and part.name not in zeros
-            ],
-            "zero is right here; judge at other sizes, with other parameters": zeros,
-        }
-        return "; ".join(
-            f"of {', '.join(names)} this shows nothing: {reason}"
-            for reason, names in reasons.items()
-            if names
-        )
 
 
 def _names(what: str, value: Any) -> None:
@@ -192,18 +95,14 @@ NAMES = Rule(_names, (None, 1.5, object(), (1,), ([],)))
     theirs=instance(Mapping, "a dict of arrays by name"),
     certified=instance((Certified, CertifiedFunction), "what refnet.exact.certify gives"),
     required=optional(NAMES),
-    runs=count(2, 4096),
-    seed=count(0, SEED),
 )
 def compare(
     theirs: Results,
     certified: Certified | CertifiedFunction,
     *,
     dtype: Kind | None = None,
-    required: tuple[str, ...] | None = None,
+    required: Names = None,
     sigma: Params | None = None,
-    runs: int = RUNS,
-    seed: int = 0,
     readings: Readings | None = None,
 ) -> Verdict:
     """Judge another implementation's results by the certified ones.
@@ -244,7 +143,7 @@ def compare(
     theirs = by_name(theirs, certified.named())
     types, assumed = judged_types(theirs, dtype)
     if sigma is None:
-        sigma = by_type(partial(spread, certified, runs=runs, seed=seed), certified, types)
+        sigma = by_type(partial(spread, certified), certified, types)
     explain = (readings or Readings(certified)).explain
     return judged(theirs, certified, types, sigma, assumed, required, explain)
 
@@ -255,11 +154,12 @@ def judged(
     types: Types,
     sigma: Params,
     assumed: str,
-    required: tuple[str, ...] | None,
+    required: Names,
     explain: Explain | None,
 ) -> Verdict:
-    """``compare``, of arrays by the names of results, the type of each and what was ``assumed`` of
-    it; ``explain`` names the mistake, if one is wanted. ``certified`` may be a model's, too."""
+    """The verdict of ``compare`` on arrays that have the names of results already. ``types`` says
+    by which type each is judged, and ``assumed`` why. ``explain`` names the mistake; None looks for
+    no name. ``certified`` may also be a model's certificate."""
     comparison = _Comparison(theirs, certified, sigma, types)
     measured = comparison.is_it_rounding(required)
     parts, explanation = measured.parts, ""
@@ -309,6 +209,11 @@ def by_type(
     """The spread of each quantity for the type by which it is judged."""
     spreads = {kind: spread_of(kind) for kind in set(types.values())}
     return {name: spreads[types.get(name, types[""])][name] for name in certified.named()}
+
+
+def gradients_of(certified: Certified | CertifiedFunction) -> tuple[str, ...]:
+    """The names of the gradients in every parameter."""
+    return tuple(f"d{name}" for name in certified.params)
 
 
 def compare_values(
@@ -367,10 +272,10 @@ class _Comparison:
         """The certified values."""
         return {name: value.value for name, value in self.certified.named().items()}
 
-    def is_it_rounding(self, required: tuple[str, ...] | None) -> Verdict:
+    def is_it_rounding(self, required: Names) -> Verdict:
         """The verdict without an explanation."""
         if required is None:
-            required = tuple(f"d{name}" for name in self.certified.params)
+            required = gradients_of(self.certified)
         return compare_values(self.theirs, self.true, self.sigma, self.types[""], required)
 
     def is_it_another_formula(self, parts: Parts) -> tuple[Parts, str]:
@@ -471,7 +376,7 @@ def _overflow_of(plain: Array, theirs: Foreign) -> bool:
 
 
 def _is_right_without(error: Array, sigma: Array, loss: Array) -> bool:
-    """Whether most entries that a form would be SHOWS sigma off are right without it: then it is
-    not what was computed."""
+    """Whether the results refute a form: most of the entries that it would put off by SHOWS sigma
+    are right."""
     shows = abs(loss) > SHOWS * sigma
     return bool(shows.sum() > 1 and (abs(error) <= LIMITS[0] * sigma)[shows].mean() > 0.5)

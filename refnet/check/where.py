@@ -1,9 +1,9 @@
 """Where a result is wrong: the pattern of the entries that are not rounding, in words.
 
-Every entry of a result is right or wrong, because its sigma is known. The wrong ones are described
-by the indices that they have along each axis (gate, unit, input, step, example, class), by pairs of
-axes (the diagonal, the steps of the padding), and by what makes them of the certified ones: a
-factor, another order. Which results are right says which part of the computation is.
+Every entry of a result is right or wrong, because its sigma is known. A sentence gives the indices
+of the wrong ones along each axis (gate, unit, input, step, example, class) or their pattern over
+two axes (the diagonal, the steps of the padding), and how they follow from the certified ones: a
+factor, another order. The results that are right tell which part of the computation is right.
 
 Checked by: tests/check/test_where.py.
 """
@@ -30,10 +30,11 @@ def located(
     certified: Certificate,
     conclude: bool = True,
 ) -> tuple[str, ...]:
-    """Sentences on where ``theirs``, which are judged as ``parts``, are wrong: which results are
-    right, and which entries of the others are not, with what makes them of the certified ones;
-    where ``conclude`` is true, also which part of the computation the right ones rule out. At sizes
-    of 1, where a step has no next one, they rule out nothing."""
+    """Sentences on where ``theirs`` are wrong, by their judgements ``parts``: first which results
+    are right; then, for each wrong one, which entries are wrong and how they follow from the
+    certified ones. With ``conclude``, the first sentence also says which part of the computation
+    the right results rule out. At sizes of 1, where a step has no next one, they rule out
+    nothing."""
     true = {name: enclosure.value for name, enclosure in certified.named().items()}
     wrong = {part.name for part in parts if RANK[part.verdict]}
     known = {
@@ -57,8 +58,8 @@ def located(
 def phrases(
     theirs: Params, true: Params, sigma: Params, wrong: set[str], certified: Certificate
 ) -> Iterator[tuple[str, str]]:
-    """Each wrong result with its wrong entries in words, and after a semicolon what makes them of
-    the certified ones."""
+    """Each wrong result with its wrong entries in words, and after a semicolon how these follow
+    from the certified ones."""
     with np.errstate(all="ignore"):
         for part in _shaped(theirs, true, sigma, wrong, certified):
             if part.off.any():
@@ -76,7 +77,7 @@ def _shaped(
 
 
 def _stage(right: Sequence[str], wrong: set[str], states: set[str]) -> str:
-    """What the results that are right say of the computation."""
+    """Which part of the computation is at fault, as the right results tell."""
     forward, readout = {"loss", "outputs", *states}, {"dWhy", "dby"}
     if wrong & forward:
         if wrong & forward == {"loss"} and "outputs" in right:
@@ -123,7 +124,7 @@ def _parting(wrong: Sequence[Wrong], certified: Certificate) -> Iterator[str]:
 
 
 def _phrase(part: Wrong, certified: Certificate) -> str:
-    """The entries of one result that are off, and what makes them of the certified ones."""
+    """The wrong entries of one result, and how they follow from the certified ones."""
     off = part.off
     if not off.ndim:
         return value(part)

@@ -9,7 +9,7 @@ Checked by: tests/robustness/test_arguments.py.
 import sys
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from math import inf
 from numbers import Real
@@ -88,17 +88,12 @@ def generator(what: str, value: object) -> None:
     kind(what, value, np.random.Generator, "a generator: np.random.default_rng(0)")
 
 
-def array(
-    what: str, value: Any, *shapes: Shape, kinds: str = NUMBERS, sizes: dict[str, int] | None = None
-) -> None:
-    """Raise unless ``value`` is an array of numbers, of one of ``shapes`` if any are given.
-
-    ``kinds``: the kinds of dtype allowed. ``sizes``: the size of each letter in ``shapes``;
-    letters met here first are added.
-    """
+def array(what: str, value: Any, *shapes: Shape, kinds: str = NUMBERS) -> None:
+    """Raise unless ``value`` is an array of numbers, of one of ``shapes`` if any are given; letters
+    in these are any sizes. ``kinds``: the kinds of dtype allowed."""
     _numbers(what, value, kinds)
-    if shapes and not _fits(value.shape, shapes, {} if sizes is None else sizes):
-        raise ValueError(f"{what} has shape {value.shape}; need {_wanted(shapes, sizes or {})}")
+    if shapes and not _fits(value.shape, shapes, {}):
+        raise ValueError(f"{what} has shape {value.shape}; need {_wanted(shapes, {})}")
 
 
 def admit(
@@ -169,25 +164,25 @@ def real(interval: str) -> Rule:
     outside += (
         [high if interval[-1] == ")" else high + 1] if high < inf or interval[-1] == ")" else []
     )
-    return Rule(lambda what, value: number(what, value, interval), tuple(outside))
+    return Rule(partial(number, interval=interval), tuple(outside))
 
 
 def count(least: int = 1, most: int = SIZE) -> Rule:
     """A whole number from ``least`` to ``most``."""
     return Rule(
-        lambda what, value: whole(what, value, least, most),
+        partial(whole, least=least, most=most),
         (least - 1, most + 1, 10**5000, least + 0.5, float("nan"), str(least), None, True, [least]),
     )
 
 
 def one_of(options: Collection[str]) -> Rule:
     """One of these names."""
-    return Rule(lambda what, value: choice(what, value, options), ("no such name", "", None, 5, []))
+    return Rule(partial(choice, options=options), ("no such name", "", None, 5, []))
 
 
 def instance(need: type | tuple[type, ...], repair: str) -> Rule:
     """An instance of a type."""
-    return Rule(lambda what, value: kind(what, value, need, repair), (None, 1.5, object()))
+    return Rule(partial(kind, need=need, repair=repair), (None, 1.5, object()))
 
 
 def optional(rule: Rule) -> Rule:
@@ -269,12 +264,9 @@ _ODD = (
 _COMPLEX = np.ones((2, 2), complex)
 _FLAT = (np.ones(3), np.ones(()), np.ones((2, 2, 2)))
 MATRIX = Rule(matrix, (*_ODD, *_FLAT, np.ones((0, 2))))
-REAL_MATRIX = Rule(lambda what, value: matrix(what, value, REAL), (*MATRIX.wrong, _COMPLEX))
+REAL_MATRIX = Rule(partial(matrix, kinds=REAL), (*MATRIX.wrong, _COMPLEX))
 SQUARE = Rule(square, (*_ODD, *_FLAT, _COMPLEX, np.ones((2, 3))))
-VECTOR = Rule(
-    lambda what, value: array(what, value, kinds=REAL),
-    (*_ODD, _COMPLEX, np.ones((2, 2)), np.ones(())),
-)
+VECTOR = Rule(partial(array, kinds=REAL), (*_ODD, _COMPLEX, np.ones((2, 2)), np.ones(())))
 ARRAYS = Rule(matrices, (None, [np.eye(2)], "W", np.eye(2), *({"W": value} for value in _ODD)))
 PATH = instance((str, PathLike), "a path: a string or a pathlib.Path")
 FUNCTION = instance(Callable, "a function")  # type: ignore[arg-type]

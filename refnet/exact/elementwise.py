@@ -68,62 +68,59 @@ NAMES = {
     "array": np.asanyarray,
 }
 """What the formulas of derivatives may call, on numbers of any kind."""
-VALUES: dict[str, Callable[[Array], Array]] = {"negative": np.negative, "expit": numeric.sigmoid}
-SLOPES = {
-    "negative": "-1",
-    "exp": "y",
-    "expm1": "y + 1",
-    "log": "1 / x",
-    "log1p": "1 / (1 + x)",
-    "sqrt": "1 / (2 * y)",
-    "tanh": "1 - y * y",
-    "sin": "cos(x)",
-    "cos": "-sin(x)",
-    "sinh": "cosh(x)",
-    "cosh": "sinh(x)",
-    "arctan": "1 / (1 + x * x)",
-    "expit": "y * (1 - y)",
-    "erf": "exp(array(-(x * x))) * (2 / pi(x) ** 0.5)",
+
+
+def _arctan2(y: Array, x: Array) -> Array:
+    if object not in (y.dtype, x.dtype):
+        return np.asarray(np.arctan2(y, x))
+    return np.asarray(np.frompyfunc(lambda p, q: type(q).atan2(p, q), 2, 1)(y, x))
+
+
+VALUES: dict[str, Callable[..., Array]] = {
+    **{name: getattr(np, name) for name in ("negative", "add", "subtract", "multiply", "divide")},
+    "expit": numeric.sigmoid,
+    "arctan2": _arctan2,
 }
-"""The derivative of each y = f(x)."""
+"""The functions that are not what ``_elementary`` makes of their names."""
 COTANGENTS = {
+    "negative": ("g * -1",),
+    "exp": ("g * y",),
+    "expm1": ("g * (y + 1)",),
+    "log": ("g * (1 / a)",),
+    "log1p": ("g * (1 / (1 + a))",),
+    "sqrt": ("g * (1 / (2 * y))",),
+    "tanh": ("g * (1 - y * y)",),
+    "sin": ("g * cos(a)",),
+    "cos": ("g * -sin(a)",),
+    "sinh": ("g * cosh(a)",),
+    "cosh": ("g * sinh(a)",),
+    "arctan": ("g * (1 / (1 + a * a))",),
+    "expit": ("g * (y * (1 - y))",),
+    "erf": ("g * (exp(array(-(a * a))) * (2 / pi(a) ** 0.5))",),
     "add": ("g", "g"),
     "subtract": ("g", "-g"),
     "multiply": ("g * b", "g * a"),
     "divide": ("g / b", "-(g * y / b)"),
+    "arctan2": ("g * b / (a * a + b * b)", "-(g * a / (a * a + b * b))"),
 }
-"""The cotangents of a and b, from the cotangent g of each y = f(a, b)."""
+"""The cotangents of a, or of a and b, from the cotangent g of each y = f(a) or f(a, b)."""
 
 
-def _unary(name: str) -> Operation:
+def _formula(name: str) -> Operation:
     value = VALUES.get(name) or _elementary(name)
-    slope = eval(f"lambda x, y: {SLOPES[name]}", NAMES)
+    pulls = [eval(f"lambda g, y, a, b=None: {text}", NAMES) for text in COTANGENTS[name]]
 
-    def operation(x: Operand) -> Operand:
-        node = x.node
-        y = value(node.raw)
+    def operation(*operands: Operand) -> Operand:
+        operands = (*both(*operands),)
+        nodes = [operand.node for operand in operands]
+        raws = [node.raw for node in nodes]
+        y = value(*raws)
         refuse_infinite(f"np.{name}", y)
-        return derived(x, y, f"np.{name}", (node, lambda g: g * slope(node.raw, y)))
 
-    return operation
+        def pullback(pull: Operation) -> Operation:
+            return lambda g: pull(g, y, *raws)
 
-
-def _binary(name: str) -> Operation:
-    value = getattr(np, name)
-    left, right = (eval(f"lambda g, a, b, y: {text}") for text in COTANGENTS[name])
-
-    def operation(a: Operand, b: Operand) -> Operand:
-        a, b = both(a, b)
-        u, v = a.node, b.node
-        y = value(u.raw, v.raw)
-        refuse_infinite(f"np.{name}", y)
-        return derived(
-            a,
-            y,
-            f"np.{name}",
-            (u, lambda g: left(g, u.raw, v.raw, y)),
-            (v, lambda g: right(g, u.raw, v.raw, y)),
-        )
+        return derived(operands[0], y, f"np.{name}", *zip(nodes, map(pullback, pulls)))
 
     return operation
 
@@ -304,30 +301,12 @@ def where(condition: Operand, a: Operand, b: Operand) -> Operand:
     )
 
 
-def _arctan2(a: Operand, b: Operand) -> Operand:
-    a, b = both(a, b)
-    u, v = a.node, b.node
-    if object in (u.raw.dtype, v.raw.dtype):
-        raw = np.frompyfunc(lambda y, x: type(x).atan2(y, x), 2, 1)(u.raw, v.raw)
-    else:
-        raw = np.arctan2(u.raw, v.raw)
-    refuse_infinite("np.arctan2", raw)
-    return derived(
-        a,
-        raw,
-        "np.arctan2",
-        (u, lambda g: g * v.raw / (u.raw * u.raw + v.raw * v.raw)),
-        (v, lambda g: -(g * u.raw / (u.raw * u.raw + v.raw * v.raw))),
-    )
-
-
 def _log(x: Operand, base: int) -> Operand:
     return np.log(x) / np.log(record(x, base))
 
 
 UFUNCS: dict[str, Operation] = {
-    **{name: _unary(name) for name in SLOPES},
-    **{name: _binary(name) for name in COTANGENTS},
+    **{name: _formula(name) for name in COTANGENTS},
     "absolute": _absolute,
     "fabs": _absolute,
     "positive": same,
@@ -339,7 +318,6 @@ UFUNCS: dict[str, Operation] = {
     "log2": partial(_log, base=2),
     "log10": partial(_log, base=10),
     "exp2": partial(_power, 2),
-    "arctan2": _arctan2,
     "power": _power,
     "float_power": _power,
     "maximum": _maximum,

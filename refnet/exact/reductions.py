@@ -195,3 +195,10 @@ def place_of_largest(
         raise ArithmeticError("argmax: two entries tie, or their balls overlap")
     places = np.asarray(share.astype(float).argmax(axis=-1))
     return places.reshape(keepdims_shape) if keepdims else places[()]
+
+
+def place_of_smallest(
+    x: Recorded, axis: int | None = None, out: None = None, *, keepdims: bool = False
+) -> Array:
+    """``np.argmin``, recorded."""
+    return place_of_largest(-x, axis, keepdims=keepdims)

@@ -47,6 +47,7 @@ from refnet.exact.reductions import (
     largest_of,
     mean,
     place_of_largest,
+    place_of_smallest,
     product_of,
     smallest_of,
     std,
@@ -95,6 +96,19 @@ def _concatenate(parts: Sequence[Operand], axis: int | None = 0) -> Operand:
 
 def _stack(parts: Sequence[Operand], axis: int = 0) -> Operand:
     return _concatenate([np.expand_dims(part, axis) for part in both(*parts)], axis)
+
+
+def _vstack(parts: Sequence[Operand]) -> Operand:
+    return _concatenate([np.atleast_2d(part) for part in both(*parts)])
+
+
+def _hstack(parts: Sequence[Operand]) -> Operand:
+    rows = [np.atleast_1d(part) for part in both(*parts)]
+    return _concatenate(rows, min(max(np.ndim(parts[0]) - 1, 0), 1))
+
+
+def _outer(a: Operand, b: Operand) -> Operand:
+    return np.multiply(np.reshape(a, (-1, 1)), np.reshape(b, (1, -1)))
 
 
 def _piece(v: Array, ends: Operand, axis: int, n: int) -> Array:
@@ -229,9 +243,7 @@ METHODS |= {
     "max": largest_of,
     "min": smallest_of,
     "argmax": place_of_largest,
-    "argmin": lambda x, axis=None, out=None, *, keepdims=False: place_of_largest(
-        -x, axis, keepdims=keepdims
-    ),
+    "argmin": place_of_smallest,
     "reshape": _reshaped,
     "transpose": _by(np.ndarray.transpose),
     "ravel": _by(np.ndarray.ravel),
@@ -256,11 +268,9 @@ FUNCTIONS: dict[str, Operation] = {
     "concatenate": _concatenate,
     "stack": _stack,
     "split": _split,
-    "vstack": lambda parts: _concatenate([np.atleast_2d(operand) for operand in both(*parts)]),
-    "hstack": lambda parts: _concatenate(
-        [np.atleast_1d(operand) for operand in both(*parts)], min(max(np.ndim(parts[0]) - 1, 0), 1)
-    ),
-    "outer": lambda a, b: np.multiply(np.reshape(a, (-1, 1)), np.reshape(b, (1, -1))),
+    "vstack": _vstack,
+    "hstack": _hstack,
+    "outer": _outer,
     "inner": inner,
     **LINALG,
     "broadcast_to": _broadcast_to,

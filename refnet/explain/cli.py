@@ -127,11 +127,13 @@ def _add_errata(commands: Subparsers) -> argparse.ArgumentParser:
     return errata
 
 
-def _show(args: argparse.Namespace, explain: Callable[[], Any]) -> int:
+def _show(
+    args: argparse.Namespace, explain: Callable[..., Any], *given: Any, **options: Any
+) -> int:
     from refnet.runs.style import check_figure, save
 
     check_figure(args.figure, args.dpi)
-    explanation = explain()
+    explanation = explain(*given, **options)
     print(explanation)
     if args.figure is not None:
         save(explanation.figure(), args.figure, args.dpi)
@@ -142,13 +144,13 @@ def _show(args: argparse.Namespace, explain: Callable[[], Any]) -> int:
 def _analyse(args: argparse.Namespace) -> int:
     from refnet.explain.runs import analyse
 
-    return _show(args, lambda: analyse(args.folder, args.trust))
+    return _show(args, analyse, args.folder, args.trust)
 
 
 def _compare(args: argparse.Namespace) -> int:
     from refnet.explain.runs import compare
 
-    return _show(args, lambda: compare(args.folders, args.trust))
+    return _show(args, compare, args.folders, args.trust)
 
 
 def _explain(args: argparse.Namespace) -> int:
@@ -163,8 +165,8 @@ def _explain(args: argparse.Namespace) -> int:
 
         if args.topic != "gradient-flow":
             raise ValueError(f"--weights and --cell are for gradient-flow, not for {args.topic}")
-        return _show(args, lambda: explain_starts(seed=args.seed, **starts, **chosen))
-    return _show(args, lambda: topic(args.topic)(seed=args.seed, matrix=args.matrix, **chosen))
+        return _show(args, explain_starts, seed=args.seed, **starts, **chosen)
+    return _show(args, topic(args.topic), seed=args.seed, matrix=args.matrix, **chosen)
 
 
 def _errata(args: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 A file a framework; what all of them need stands here. Checked by: tests/interop/test_travel.py.
 """
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from importlib import import_module
 from types import ModuleType
@@ -199,6 +200,18 @@ def _through(W: Array, projections: list[Array]) -> Array:
         return W
     parts = np.split(W, len(projections), axis=1)
     return np.concatenate([part @ Whr for part, Whr in zip(parts, projections)], axis=1)
+
+
+def feedforward(
+    linear: Iterable[tuple[Array, Array]], slopes: Iterable[Array], activation: str
+) -> tuple[FeedforwardNet, Params]:
+    """The net of these matrices and vectors, and its parameters; ``slopes``: those of a prelu."""
+    params: Params = {}
+    for n, (W, b) in enumerate(linear, 1):
+        params |= {f"W{n}": W, f"b{n}": b}
+    widths = (params["W1"].shape[1], *(len(W) for name, W in params.items() if name[0] == "W"))
+    params |= {f"slope{n}": np.squeeze(slope) for n, slope in enumerate(slopes, 1)}
+    return FeedforwardNet(widths, activation=activation), params
 
 
 def embedded(net: StackedNet, params: Params, vectors: Array) -> tuple[StackedNet, Params]:

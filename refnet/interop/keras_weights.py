@@ -15,6 +15,7 @@ from refnet.batch import Array, Params
 from refnet.interop import (
     bare_stack,
     embedded,
+    feedforward,
     package,
     refuse_states,
     reorder,
@@ -211,11 +212,7 @@ def _feedforward(layers: list[Keras]) -> tuple[Net, Params]:
     if len(acts) > 1:
         raise ValueError(f"the hidden layers have the activations {', '.join(acts)}; need one")
     _ends(layers[-1], ("linear", "softmax"))
-    params: Params = {}
-    for n, each in enumerate(layers, 1):
-        params |= dict(zip((f"W{n}", f"b{n}"), _dense(each)))
-    widths = (params["W1"].shape[1], *(len(_dense(each)[1]) for each in layers))
-    return FeedforwardNet(widths, activation=acts.pop()), params
+    return feedforward(map(_dense, layers), [], acts.pop())
 
 
 def _stack(layers: list[Keras]) -> tuple[StackedNet, Params]:

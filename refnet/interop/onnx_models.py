@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from refnet.batch import Array, Params
-from refnet.interop import Resolved, bare_stack, embedded, resolved, unprojected
+from refnet.interop import Resolved, bare_stack, embedded, feedforward, resolved, unprojected
 from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, fitting, weights_of
 from refnet.interop.onnx_nodes import (
     ACTIVATIONS,
@@ -339,12 +339,7 @@ def _unrolled(
     if len(acts) > 1 or not linear:
         return
     if all(len(a[0]) == b[0].shape[1] for a, b in zip(linear, linear[1:])):
-        widths = (linear[0][0].shape[1], *(len(W) for W, _ in linear))
-        arrays: Params = {}
-        for n, (W, b) in enumerate(linear, 1):
-            arrays |= {f"W{n}": W, f"b{n}": b}
-        arrays |= {f"slope{n}": np.squeeze(slope) for n, slope in enumerate(slopes, 1)}
-        yield Resolved(FeedforwardNet(widths, activation=acts[0]), arrays)
+        yield Resolved(*feedforward(linear, slopes, acts[0]))
     cells, head = linear[: len(linear) // 2 * 2], linear[len(linear) // 2 * 2 :]
     pairs = [*zip(cells[::2], cells[1::2])]
     if not pairs or any(U[0].shape != (len(W[0]), len(W[0])) for W, U in pairs):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array
+from refnet.exact.products import matmul_raw
 from refnet.interop.onnx_nodes import ACTIVATIONS, Proto, onnx_package
 from refnet.maths.activations import activation
 from refnet.maths.losses import largest
@@ -83,11 +84,7 @@ def _split(a: Value, split: Value = None, axis: int = 0, num_outputs: int = 0) -
 def _matmul(a: Value, b: Value) -> Value:
     if b.ndim == 2 and a.ndim > 1:
         return matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[1])
-    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    pairs = zip(
-        *(np.broadcast_to(m, (*lead, *m.shape[-2:])).reshape(-1, *m.shape[-2:]) for m in (a, b))
-    )
-    return np.stack([matmul(*pair) for pair in pairs]).reshape(*lead, a.shape[-2], b.shape[-1])
+    return matmul_raw(a, b)
 
 
 def _gemm(
@@ -114,14 +111,21 @@ def _softmax(a: Value, axis: int = -1, logarithm: bool = False) -> Value:
     return np.moveaxis(shares.reshape(rows.shape), -1, axis)
 
 
-def _mean(a: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
-    return _sum(a, axes, keepdims) / (a.size // _sum(np.ones(a.shape), axes, keepdims).size)
+def _reduction(function: Callable[[Value, tuple[int, ...]], Value]) -> Callable[..., Value]:
+    """The operator that reduces by ``function(a, axes)``."""
+
+    def operator(
+        a: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0
+    ) -> Value:
+        over = tuple(range(a.ndim)) if axes is None else _axes(axes, a.ndim)
+        result = function(a, over)
+        return np.expand_dims(result, over) if keepdims else result
+
+    return operator
 
 
-def _sum(a: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
-    over = tuple(range(a.ndim)) if axes is None else _axes(axes, a.ndim)
-    total = a.sum(axis=over)
-    return np.expand_dims(total, over) if keepdims else total
+def _mean_over(a: Value, over: tuple[int, ...]) -> Value:
+    return a.sum(axis=over) / prod(a.shape[axis] for axis in over)
 
 
 def _cast(a: Value, to: int, **_: int) -> Value:
@@ -174,14 +178,12 @@ def _larger(a: Value, b: Value) -> Value:
     return np.where(nonpositive(a - b), b, a)
 
 
-def _most(a: Value, axes: Value = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
-    over = tuple(range(a.ndim)) if axes is None else _axes(axes, a.ndim)
-    most = reduce(_larger, np.moveaxis(a, over, range(len(over))).reshape(-1, *_rest(a, over)))
-    return np.expand_dims(most, over) if keepdims else most
+def _most_over(a: Value, over: tuple[int, ...]) -> Value:
+    first = np.moveaxis(a, over, range(len(over)))
+    return reduce(_larger, first.reshape(-1, *first.shape[len(over) :]))
 
 
-def _rest(a: Value, over: tuple[int, ...]) -> list[int]:
-    return [n for axis, n in enumerate(a.shape) if axis not in over]
+_mean = _reduction(_mean_over)
 
 
 def _normalized(
@@ -272,9 +274,9 @@ OPERATORS: dict[str, Callable[..., Value]] = {
     "Mul": mul,
     "Neg": neg,
     "Range": _range,
-    "ReduceMax": _most,
+    "ReduceMax": _reduction(_most_over),
     "ReduceMean": _mean,
-    "ReduceSum": _sum,
+    "ReduceSum": _reduction(lambda a, over: a.sum(axis=over)),
     "Reshape": _reshape,
     "ScatterElements": _scatter,
     "Shape": lambda a, start=0, end=None: np.array(a.shape[start:end], np.int64),

@@ -14,6 +14,7 @@ from refnet.batch import Array, Params
 from refnet.interop import (
     as_stack,
     embedded,
+    feedforward,
     package,
     refuse_states,
     resolved,
@@ -223,13 +224,10 @@ def _feedforward(arrays: Params, activation: str) -> tuple[Net, Params]:
             f"{', '.join(strange) or 'the weights'}: need those of an RNN, LSTM or GRU, or of "
             "Linear layers one after the other"
         )
-    params: Params = {}
-    for n, (weight, bias) in enumerate(zip(weights, biases), 1):
-        W = arrays[weight]
-        params |= {f"W{n}": W, f"b{n}": arrays.get(bias, np.zeros(len(W), W.dtype))}
-    params |= {f"slope{n}": np.squeeze(arrays[name]) for n, name in enumerate(slopes, 1)}
-    widths = (params["W1"].shape[1], *(len(arrays[name]) for name in weights))
-    return FeedforwardNet(widths, activation="prelu" if slopes else activation), params
+    matrices = [arrays[name] for name in weights]
+    vectors = [arrays.get(bias, np.zeros(len(W), W.dtype)) for bias, W in zip(biases, matrices)]
+    shared = [arrays[name] for name in slopes]
+    return feedforward(zip(matrices, vectors), shared, "prelu" if slopes else activation)
 
 
 def _activation(net: Net) -> None:

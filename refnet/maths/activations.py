@@ -94,16 +94,27 @@ class Activation:
 
 
 def _pointwise(
+    name: str,
+    value: Callable[[Array], Array],
     slope: Callable[[Array, Array], Array],
-) -> Callable[[Array, Array, Array, Params, float], tuple[Array, Params]]:
-    return lambda a, h, dh, p, alpha: (dh * slope(a, h), {})
+    rational: bool = False,
+    smooth: bool = False,
+) -> Activation:
+    """A function of each entry by itself, whose slope its argument a and its value h give."""
+    return Activation(
+        name,
+        lambda a, p, alpha: value(a),
+        lambda a, h, dh, p, alpha: (dh * slope(a, h), {}),
+        rational,
+        smooth,
+    )
 
 
 def _magnitude(a: Array) -> Array:
     return np.where(nonpositive(a), -a, a)
 
 
-def _softsign(a: Array, p: Params, alpha: float) -> Array:
+def _softsign(a: Array) -> Array:
     return np.asanyarray(a / (1 + _magnitude(a)))
 
 
@@ -233,13 +244,9 @@ _ENTRIES = (
         rational=True,
         smooth=True,
     ),
-    Activation(
-        "tanh", lambda a, p, alpha: tanh(a), _pointwise(lambda a, h: 1 - h * h), smooth=True
-    ),
-    Activation(
-        "sigmoid", lambda a, p, alpha: sigmoid(a), _pointwise(lambda a, h: h * (1 - h)), smooth=True
-    ),
-    Activation("softsign", _softsign, _pointwise(_softsign_slope), rational=True),
+    _pointwise("tanh", tanh, lambda a, h: 1 - h * h, smooth=True),
+    _pointwise("sigmoid", sigmoid, lambda a, h: h * (1 - h), smooth=True),
+    _pointwise("softsign", _softsign, _softsign_slope, rational=True),
     Activation("relu", _relu, _relu_pull, rational=True),
     Activation("leaky_relu", _leaky, _leaky_pull, rational=True, alpha=0.01),
     Activation(

@@ -56,7 +56,8 @@ class NetTape(NamedTuple):
     StackedNet has it for every read-out.) ``shape``: that of the outputs. ``symbols``: x if it was
     symbols (T, B), 0 in the padding; the cells' tapes have their rows of the embedding.
     ``lengths``: with the compiled backend and sequences of different lengths, these, (B,); then
-    sequence ``order[b]`` of the batch is row b of the parts above and of h0 in ``p``.
+    sequence ``order[b]`` of the batch is row b of the parts above and of h0 in ``p``, and sequence
+    b is row ``place[b]``.
     """
 
     net: Net
@@ -70,6 +71,7 @@ class NetTape(NamedTuple):
     symbols: Array | None = None
     lengths: Array | None = None
     order: Array | None = None
+    place: Array | None = None
 
     @property
     def cells(self) -> dict[str, CellTape]:

@@ -492,9 +492,9 @@ class RecurrentNet(Backed):
         ValueError or TypeError on arrays that do not fit.
         """
         tape, x = begin(self, params, x, mask, copy and self.checkpoint != "forward")
-        lengths = None if mask is None else last_steps(mask)
-        if lengths is None or (lengths == len(x)).all():
+        if mask is None or mask[-1:].all():
             return self._run_cells(tape, x)
+        lengths = last_steps(mask)
         dtype = next(iter(tape.p.values())).dtype
         if not self._deals(dtype):
             return self._run_cells(tape, finite_input(x, mask), lengths)
@@ -506,9 +506,10 @@ class RecurrentNet(Backed):
                 p[name] = p[name].take(order, axis=-2)
         x = x.take(order, axis=1)
         symbols = None if tape.symbols is None else x
-        tape = tape._replace(p=p, lengths=lengths[order], order=order, symbols=symbols)
-        outputs, tape = self._dealt(order)._run_cells(tape, x, tape.lengths)
-        return outputs.take(np.argsort(order), axis=-2), tape
+        lengths, place = lengths[order], order.argsort()
+        tape = tape._replace(p=p, lengths=lengths, order=order, place=place, symbols=symbols)
+        outputs, tape = self._dealt(order)._run_cells(tape, x, lengths)
+        return outputs.take(place, axis=-2), tape
 
     def _run_cells(
         self, tape: NetTape, x: Array, lengths: Array | None = None
@@ -533,7 +534,8 @@ class RecurrentNet(Backed):
             elif isinstance(steps, int):
                 rows = part.h[-1].copy()  # a view would hold the whole tape
             else:
-                last = part.h[(steps - first).clip(0, len(part.h) - 1), np.arange(B)]
+                here = np.minimum(np.maximum(steps, first) - first, len(part.h) - 1)
+                last = part.h[here, np.arange(B)]
                 rows = np.where((steps > first)[:, None], last, rows) if first else last
 
         cell = self.layer.forward(p, x, h0, read, isinstance(steps, int), tape.lengths)
@@ -573,14 +575,13 @@ class RecurrentNet(Backed):
             known = {name: (value.shape,) for name, value in tape.final.items()}
             admit(f"{type(self).__name__}.backward: final", final, known, {}, "as tape.final has")
         grads = net._pull_cells(tape, doutputs, inputs, final=final)
-        if tape.order is None:
+        if tape.place is None:
             ended = None if final else ends(doutputs, tape.steps)
             if ended is not None and has_nan(grads):
                 grads = net._pull_cells(tape, doutputs, inputs, ended)
         else:
-            place = np.argsort(tape.order)
             for name in [name for name in grads if name == "x" or name.startswith("h0")]:
-                grads[name] = grads[name].take(place, axis=-2)
+                grads[name] = grads[name].take(tape.place, axis=-2)
         return self.gathered(params, tape.p, tape.residuals, grads, extra)
 
     def gathered(
@@ -648,10 +649,11 @@ class RecurrentNet(Backed):
                     sums.append(self.product(dpart.T, states))
                 dh = self._thinned(self.product(dpart, p["Why"]), 0)
                 return dh.reshape(end - first, B, H)
-            if isinstance(steps, int):
-                return drows[None] if end == steps else np.zeros_like(drows)[None]
-            if tape.lengths is not None:  # the kernels take it at each sequence's end
-                return np.where((steps <= end)[:, None], drows, 0)[None]
+            if isinstance(steps, int) or tape.lengths is not None:  # kernels take it at each end
+                if end < T:
+                    done = np.reshape(steps <= end, (-1, 1))
+                    return np.where(done, drows, np.zeros_like(drows))[None]
+                return drows[None]
             here = np.flatnonzero((first < steps) & (steps <= end))
             earliest = steps[here].min(initial=end)
             dh = np.zeros_like(drows, shape=(end - earliest + 1, B, H))

@@ -65,13 +65,12 @@ def _states(tape: CellTape) -> Array:
 
 def _by_sequence(tape: NetTape) -> NetTape:
     """The tape, its states and steps in the batch's order of the sequences."""
-    if tape.order is None:
+    if tape.place is None:
         return tape
-    place = np.argsort(tape.order)
     cells: dict[str, Any] = {**tape.cells}
     for suffix, cell in cells.items():
-        cells[suffix] = cell._make([None if part is None else part[:, place] for part in cell])
-    steps = tape.steps[place] if isinstance(tape.steps, np.ndarray) else tape.steps
+        cells[suffix] = cell._make([None if part is None else part[:, tape.place] for part in cell])
+    steps = tape.steps[tape.place] if isinstance(tape.steps, np.ndarray) else tape.steps
     return tape._replace(cell=cells, steps=steps)
 
 

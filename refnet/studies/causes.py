@@ -14,7 +14,7 @@ from refnet.studies.comparison import stated
 from refnet.studies.declared import declared
 from refnet.studies.grid import ended_of
 from refnet.studies.jobs import Job
-from refnet.studies.study import View, spread
+from refnet.studies.study import Measurement, View, spread
 from refnet.training.experiment import build
 from refnet.training.protocols import preset
 
@@ -67,31 +67,28 @@ def fading(task: str, length: int, start: str, seed: int) -> dict[str, float]:
     return {"ratio": float(norms[0] / norms[-1])}
 
 
-def _gradients(seeds: int) -> list[Job]:
-    return [
-        Job(
-            f"gradient in {task}, {start}, seed {seed}",
-            function="refnet.studies.causes:fading",
-            arguments={"task": task, "length": length, "start": start, "seed": seed},
-        )
-        for seed in range(seeds)
+GRADIENTS = Measurement(
+    fading,
+    {
+        f"gradient in {task}, {start}": {"task": task, "length": length, "start": start}
         for task, length in FADING.items()
         for start in STARTS
-    ]
+    },
+)
 
 
 def _jobs(view: View) -> list[Job]:
-    return _gradients(view.seeds) + _GRID.jobs(view)
+    return GRADIENTS.jobs(view) + _GRID.jobs(view)
 
 
 def _table(view: View) -> str:
     rows = _GRID.rows(view)
     ended = {label: ended_of(runs) for label, runs in rows.items()}
     said = [] if view.quick else stated(_GRID.notes, ended)
-    ratios: dict[tuple[str, int, str], list[float]] = {}
-    for job in _gradients(view.seeds):
-        start = job.arguments["task"], job.arguments["length"], job.arguments["start"]
-        ratios.setdefault(start, []).extend(row["ratio"] for row in view.rows([job]))
+    ratios = [
+        [*case.values(), spread([row["ratio"] for row in rows], ".2g")]
+        for case, rows in zip(GRADIENTS.cases.values(), GRADIENTS.rows(view).values())
+    ]
     questions = dict.fromkeys(cell.label.partition(":")[0] for cell in _GRID.cells)
     return (
         HEAD
@@ -100,10 +97,7 @@ def _table(view: View) -> str:
         + "".join(f"- {text}\n" for text in said)
         + "\n#### How much of the last step's gradient arrives at the first step, "
         "before training\n\n"
-        + table(
-            ["problem", "T", "start of SRNN+OINIT", "norm there over norm at the end"],
-            [[*start, spread(values, ".2g")] for start, values in ratios.items()],
-        )
+        + table(["problem", "T", "start of SRNN+OINIT", "norm there over norm at the end"], ratios)
     )
 
 

@@ -165,7 +165,7 @@ def _study(args: argparse.Namespace) -> int:
     _complete(args)
     check_figure(args.figure, args.dpi)
     if args.protocols:
-        from refnet.training.protocols import APART, differences
+        from refnet.training.differences import APART, differences
 
         print(differences() + APART)
         return 0
@@ -321,13 +321,6 @@ def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
         _log(f"measuring {name}")
         remember(_measured(args), {name: measure(runs)})
     costs = _known(args)
-    header = [
-        "study",
-        "runs of a seed",
-        "their hours, if none is solved",
-        "memory of the largest, MB",
-        "what",
-    ]
     lines = [
         [
             study.name,
@@ -337,9 +330,9 @@ def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
         ]
         for study in studies
     ]
-    return table(header, lines) + (
-        "\nHours of one process, measured on this machine; refnet study --list --measure measures "
-        "them."
+    return table(["study", "runs", "hours", "MB", "what"], lines) + (
+        "\nThe runs of a seed; their hours in one process if none is solved, and the memory of the "
+        "largest, as\nmeasured on this machine: refnet study --list --measure measures them."
     )
 
 

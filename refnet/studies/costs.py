@@ -148,7 +148,7 @@ def _measure(config: Config) -> tuple[float, float, float]:
     from refnet.compiled.layout import forget  # Numba is slow to import
 
     e = build(config)
-    run = Run(params := e.start()[0], e.optimizer.init(params), params, {})
+    run = Run.start(e)[0]
     taken = []
     for number in range(STEPS + 1):
         if number == STEPS:

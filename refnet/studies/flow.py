@@ -11,8 +11,7 @@ from refnet.nets.recurrent import RecurrentNet
 from refnet.runs.read import Record
 from refnet.runs.rows import Canvas, table
 from refnet.runs.style import grid, page
-from refnet.studies.jobs import Job
-from refnet.studies.study import Study, View, spread
+from refnet.studies.study import Measurement, Study, View, spread
 from refnet.training.config import Config
 from refnet.training.experiment import build
 from refnet.training.protocols import preset
@@ -30,8 +29,7 @@ def norms_in_training(config: Config, updates: int, every: int) -> tuple[Array, 
     experiment = build(config)
     net = experiment.net
     assert isinstance(net, RecurrentNet)
-    params, _ = experiment.start()
-    run = Run(params, experiment.optimizer.init(params), params, {})
+    run = Run.start(experiment)[0]
     norms, values = [], []
     for update in range(updates):
         batch = experiment.task.batch(update, config.batch, config.seed)
@@ -63,32 +61,19 @@ def flow(margin: str, seed: int, length: int, updates: int) -> Record:
     }
 
 
-def _sizes(quick: bool) -> tuple[int, int]:
-    """Sequence length, and updates."""
-    return (30, 200) if quick else (200, UPDATES)
-
-
-def _job(margin: str, seed: int, quick: bool) -> Job:
-    length, updates = _sizes(quick)
-    return Job(
-        f"margin {margin}, seed {seed}",
-        function="refnet.studies.flow:flow",
-        arguments={"margin": margin, "seed": seed, "length": length, "updates": updates},
-    )
-
-
-def _jobs(view: View) -> list[Job]:
-    return [_job(margin, seed, view.quick) for seed in range(view.seeds) for margin in MARGINS]
-
-
-def _rows(view: View, margin: str) -> list[Record]:
-    return view.rows(_job(margin, seed, view.quick) for seed in range(view.seeds))
+FLOWS = Measurement(
+    flow,
+    {
+        f"margin {margin}": {"margin": margin, "length": 200, "updates": UPDATES}
+        for margin in MARGINS
+    },
+    {"length": 30, "updates": 200},
+)
 
 
 def _table(view: View) -> str:
-    lines, last = [], _sizes(view.quick)[1] - EVERY  # the last of the norms is taken after so many
-    for margin in MARGINS:
-        rows = _rows(view, margin)
+    lines = []
+    for margin, rows in zip(MARGINS, FLOWS.rows(view).values()):
         ratios = [norms[:, 0] / norms[:, -1] for norms in (np.array(row["norms"]) for row in rows)]
         lines.append(
             [
@@ -101,6 +86,8 @@ def _table(view: View) -> str:
                 spread([row["s_max"] for row in rows], ".4f"),
             ]
         )
+    # the last of the norms is taken after so many
+    last = FLOWS.jobs(view)[0].arguments["updates"] - EVERY
     return table(
         [
             "margin",
@@ -116,8 +103,7 @@ def _table(view: View) -> str:
 
 
 def _figure(view: View) -> Canvas:
-
-    rows = {margin: row for margin in MARGINS for row in _rows(view, margin)[:1]}
+    rows = {case: rows[0] for case, rows in FLOWS.rows(view).items() if rows}
     if not rows:
         return None
     length = next(iter(rows.values()))["settings"]["length"]
@@ -127,7 +113,7 @@ def _figure(view: View) -> Canvas:
     )
     with page(4, title) as figure:
         axes = grid(figure, len(rows))
-        for place, (margin, row) in zip(axes, rows.items()):
+        for place, (case, row) in zip(axes, rows.items()):
             norms = np.array(row["norms"]).T
             # each update on its own: the paper's "normalized across the time dimension"
             image = place.imshow(
@@ -140,7 +126,7 @@ def _figure(view: View) -> Canvas:
                 interpolation="nearest",
                 extent=(0, row["updates"][-1] + EVERY, 0, row["times"][-1]),
             )
-            title = "no margin" if margin == "none" else f"margin {margin}"
+            title = "no margin" if case == "margin none" else case
             place.set(title=title, xlabel="update", ylabel="time step $t$")
             place.label_outer()
         label = r"$\|\partial L/\partial h_t\|$ over its largest value at that update"
@@ -152,7 +138,7 @@ STUDY = Study(
     "figure-2-flow",
     "Figure 2 of Vorontsov et al.: gradient norms through time over "
     "1000 updates of the copy task, T = 200",
-    _jobs,
+    FLOWS.jobs,
     _table,
     _figure,
 )

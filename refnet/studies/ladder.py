@@ -14,7 +14,7 @@ from refnet.studies.declared import FINDINGS
 from refnet.studies.jobs import Job, training_run
 from refnet.studies.published import place_of
 from refnet.studies.study import Published, RowOf, Study, View, spread
-from refnet.training.protocols import SYNTHETIC, TABLE_I
+from refnet.training.papers import SYNTHETIC, TABLE_I
 
 __all__ = ["NETS", "TABLES", "Ladder"]
 

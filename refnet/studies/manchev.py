@@ -11,11 +11,10 @@ from refnet.runs.read import Record
 from refnet.runs.rows import Canvas, finite, table
 from refnet.studies.declared import declared
 from refnet.studies.grid import Cell, Grid, label_of
-from refnet.studies.jobs import Job
 from refnet.studies.ladder import NETS, TABLES
 from refnet.studies.published import place_of
 from refnet.studies.quantities import BATCH, QUANTITIES
-from refnet.studies.study import Published, Study, View, spread
+from refnet.studies.study import Measurement, Published, Study, View, spread
 
 __all__ = ["STUDIES"]
 
@@ -37,32 +36,20 @@ def orthogonalise(distribution: str, seed: int, runs: int) -> Record:
     }
 
 
-def _experiment(distribution: str, seed: int, quick: bool) -> Job:
-    return Job(
-        f"{distribution}, seed {seed}",
-        function="refnet.studies.manchev:orthogonalise",
-        arguments={"distribution": distribution, "seed": seed, "runs": 500 if quick else 10_000},
-    )
-
-
-def _experiments(view: View) -> list[Job]:
-    return [
-        _experiment(distribution, seed, view.quick)
-        for seed in range(view.seeds)
-        for distribution in MEANS
-    ]
+EXPERIMENTS = Measurement(
+    orthogonalise, {name: {"distribution": name, "runs": 10_000} for name in MEANS}, {"runs": 500}
+)
 
 
 def _experiment_table(view: View) -> str:
     lines, errors = [], []
-    for distribution, printed in MEANS.items():
-        rows = view.rows(_experiment(distribution, seed, view.quick) for seed in range(view.seeds))
+    for distribution, rows in EXPERIMENTS.rows(view).items():
         extremes = [value for row in rows for value in row["extremes"]]
         lines.append(
             [
                 distribution,
                 spread([row["mean"] for row in rows]),
-                printed,
+                MEANS[distribution],
                 f"{min(extremes)} to {max(extremes)}" if extremes else "not run",
                 spread([100 * row["success"] for row in rows]),
                 "100",
@@ -83,10 +70,9 @@ def _experiment_table(view: View) -> str:
 
 def _numbers(view: View) -> list[Published]:
     numbers = []
-    for distribution, printed in MEANS.items():
-        rows = view.rows(_experiment(distribution, seed, view.quick) for seed in range(view.seeds))
+    for distribution, rows in EXPERIMENTS.rows(view).items():
         for what, value, column, factor, within, higher in (
-            ("mean steps", float(printed), "mean", 1, 0.1, False),
+            ("mean steps", float(MEANS[distribution]), "mean", 1, 0.1, False),
             ("success, %", 100.0, "success", 100, 1.0, True),
         ):
             values = tuple(factor * row[column] for row in rows)
@@ -174,7 +160,7 @@ def _searched(
 
 SEARCHED = {"protocol": "manchev-spratling/code", "order": "shuffled"}
 STUDIES = [
-    Study("orthogonalisation", TITLE, _experiments, _experiment_table, published=_numbers),
+    Study("orthogonalisation", TITLE, EXPERIMENTS.jobs, _experiment_table, published=_numbers),
     declared("figure-2").study(),
     _searched(
         declared("table-iii").study(),

@@ -14,7 +14,7 @@ from refnet.runs.read import Record
 from refnet.runs.rows import table
 from refnet.studies.declared import declared
 from refnet.studies.jobs import Job
-from refnet.studies.study import View, spread
+from refnet.studies.study import Measurement, View, spread
 from refnet.training.experiment import build
 from refnet.training.protocols import preset
 from refnet.training.steps import Run, step
@@ -34,8 +34,7 @@ def losses(start: str, seed: int, length: int, iterations: int) -> Record:
     after one iteration and where the loss is largest. ``clipped``: the largest loss if no
     probability is below LEAST."""
     e = build(preset("copy", length=length, recurrent=STARTS[start], seed=seed, protocol=CODE))
-    params, _ = e.start()
-    run = Run(params, e.optimizer.init(params), params, {})
+    run = Run.start(e)[0]
     values, clipped, radii = [], [], {}
     for number in range(iterations):
         batch = e.task.batch(number, e.config.batch, seed)
@@ -56,20 +55,14 @@ def losses(start: str, seed: int, length: int, iterations: int) -> Record:
     }
 
 
-def _losses(seed: int, quick: bool) -> list[Job]:
-    return [
-        Job(
-            f"losses of copy, {start}, seed {seed}",
-            function="refnet.studies.orhan:losses",
-            arguments={
-                "start": start,
-                "seed": seed,
-                "length": 20 if quick else 480,
-                "iterations": 100 if quick else 1500,
-            },
-        )
+LOSSES = Measurement(
+    losses,
+    {
+        f"losses of copy, {start}": {"start": start, "length": 480, "iterations": 1500}
         for start in STARTS
-    ]
+    },
+    {"length": 20, "iterations": 100},
+)
 
 
 _GRID = declared("orhan-pitkow")
@@ -102,9 +95,7 @@ is the largest mean loss of a batch for the same outputs if probabilities are bo
 
 
 def _jobs(view: View) -> list[Job]:
-    return [job for seed in range(view.seeds) for job in _losses(seed, view.quick)] + _GRID.jobs(
-        view
-    )
+    return LOSSES.jobs(view) + _GRID.jobs(view)
 
 
 def _table(view: View) -> str:
@@ -116,17 +107,14 @@ def _table(view: View) -> str:
         "radius there": "radius",
         "with Keras's bound": "clipped",
     }
-    jobs = [_losses(seed, view.quick) for seed in range(view.seeds)]
+    iterations = LOSSES.jobs(view)[0].arguments["iterations"]
     lines = [
         [
             start,
-            jobs[0][place].arguments["iterations"],
-            *(
-                spread([row[name] for line in jobs if (row := view.row_of(line[place]))], ".3g")
-                for name in columns.values()
-            ),
+            iterations,
+            *(spread([row[name] for row in rows], ".3g") for name in columns.values()),
         ]
-        for place, start in enumerate(STARTS)
+        for start, rows in zip(STARTS, LOSSES.rows(view).values())
     ]
     return _GRID.table(view) + NOTE + table(["start of copy", "iterations", *columns], lines)
 

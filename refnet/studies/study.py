@@ -8,9 +8,20 @@ from typing import NamedTuple
 from refnet.runs.read import Record
 from refnet.runs.rows import Canvas
 from refnet.studies.jobs import Job
-from refnet.training.protocols import PROTOCOLS
+from refnet.training.papers import PROTOCOLS
 
-__all__ = ["Published", "RowOf", "Study", "only", "View", "protocols", "spread", "under", "unknown"]
+__all__ = [
+    "Measurement",
+    "Published",
+    "RowOf",
+    "Study",
+    "only",
+    "View",
+    "protocols",
+    "spread",
+    "under",
+    "unknown",
+]
 
 RowOf = Callable[[Job], Record | None]
 """The row of a job, or None while it is not done."""
@@ -32,6 +43,33 @@ class View:
     def rows(self, jobs: Iterable[Job]) -> list[Record]:
         """The rows of those jobs that are done."""
         return [row for job in jobs if (row := self.row_of(job)) is not None]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Runs of a ``function``, one of each case and seed: ``cases``, its arguments by what the run
+    is called; ``quick``: those that a small version has instead."""
+
+    function: Callable[..., Record]
+    cases: Mapping[str, Record]
+    quick: Record = field(default_factory=dict)
+
+    def job(self, case: str, seed: int, quick: bool) -> Job:
+        """The run of one seed."""
+        name = f"{self.function.__module__}:{self.function.__name__}"
+        arguments = {**self.cases[case], **(self.quick if quick else {}), "seed": seed}
+        return Job(f"{case}, seed {seed}", function=name, arguments=arguments)
+
+    def jobs(self, view: View) -> list[Job]:
+        """All runs."""
+        return [self.job(case, n, view.quick) for n in range(view.seeds) for case in self.cases]
+
+    def rows(self, view: View) -> dict[str, list[Record]]:
+        """The rows of the runs that are done, by case."""
+        return {
+            case: view.rows(self.job(case, n, view.quick) for n in range(view.seeds))
+            for case in self.cases
+        }
 
 
 class Published(NamedTuple):

@@ -9,10 +9,9 @@ from refnet.runs.read import Record
 from refnet.runs.rows import table
 from refnet.studies.comparison import stated
 from refnet.studies.declared import FINDINGS, declared
-from refnet.studies.jobs import Job
 from refnet.studies.published import place_of
 from refnet.studies.spectra import evolution
-from refnet.studies.study import Published, Study, View, spread
+from refnet.studies.study import Measurement, Published, Study, View, spread
 from refnet.training.experiment import build
 from refnet.training.protocols import preset
 from refnet.training.steps import Run, step
@@ -40,8 +39,7 @@ def time_steps(hidden: int, seed: int, steps: int) -> Record:
                 transition=transition,
             )
         )
-        params, _ = e.start()
-        runs[name] = (e, Run(params, e.optimizer.init(params), params, {}))
+        runs[name] = (e, Run.start(e)[0])
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(steps + 2):
         for name, (e, state) in runs.items():
@@ -55,22 +53,16 @@ def time_steps(hidden: int, seed: int, steps: int) -> Record:
     }
 
 
-def _timing(hidden: int, seed: int, quick: bool) -> Job:
-    return Job(
-        f"{hidden} units, seed {seed}",
-        function="refnet.studies.vorontsov:time_steps",
-        arguments={"hidden": hidden, "seed": seed, "steps": 5 if quick else 30},
-    )
-
-
-def _timings(view: View) -> list[Job]:
-    return [_timing(hidden, seed, view.quick) for seed in range(view.seeds) for hidden in TABLE_5]
+TIMINGS = Measurement(
+    time_steps,
+    {f"{hidden} units": {"hidden": hidden, "steps": 30} for hidden in TABLE_5},
+    {"steps": 5},
+)
 
 
 def _timing_table(view: View) -> str:
     lines, ended = [], {}
-    for hidden, (sgd, geosgd) in TABLE_5.items():
-        rows = view.rows(_timing(hidden, seed, view.quick) for seed in range(view.seeds))
+    for (hidden, (sgd, geosgd)), rows in zip(TABLE_5.items(), TIMINGS.rows(view).values()):
         ended[str(hidden)] = rows
         lines.append(
             [
@@ -102,10 +94,9 @@ def _timing_table(view: View) -> str:
 
 def _ratios(view: View) -> list[Published]:
     numbers = []
-    for hidden, (sgd, geosgd) in TABLE_5.items():
-        rows = view.rows(_timing(hidden, seed, view.quick) for seed in range(view.seeds))
+    for (sgd, geosgd), (case, rows) in zip(TABLE_5.values(), TIMINGS.rows(view).items()):
         values = tuple(row["geosgd"] / row["sgd"] for row in rows)
-        what = f"{hidden} units, geoSGD / SGD"
+        what = f"{case}, geoSGD / SGD"
         numbers.append(
             Published(place_of(TITLE_5), what, geosgd / sgd, values, "table-5", 0.1, False)
         )
@@ -120,7 +111,7 @@ def _table_3_by_the_code(protocol: str) -> Study:
 
 
 STUDIES = [
-    Study("table-5", TITLE_5, _timings, _timing_table, published=_ratios),
+    Study("table-5", TITLE_5, TIMINGS.jobs, _timing_table, published=_ratios),
     declared("figure-1").study(),
     declared("figure-4").study(),
     declared("table-1", evolution).study(),

@@ -20,8 +20,8 @@ from refnet.tasks.base import (
     Totals,
     check_batch,
     classified,
-    evaluation_size,
     rates,
+    shortest_first,
     stream,
 )
 from refnet.tasks.sequences import Data, Encoding, Sequences, sequences
@@ -71,9 +71,12 @@ def divide(fractions: Sequence[float], count: int, seed: int, groups: Array | No
     return parts
 
 
-def batches_of(lengths: Array, size: int, seed: int, epoch: int, order: str) -> list[Array]:
-    """The batches of an epoch, as rows. With the order "shuffled", 16 batches drawn at random at
-    a time are sorted by length and cut anew; batches come in random order, and one may be smaller.
+def batches_of(
+    lengths: Array, size: int, seed: int, epoch: int, order: str, near: int = NEAR
+) -> list[Array]:
+    """The batches of an epoch, as rows. With the order "shuffled", ``near`` batches drawn at random
+    at a time are sorted by length and cut anew; batches come in random order, and one may be
+    smaller.
 
     >>> epoch = batches_of(np.array([9, 3, 8, 4]), 2, 0, 0, "shuffled")
     >>> sorted(sorted(rows.tolist()) for rows in epoch)
@@ -82,8 +85,8 @@ def batches_of(lengths: Array, size: int, seed: int, epoch: int, order: str) -> 
     rng = stream(seed, ORDER, epoch)
     rows = rng.permutation(len(lengths))
     if order == "shuffled":
-        near = np.arange(len(rows)) // (NEAR * size)
-        rows = rows[np.lexsort((lengths[rows], near))]
+        group = np.arange(len(rows)) // (near * size)
+        rows = rows[np.lexsort((lengths[rows], group))]
     cuts = np.split(rows, range(size, len(rows), size))
     return [cuts[i] for i in rng.permutation(len(cuts))]
 
@@ -288,9 +291,7 @@ class Arrays(Task):
         """A whole part, the shortest sequences first; "train" is a part, too."""
         choice(f"{self.name}: split", split, tuple(p for p in PARTS if len(self._parts[p])))
         rows = self._parts[split]
-        rows = rows[np.argsort(self._x.lengths[rows], kind="stable")]
-        size = evaluation_size(int(self._x.lengths[rows].max()))
-        return (self._batch(rows[start : start + size]) for start in range(0, len(rows), size))
+        return (self._batch(rows[part]) for part in shortest_first(self._x.lengths[rows]))
 
     def score(self, outputs: Array, batch: Batch) -> Scores:
         y = batch.y

@@ -123,6 +123,17 @@ def evaluation_size(steps: int) -> int:
     return min(max(40_000 // steps, min(128, 200_000 // steps), 1), 1000)
 
 
+def shortest_first(lengths: Array) -> Iterator[Array]:
+    """The batches of an evaluation of sequences of these lengths, as rows.
+
+    >>> [rows.tolist() for rows in shortest_first(np.array([9, 3, 8]))]
+    [[1, 2, 0]]
+    """
+    rows = np.argsort(lengths, kind="stable")
+    size = evaluation_size(int(lengths.max()))
+    return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
 def one_hot(symbols: Array, classes: int, dtype: str) -> Array:
     """``symbols`` (...) as (..., classes).
 

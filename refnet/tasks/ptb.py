@@ -17,17 +17,8 @@ import numpy as np
 
 from refnet.batch import Array, Batch
 from refnet.common.arguments import choice
-from refnet.tasks.base import (
-    ORDER,
-    Scores,
-    Task,
-    Totals,
-    check_batch,
-    classified,
-    evaluation_size,
-    one_hot,
-    stream,
-)
+from refnet.tasks.arrays import ORDERS, batches_of
+from refnet.tasks.base import Scores, Task, Totals, check_batch, classified, one_hot, shortest_first
 from refnet.tasks.files import Source, load
 
 SYMBOLS = ("<unk>", "\n", *" #$&'*-./0123456789N\\abcdefghijklmnopqrstuvwxyz")
@@ -92,29 +83,6 @@ def lines(split: str) -> tuple[list[Array], Array]:
         "it.",
     )
     return corpus
-
-
-ORDERS = ("shuffled", "mixed")
-"""How lines come, every one once an epoch: those of similar length together, otherwise at random;
-or of all lengths, at random."""
-
-
-def schedule(
-    lengths: Array, size: int, seed: int, epoch: int, kind: str = "shuffled"
-) -> list[Array]:
-    """The batches of an epoch, as rows, in the order ``kind`` of ORDERS. Batches come in random
-    order; the last one that is cut may be smaller.
-
-    >>> epoch = schedule(np.array([25, 3, 27, 4]), 2, seed=0, epoch=0)
-    >>> sorted(sorted(rows.tolist()) for rows in epoch)
-    [[0, 2], [1, 3]]
-    """
-    rng = stream(seed, ORDER, epoch)
-    shuffled = rng.permutation(len(lengths))
-    alike = lengths[shuffled] // WIDTH if kind == "shuffled" else np.zeros(len(lengths))
-    ordered = shuffled[np.argsort(alike, kind="stable")]
-    cuts = np.split(ordered, range(size, len(lengths), size))
-    return [cuts[i] for i in rng.permutation(len(cuts))]
 
 
 @dataclass(frozen=True)
@@ -184,8 +152,9 @@ class Characters(Task):
 
     @cached_property
     def _schedule(self) -> Callable[[int, int, int], list[Array]]:
-        """``schedule`` of the training lines; that of the current epoch is kept."""
-        return lru_cache(maxsize=2)(partial(schedule, self._lengths["train"], kind=self.order))
+        """The batches of an epoch, as rows: all lines of similar lengths together, or mixed."""
+        alike = self._lengths["train"] // WIDTH
+        return lru_cache(maxsize=2)(partial(batches_of, alike, order=self.order, near=len(alike)))
 
     def _batch(self, split: str, rows: Array) -> Batch:
         chosen = [self._lines[split][row] for row in rows]
@@ -208,11 +177,8 @@ class Characters(Task):
     def evaluation(self, index: int, seed: int, split: str = "test") -> Iterator[Batch]:
         """The whole split, shortest lines first."""
         choice("ptb: split", split, self.splits)
-        rows = np.argsort(self._lengths[split], kind="stable")
-        size = evaluation_size(int(self._lengths[split].max()) + 1)
-        return (
-            self._batch(split, rows[start : start + size]) for start in range(0, len(rows), size)
-        )
+        steps = self._lengths[split] + 1
+        return (self._batch(split, rows) for rows in shortest_first(steps))
 
     def score(self, outputs: Array, batch: Batch) -> Scores:
         assert batch.mask is not None

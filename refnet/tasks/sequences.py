@@ -15,7 +15,7 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.common.arguments import short
-from refnet.tasks.base import evaluation_size
+from refnet.tasks.base import shortest_first
 
 Data: TypeAlias = Any
 """Sequences, targets, lengths or weights in lists, arrays or frames."""
@@ -198,7 +198,7 @@ class Encoding:
         """The read-out for such targets."""
         return "every" if self.every else "last"
 
-    def encoded(self, given: Sequences, what: str = "x") -> Sequences:
+    def encoded(self, given: Sequences) -> Sequences:
         """The steps as the net sees them: scaled features, with the mean where one may be missing
         (a NaN), or the symbols' numbers. Raises ValueError for what is not finite, and for what
         the training part did not have: other features, a new word."""
@@ -208,7 +208,7 @@ class Encoding:
                 f"{n} features a step" if n else "symbols (integers or words)"
                 for n in (steps.shape[1] if steps.ndim == 2 else 0, self.features)
             )
-            raise ValueError(f"{what} has {have}; need {need}, as in training")
+            raise ValueError(f"x has {have}; need {need}, as in training")
         if steps.ndim == 2:
             with np.errstate(over="ignore", invalid="ignore"):
                 scaled = ((steps - np.array(self.mean)) / np.array(self.scale)).astype(self.dtype)
@@ -217,7 +217,7 @@ class Encoding:
             if (bad := ~np.isfinite(scaled)).any():
                 step, feature = np.argwhere(bad)[0]
                 raise ValueError(
-                    f"{what}: {given.place(int(step))} has {steps[step, feature]} as feature "
+                    f"x: {given.place(int(step))} has {steps[step, feature]} as feature "
                     f"{feature}; need finite numbers that {self.dtype} can hold (NaN only with "
                     "missing='mean')"
                 )
@@ -231,7 +231,7 @@ class Encoding:
         if new.any():
             at = int(new.argmax())
             raise ValueError(
-                f"{what}: {given.place(at)} has the symbol {short(steps[at].item())}; need "
+                f"x: {given.place(at)} has the symbol {short(steps[at].item())}; need "
                 + (
                     "one of the words that training had"
                     if self.words
@@ -244,10 +244,7 @@ class Encoding:
         """New sequences, as Arrays takes them, as batches without targets (y is empty), the
         shortest first, each with the numbers of its sequences."""
         seen = self.encoded(sequences("x", x, lengths))
-        order = np.argsort(seen.lengths, kind="stable")
-        size = evaluation_size(int(seen.lengths.max()))
-        for start in range(0, len(order), size):
-            rows = order[start : start + size]
+        for rows in shortest_first(seen.lengths):
             mask = seen.mask(rows)
             x = seen.steps[seen.rows(rows)]
             yield rows, Batch(x, np.empty(0), None if mask.all() else mask)

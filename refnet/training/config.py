@@ -1,135 +1,47 @@
 """One training run's configuration: every setting declared once.
 
 A declaration gives a setting's name, type and default, its range or choices, where it applies
-and what it means. The command line's flags and help, TOML files and all checks follow from it.
+and what it means (refnet.training.declaration). The command line's flags and help, TOML files and
+all checks follow from it.
 A setting with options is a *spec*, such as ``svd:margin=0.1`` (refnet.training.specs).
 """
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from sys import float_info
-from typing import Any, NamedTuple
+from typing import Any
 
 from refnet.common.arguments import SEED, SIZE, choice, short
 from refnet.common.names import absolute
-from refnet.common.specs import parse_spec
 from refnet.matrices.orthogonality import FORMS, PENALTIES
 from refnet.nets.backends import BACKENDS
-from refnet.runs.read import DAMAGE, Record, contents, toml_of
+from refnet.runs.read import Record
+from refnet.training.declaration import (
+    CLIPPED,
+    FEEDFORWARD,
+    FROM_FILES,
+    GATED,
+    GENERATED,
+    ON_MANIFOLD,
+    ORTHOGONALISED,
+    PENALISED,
+    PRETRAINED,
+    RECURRENT,
+    TEXTS,
+    Declaration,
+    Where,
+    setting,
+)
 
-OWN = (
-    "task",
-    "protocol",
-    "seed",
-    "dtype",
-    "backend",
-    "checkpoint",
-    "watch",
-    "schedule",
-    "warmup",
-    "class_weights",
-    "smoothing",
-    "ignore",
-    "dropout_inputs",
-    "dropout_layers",
-    "dropout_state",
-    "zoneout",
-    "noise_inputs",
-    "noise_state",
-    "patience",
-    "carry",
-    "accumulate",
-    "l1",
-    "norm_stabilizer",
-    "vanishing",
+OWN = tuple(
+    (
+        "task protocol seed dtype backend checkpoint watch schedule warmup class_weights "
+        "smoothing ignore dropout_inputs dropout_layers dropout_state zoneout noise_inputs "
+        "noise_state patience carry accumulate l1 norm_stabilizer vanishing"
+    ).split()
 )
 """The settings that are the user's. All others follow a protocol, so that every value comes from a
 paper's text or a released code."""
-
-
-class Where(NamedTuple):
-    """The runs that a setting applies to, in words and as a test of their configuration."""
-
-    text: str
-    holds: Callable[["Config"], bool]
-
-
-class Declaration(NamedTuple):
-    """What is declared of a setting beside its name, type and default.
-
-    ``least``: the smallest value allowed; ``above`` and ``below``: what the value must exceed,
-    and stay under. Numbers are finite. ``choices``: the values allowed, if they are few.
-    ``where``: None, it applies to all.
-    """
-
-    help: str
-    least: float | None = None
-    above: float | None = None
-    choices: tuple[str, ...] = ()
-    where: Where | None = None
-    below: float | None = None
-
-    @property
-    def text(self) -> str:
-        """Meaning, choices, range and place of application, as the command line's help."""
-        text = self.help
-        if self.choices:
-            text += f": {', '.join(self.choices)}"
-        if self.least is not None:
-            text += f"; at least {self.least:g}"
-        if self.above is not None:
-            text += f"; above {self.above:g}"
-        if self.below is not None:
-            text += f"; below {self.below:g}"
-        return text + (f" [{self.where.text}]" if self.where else "")
-
-
-def _has(option: str, config: "Config") -> bool:
-    """Whether the task has the option; one that is not known is refused elsewhere."""
-    from refnet import tasks
-
-    name = _name(config.task)
-    return name not in tasks.TASKS or option in tasks.options(name)
-
-
-def _gated(config: "Config") -> bool:
-    from refnet.cells import CELLS
-
-    name = _name(config.cell)
-    return config.net == "recurrent" and (name not in CELLS or len(CELLS[name].GATES) > 1)
-
-
-def _on_manifold(config: "Config") -> bool:
-    from refnet.matrices.transitions import TRANSITIONS
-    from refnet.matrices.transitions.manifold import Manifold
-
-    name = _name(config.transition)
-    return name in TRANSITIONS and issubclass(TRANSITIONS[name], Manifold)
-
-
-def _name(spec: str) -> str:
-    return parse_spec(spec)[0]
-
-
-RECURRENT = Where("recurrent nets", lambda c: c.net == "recurrent")
-FEEDFORWARD = Where("feedforward nets", lambda c: c.net == "feedforward")
-GATED = Where("cells with gates", _gated)
-PRETRAINED = Where("method oinit", lambda c: "oinit" in c.method.split("+"))
-PENALISED = Where("method open", lambda c: "open" in c.method.split("+"))
-ORTHOGONALISED = Where("methods oinit and open", lambda c: c.method != "plain")
-ON_MANIFOLD = Where("transitions orthogonal, product, schur, svd and unitary", _on_manifold)
-CLIPPED = Where("clipping", lambda c: c.clip != "none")
-GENERATED = Where("generated tasks", partial(_has, "length"))
-FROM_FILES = Where("tasks from files", partial(_has, "order"))
-TEXTS = Where("texts", partial(_has, "carry"))
-
-
-def _setting(default: Any, text: str, **rest: Any) -> Any:
-    declared = Declaration(text, **rest)
-    return field(default=default, metadata={"declaration": declared, "help": declared.text})
 
 
 @dataclass(frozen=True)
@@ -145,16 +57,16 @@ class Config:
     Checked by: tests/training/test_config.py.
     """
 
-    task: str = _setting("temporal-order", "the task, with its options as a spec")
-    protocol: str = _setting(
+    task: str = setting("temporal-order", "the task, with its options as a spec")
+    protocol: str = setting(
         "",
         "the protocol that supplies the settings not given, such as "
         "vorontsov/text; each task has a default protocol",
     )
-    length: int = _setting(
+    length: int = setting(
         0, "sequence length T; 0 means the task's default", least=0, where=GENERATED
     )
-    order: str = _setting(
+    order: str = setting(
         "shuffled",
         "order of the training examples (shuffled in every epoch, in "
         "ptb with lines of similar length together, or mixed; as in "
@@ -162,61 +74,61 @@ class Config:
         choices=("shuffled", "file", "drawn", "mixed"),
         where=FROM_FILES,
     )
-    net: str = _setting("recurrent", "kind of net", choices=("recurrent", "feedforward"))
-    cell: str = _setting(
+    net: str = setting("recurrent", "kind of net", choices=("recurrent", "feedforward"))
+    cell: str = setting(
         "rnn",
         "recurrent cell: rnn, gru, gru_before, lstm or cifg, such as lstm:peepholes=true,forget=1",
         where=RECURRENT,
     )
-    hidden: int = _setting(100, "units in a hidden layer", least=1)
-    layers: int = _setting(1, "stacked recurrent layers", least=1, where=RECURRENT)
-    bidirectional: bool = _setting(
+    hidden: int = setting(100, "units in a hidden layer", least=1)
+    layers: int = setting(1, "stacked recurrent layers", least=1, where=RECURRENT)
+    bidirectional: bool = setting(
         False, "run every recurrent layer in both directions", where=RECURRENT
     )
-    depth: int = _setting(10, "hidden layers", least=1, where=FEEDFORWARD)
-    activation: str = _setting(
+    depth: int = setting(10, "hidden layers", least=1, where=FEEDFORWARD)
+    activation: str = setting(
         "tanh",
         "activation, such as tanh, relu, leaky_relu:alpha=0.5, prelu:start=0.7 or modrelu_pairs",
     )
-    embedding: int = _setting(
+    embedding: int = setting(
         0,
         "rows of a matrix that the inputs pass through first; 0 for none, or of symbols for as "
         "many as there are, at most 64",
         least=0,
         where=RECURRENT,
     )
-    gain: float = _setting(1.0, "factor on the pre-activation", where=RECURRENT)
-    learn_h0: bool = _setting(False, "train the initial state", where=RECURRENT)
-    transition: str = _setting(
+    gain: float = setting(1.0, "factor on the pre-activation", where=RECURRENT)
+    learn_h0: bool = setting(False, "train the initial state", where=RECURRENT)
+    transition: str = setting(
         "dense",
         "the transition that makes up the recurrent or hidden matrices: dense, "
         "or another one such as svd:margin=0.1, urnn or unitary",
     )
-    weights: str = _setting(
+    weights: str = setting(
         "glorot_uniform", "initializer of every matrix, such as gaussian:sd=0.001"
     )
-    input_weights: str = _setting("", "initializer of the input matrix (empty: as weights)")
-    recurrent: str = _setting(
+    input_weights: str = setting("", "initializer of the input matrix (empty: as weights)")
+    recurrent: str = setting(
         "", "initializer of the recurrent matrix, or of the square hidden ones (empty: as weights)"
     )
-    gate_recurrent: str = _setting(
+    gate_recurrent: str = setting(
         "",
         "initializer of the gates' recurrent matrices, such as ramp (empty: as recurrent)",
         where=GATED,
     )
-    reduction: str = _setting(
+    reduction: str = setting(
         "mean",
         "how the losses of all predictions combine "
         "(batch_mean: their sum over a sequence, averaged over the "
         "sequences)",
         choices=("mean", "batch_mean", "sum"),
     )
-    method: str = _setting(
+    method: str = setting(
         "plain",
         "oinit is orthogonal pre-training, open an orthogonality penalty",
         choices=("plain", "oinit", "open", "oinit+open"),
     )
-    orthogonal: str = _setting(
+    orthogonal: str = setting(
         "hidden",
         "the matrices that oinit and open act on (hidden: "
         "recurrent or hidden layers'; all-at-start: oinit on "
@@ -224,88 +136,84 @@ class Config:
         choices=("hidden", "all", "all-at-start"),
         where=ORTHOGONALISED,
     )
-    oinit_rate: float = _setting(
+    oinit_rate: float = setting(
         0.1, "step size of the orthogonal pre-training", above=0, where=PRETRAINED
     )
-    oinit_form: str = _setting(
+    oinit_form: str = setting(
         "squared",
         "form of the defect that the pre-training descends",
         choices=FORMS,
         where=PRETRAINED,
     )
-    oinit_gradient: float = _setting(
+    oinit_gradient: float = setting(
         0.0,
         "norm of the defect's gradient below which the pre-training stops (0: no such criterion)",
         least=0,
         where=PRETRAINED,
     )
-    oinit_cost: float = _setting(
+    oinit_cost: float = setting(
         1e-6, "defect below which the pre-training stops", least=0, where=PRETRAINED
     )
-    oinit_steps: int = _setting(
+    oinit_steps: int = setting(
         100, "steps after which the pre-training stops", least=1, where=PRETRAINED
     )
-    strength: float = _setting(
-        0.01, "lambda of the orthogonality penalty", least=0, where=PENALISED
-    )
-    open_form: str = _setting(
+    strength: float = setting(0.01, "lambda of the orthogonality penalty", least=0, where=PENALISED)
+    open_form: str = setting(
         "squared",
         "form of the penalty: of ||W W' - I||, or of both sides (double soft orthogonality), or an "
         "estimate of its spectral norm (spectral restricted isometry)",
         choices=PENALTIES,
         where=PENALISED,
     )
-    open_as: str = _setting(
+    open_as: str = setting(
         "penalty",
         "a term of the loss, or a separate step beside the optimizer's",
         choices=("penalty", "update"),
         where=PENALISED,
     )
-    optimizer: str = _setting(
+    optimizer: str = setting(
         "sgd",
         "optimizer: sgd, momentum, nesterov, rmsprop, adam, adamw or adadelta, such as "
         "momentum:momentum=0.9 (adadelta's usual rate is 1)",
     )
-    rate: float = _setting(0.01, "learning rate", least=0)
-    manifold_rate: float = _setting(
+    rate: float = setting(0.01, "learning rate", least=0)
+    manifold_rate: float = setting(
         1e-6, "learning rate of the parts that move on a manifold", least=0, where=ON_MANIFOLD
     )
-    weight_decay: float = _setting(
-        0.0, "coefficient of the sum of squares of every matrix", least=0
-    )
-    l1: float = _setting(0.0, "coefficient of the sum of the magnitudes of every matrix", least=0)
-    norm_stabilizer: float = _setting(
+    weight_decay: float = setting(0.0, "coefficient of the sum of squares of every matrix", least=0)
+    l1: float = setting(0.0, "coefficient of the sum of the magnitudes of every matrix", least=0)
+    norm_stabilizer: float = setting(
         0.0,
         "coefficient of the mean square by which the state's norm changes in a step (one layer, "
         "in one direction)",
         least=0,
         where=RECURRENT,
     )
-    vanishing: float = _setting(
+    vanishing: float = setting(
         0.0,
         "coefficient of Pascanu et al.'s penalty of gradients that shrink or grow from step to "
         "step (cell rnn, one layer, in one direction, without noise)",
         least=0,
         where=RECURRENT,
     )
-    clip: str = _setting(
+    clip: str = setting(
         "none",
         "gradient clipping: by the common norm, by value, or by value at "
         "each step of the recursion",
         choices=("none", "norm", "value", "step"),
     )
-    clip_at: float = _setting(1.0, "the bound of the clipping", above=0, where=CLIPPED)
-    batch: int = _setting(20, "sequences or images in a batch", least=1)
-    iterations: int = _setting(100_000, "largest number of training batches", least=1)
-    evaluate_every: int = _setting(100, "batches between evaluations", least=1)
-    seed: int = _setting(0, "seed of all random numbers", least=0)
-    dtype: str = _setting("float32", "floating-point type", choices=("float32", "float64"))
-    backend: str = _setting(
+    clip_at: float = setting(1.0, "the bound of the clipping", above=0, where=CLIPPED)
+    batch: int = setting(20, "sequences or images in a batch", least=1)
+    iterations: int = setting(100_000, "largest number of training batches", least=1)
+    evaluate_every: int = setting(100, "batches between evaluations", least=1)
+    seed: int = setting(0, "seed of all random numbers", least=0)
+    dtype: str = setting("float32", "floating-point type", choices=("float32", "float64"))
+    backend: str = setting(
         "auto",
         "Numba's kernels or plain NumPy; auto: the kernels where there are some for the net",
         choices=BACKENDS,
     )
-    checkpoint: str = _setting(
+    checkpoint: str = setting(
         "none",
         "gradient checkpointing; with sqrt, memory grows with the "
         "square root of the sequence length, and each step except "
@@ -313,46 +221,46 @@ class Config:
         choices=("none", "sqrt"),
         where=RECURRENT,
     )
-    watch: bool = _setting(
+    watch: bool = setting(
         False,
         "record singular values, departure from normality and gradient "
         "norms of every matrix, and the gradient's flow through time, "
         "at every evaluation",
     )
-    schedule: str = _setting(
+    schedule: str = setting(
         "constant",
         "what the learning rates are multiplied by: constant, step:every=1000,by=0.1, "
         "cosine:steps=10000 (down to 0, or to least) or plateau:patience=5,by=0.5 (evaluations "
         "without a better one)",
     )
-    warmup: int = _setting(
+    warmup: int = setting(
         0, "steps in which the learning rates rise in proportion, before the schedule", least=0
     )
-    class_weights: str = _setting(
+    class_weights: str = setting(
         "",
         "factors of the training loss by class, such as 1,2.5,1, or balanced, for your own data: "
         "the rarer a class, the larger (empty: all alike)",
     )
-    smoothing: float = _setting(
+    smoothing: float = setting(
         0.0, "label smoothing of the training loss, for classes", least=0, below=1
     )
-    ignore: str = _setting(
+    ignore: str = setting(
         "", "a label, such as -100, whose predictions count nowhere (empty: none)"
     )
-    dropout_inputs: float = _setting(
+    dropout_inputs: float = setting(
         0.0,
         "share of the inputs that training sets to 0, the same ones at every step of a sequence",
         least=0,
         below=1,
     )
-    dropout_layers: float = _setting(
+    dropout_layers: float = setting(
         0.0,
         "share of a layer's units that the layer above, or the read-out, does not see in training, "
         "the same ones at every step of a sequence (of feedforward nets on backend reference)",
         least=0,
         below=1,
     )
-    dropout_state: float = _setting(
+    dropout_state: float = setting(
         0.0,
         "share of the state's units that its products with the recurrent matrix do not see in "
         "training, the same ones at every step of a sequence",
@@ -360,7 +268,7 @@ class Config:
         below=1,
         where=RECURRENT,
     )
-    zoneout: float = _setting(
+    zoneout: float = setting(
         0.0,
         "share of the state's units that keep their old value in a step of training; in "
         "evaluations every new state has that share of the old one",
@@ -368,25 +276,25 @@ class Config:
         below=1,
         where=RECURRENT,
     )
-    noise_inputs: float = _setting(
+    noise_inputs: float = setting(
         0.0, "standard deviation of Gaussian noise on the inputs in training", least=0
     )
-    noise_state: float = _setting(
+    noise_state: float = setting(
         0.0,
         "standard deviation of Gaussian noise on every new state in training",
         least=0,
         where=RECURRENT,
     )
-    patience: int = _setting(
+    patience: int = setting(
         0, "evaluations without a better one after which a run ends; 0: it goes on", least=0
     )
-    carry: bool = _setting(
+    carry: bool = setting(
         False,
         "read a text as parallel streams, as many as a batch has rows, whose pieces start at the "
         "state in which the one before ended (truncated backpropagation through time)",
         where=TEXTS,
     )
-    accumulate: int = _setting(
+    accumulate: int = setting(
         1, "batches in a step, whose gradients add up to that of all of them together", least=1
     )
 
@@ -464,17 +372,7 @@ def _check_given(config: Config, given: Mapping[str, Any]) -> None:
 
 
 def _situation(config: Config, where: Where) -> str:
-    about = {
-        "net": (RECURRENT, FEEDFORWARD),
-        "cell": (GATED,),
-        "clip": (CLIPPED,),
-        "transition": (ON_MANIFOLD,),
-        "task": (GENERATED, FROM_FILES, TEXTS),
-        "method": (PRETRAINED, PENALISED, ORTHOGONALISED),
-    }
-    name = next(name for name, places in about.items() if where in places)
-    if name == "cell" and config.net != "recurrent":
-        name = "net"
+    name = "net" if where.setting == "cell" and config.net != "recurrent" else where.setting
     return f"{name} {getattr(config, name)}"
 
 
@@ -499,68 +397,3 @@ def check_value(name: str, value: Any) -> None:
         raise ValueError(f"{name} is {value}; need more than {declared.above:g}")
     if declared.below is not None and value >= declared.below:
         raise ValueError(f"{name} is {value}; need less than {declared.below:g}")
-
-
-def to_toml(config: Config) -> str:
-    """The settings that apply, as TOML from which ``Config(**from_toml(path))`` is an equal one.
-
-    >>> to_toml(Config("copy", length=50)).splitlines()[1:3]
-    ['task = "copy"', 'protocol = ""']
-    """
-    lines = ["# a refnet run; repeat it with: refnet train --config THIS_FILE"]
-    for name, value in applicable(config).items():
-        # JSON's strings and booleans are TOML's too; its numbers lack what repr keeps, 1e30
-        text = repr(value) if type(value) in (int, float) else json.dumps(value)
-        lines.append(f"{name} = {text}")
-    return "\n".join(lines) + "\n"
-
-
-def from_toml(path: Path) -> Record:
-    """The settings in a TOML file, checked by name, type and range; absent ones stay absent.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "config.toml"
-    ...     _ = path.write_text(to_toml(Config("copy", length=50)))
-    ...     settings = from_toml(path)
-    >>> Config(**settings) == Config("copy", length=50)
-    True
-    """
-    try:
-        settings = toml_of(contents(path, 2**16))
-    except OSError as error:
-        raise ValueError(
-            f"{path}: {error.strerror or error}; need a TOML file of settings, such "
-            "as the config.toml of a run folder"
-        ) from None
-    except DAMAGE as error:
-        raise ValueError(f"{path}: not a readable TOML file: {error}") from None
-    for name, value in settings.items():
-        try:
-            check_value(name, value)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
-        settings[name] = absolute(
-            float(value) if type(_FIELDS[name].default) is float else value, path.parent
-        )
-    return settings
-
-
-def of_run(folder: Path) -> Config:
-    """The settings of the run in a folder.
-
-    >>> of_run(Path("nowhere"))
-    Traceback (most recent call last):
-    ValueError: nowhere is not a run folder (it has no config.toml); list them with: refnet runs
-    """
-    path = folder / "config.toml"
-    if not path.exists():
-        raise ValueError(
-            f"{folder} is not a run folder (it has no config.toml); list them with: refnet runs"
-        )
-    settings = from_toml(path)
-    if "iterations" not in settings:  # the one setting that no checkpoint has as well
-        raise ValueError(
-            f"{path}: has no iterations; put back a whole copy of it, or write the number there"
-        )
-    return Config(**settings)

@@ -19,16 +19,11 @@ from refnet.nets.regularizers import norm_stabilizer, vanishing_gradients
 from refnet.nets.stacked import StackedNet
 from refnet.runs.read import Record
 from refnet.tasks.base import Task
+from refnet.training.clipping import clip_by_norm, clip_by_value
 from refnet.training.config import Config, check
 from refnet.training.nets import INITIALIZED, check_regularizers, initializer, need_defaults, net_of
-from refnet.training.optimizers import (
-    Optimizer,
-    clip_by_norm,
-    clip_by_value,
-    l1_penalty,
-    optimizer,
-    weight_decay,
-)
+from refnet.training.optimizers import Optimizer, optimizer
+from refnet.training.penalties import l1_penalty, weight_decay
 from refnet.training.schedules import SCHEDULES, Schedule, factor
 from refnet.training.specs import read_spec
 

@@ -11,7 +11,7 @@ from refnet.runs.files import argument
 from refnet.runs.folder import holder
 from refnet.runs.read import Record, contents, json_of
 from refnet.training.code import admit
-from refnet.training.config import of_run
+from refnet.training.config_files import of_run
 
 _UNKNOWN: Record = {
     "state": "damaged",

@@ -9,7 +9,8 @@ from refnet.runs.rows import Rows
 from refnet.tasks import TASKS, Task, make_task
 from refnet.tasks.sequences import Encoding
 from refnet.training.code import admit
-from refnet.training.config import Config, of_run
+from refnet.training.config import Config
+from refnet.training.config_files import of_run
 from refnet.training.experiment import build, task_options
 from refnet.training.fit import Loaded
 from refnet.training.loop import DATA, check_data, counted_rows, identity

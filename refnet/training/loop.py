@@ -20,7 +20,8 @@ from refnet.runs.read import Record, contents, json_of
 from refnet.runs.rows import Rows, environment, machine
 from refnet.tasks import TASKS, Task
 from refnet.training.code import admit, record as record_code
-from refnet.training.config import Config, check_given, to_toml
+from refnet.training.config import Config, check_given
+from refnet.training.config_files import to_toml
 from refnet.training.experiment import Experiment, build
 from refnet.training.fit import Fit, Loaded, Observer, plateau
 from refnet.training.protocols import configure, configure_task

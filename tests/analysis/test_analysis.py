@@ -109,6 +109,9 @@ def test_noise_covariance(rng):
     for _ in range(3000):
         total, power = total + 2 * power @ power.T, power @ W
     assert abs(C - total).max() <= tolerance(W, 2) * abs(C).max()
+    grows, square = np.array([[2.0, 1], [0, -1]]), np.array([[4.0, 1], [0, 1]])
+    of_three = (np.eye(2) + grows @ grows.T + square @ square.T) / 2
+    assert (noise_covariance(grows, 0.5, horizon=3) == of_three).all()
 
 
 @pytest.mark.parametrize("start", ["chain:gain=0.2,diagonal=0.9", "chain:gain=3"])

@@ -27,7 +27,8 @@ from refnet.exact.parts import Clock
 from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.recurrent import RecurrentNet
 from support.arguments import refused
-from support.drawn import chaotic, drawn
+from support.drawn import chaotic
+from support.judged import Judged
 from support.oracles import planted
 
 pytestmark = pytest.mark.needs("flint")
@@ -38,17 +39,16 @@ SMALL = RecurrentNet(2, 5, 3, learn_h0=True, backend="reference")
 
 @pytest.fixture(scope="module")
 def small():
-    params, batch = drawn(SMALL)
-    certified = certify(SMALL, params, batch)
-    return params, batch, certified, spread(certified, np.float32)
+    case = Judged(SMALL)
+    assert case(case.right, sigma=case.sigma).passed
+    return case
 
 
 def test_verdict_states_the_rule_and_both_numbers(small):
-    params, batch, certified, sigma = small
-    theirs = results(SMALL, params, batch)
+    theirs, certified = dict(small.right), small.certified
     theirs["dWhh"] = theirs["dWhh"].copy()
     theirs["dWhh"][1, 2] *= np.float32(1.001)
-    verdict = compare(theirs, certified, sigma=sigma)
+    verdict = small(theirs)
     worst = verdict.worst
     assert verdict.verdict == NOT_ROUNDING and not verdict.passed
     assert (worst.name, worst.index) == ("dWhh", (1, 2))
@@ -86,31 +86,24 @@ def test_limits():
     ],
 )
 def test_bad_input_never_passes(small, name, change, note):
-    params, batch, certified, sigma = small
-    theirs = results(SMALL, params, batch)
-    verdict = compare({**theirs, name: change(theirs["dWhh"])}, certified, sigma=sigma)
+    verdict = small.changed(**{name: change(small.right["dWhh"])})
     assert verdict.verdict == NOT_ROUNDING
     assert any(note in part.note for part in verdict.parts)
 
 
 @pytest.mark.parametrize("missing", [("dWhh",), None])
 def test_what_is_missing_never_passes(small, missing):
-    params, batch, certified, sigma = small
-    theirs = results(SMALL, params, batch)
+    theirs = dict(small.right)
     for name in missing or tuple(theirs):
         theirs.pop(name)
-    verdict = compare(theirs, certified, sigma=sigma)
+    verdict = small(theirs)
     assert verdict.verdict == NOT_ROUNDING
     assert {part.name for part in verdict.parts if part.note == "is missing"} >= {"dWhh"}
 
 
 def test_what_is_wider_than_float64_is_judged_as_float64():
-    params, batch = drawn(SMALL, dtype=np.float64)
-    theirs = {
-        name: np.asarray(value).astype(np.longdouble)
-        for name, value in results(SMALL, params, batch).items()
-    }
-    verdict = compare(theirs, certify(SMALL, params, batch))
+    case = Judged(SMALL, dtype=np.float64)
+    verdict = case({name: np.asarray(value, np.longdouble) for name, value in case.right.items()})
     assert verdict.passed and verdict.dtype == "float64"
 
 
@@ -125,61 +118,48 @@ def test_what_numpy_cannot_read_is_said(small):
             r"need an array of NumPy's: of a PyTorch tensor pass t.detach\(\)",
             TypeError,
         ):
-            compare({"dWhh": Tensor()}, small[2], dtype=dtype)
+            small({"dWhh": Tensor()}, dtype=dtype)
         with refused("theirs has the name 3, which is int; need names of", TypeError):
-            compare({3: np.ones(2)}, small[2], dtype=dtype)
+            small({3: np.ones(2)}, dtype=dtype)
 
 
 def test_what_is_no_number_has_no_name(small):
     """A name that explains dbh says nothing about a loss that is NaN."""
-    params, batch, certified, sigma = small
-    theirs = results(SMALL, params, batch)
-    theirs["dbh"] = -theirs["dbh"]
-    assert "wrong sign" in compare(theirs, certified, sigma=sigma).convention
-    theirs["loss"] = np.full_like(theirs["loss"], np.nan)
-    assert compare(theirs, certified, sigma=sigma).convention == ""
+    wrong = -small.right["dbh"]
+    assert "wrong sign" in small.changed(dbh=wrong).convention
+    assert small.changed(dbh=wrong, loss=np.float32(np.nan)).convention == ""
 
 
 @pytest.mark.parametrize("name", ["loss", "dWhh"])
 @pytest.mark.parametrize("value", [np.float64(1e308), np.float64(1e-320), np.longdouble("1e4000")])
 def test_numbers_of_any_size_are_judged_without_a_warning(small, name, value):
     """Where a test's warnings are errors, the verdict comes, too."""
-    params, batch, certified, _ = small
-    theirs = results(SMALL, params, batch)
-    theirs[name] = theirs[name] * value
+    wrong = {name: small.right[name] * value}
     with catch_warnings(), np.errstate(all="warn"):
         simplefilter("error")
-        assert compare(theirs, certified).verdict == NOT_ROUNDING
+        assert small.changed(**wrong).verdict == NOT_ROUNDING
 
 
 def test_nothing_asked_and_nothing_given_is_no_pass(small):
-    assert not compare({}, small[2], required=(), sigma=small[3]).passed
+    assert not small({}, required=()).passed
 
 
 def test_exact_zeros_must_be_zero():
     """A dead ReLU's gradient is exactly zero: no rounding makes it anything else."""
-    net = RecurrentNet(1, 2, 1, activation=ACTIVATIONS["relu"], loss="squared_error")
-    params, batch = drawn(net)
-    params["bh"][:] = [1, -1000]
-    certified = certify(net, params, batch)
-    theirs = results(net, params, batch)
-    assert compare(theirs, certified).passed
-    theirs["dbh"] = theirs["dbh"] + np.float32(1e-30)
-    assert compare(theirs, certified).worst.z == np.inf
+    case = Judged(RecurrentNet(1, 2, 1, activation="relu", loss="squared_error"))
+    case.params["bh"][:] = [1, -1000]
+    assert case.changed().passed
+    assert case.changed(dbh=case.right["dbh"] + np.float32(1e-30)).worst.z == np.inf
 
 
 def test_vanishing_gradients_keep_their_own_sigma():
     """Entries near 1e-200, whose squares are below any float64, are judged like others."""
-    net = RecurrentNet(1, 3, 2)
-    params, batch = drawn(net, T=150, dtype=np.float64)
-    params["Whh"] = params["Whh"] / 16
-    certified = certify(net, params, batch)
-    theirs = results(net, params, batch)
-    assert 1e-290 < abs(certified.gradients["x"].value[0]).max() < 1e-170
-    assert compare(theirs, certified).passed
-    theirs["dx"] = theirs["dx"] * (1 + 1e-11)
-    assert compare(theirs, certified).worst.name == "dx"
-    assert not compare(theirs, certified).passed
+    case = Judged(RecurrentNet(1, 3, 2), 150, dtype=np.float64)
+    case.params["Whh"] /= 16
+    assert 1e-290 < abs(case.certified.gradients["x"].value[0]).max() < 1e-170
+    assert case.changed().passed
+    verdict = case.changed(dx=case.right["dx"] * (1 + 1e-11))
+    assert verdict.worst.name == "dx" and not verdict.passed
 
 
 def test_runs_that_part_at_a_kink_go_on_alone():
@@ -247,34 +227,27 @@ PLANTED = {
 
 @pytest.mark.parametrize("how", [*CONVENTIONS, *PLANTED])
 def test_convention_is_named(small, how, monkeypatch):
-    params, batch, certified, sigma = small
     if how in PLANTED:
         monkeypatch.setattr(rnn, "backward", planted(rnn.backward, *PLANTED[how]))
-    theirs = CONVENTIONS.get(how, partial(results, SMALL))(params, batch)
-    verdict = compare(theirs, certified, sigma=sigma)
+    theirs = CONVENTIONS.get(how, partial(results, SMALL))(*small.given)
+    verdict = small(theirs, sigma=small.sigma)
     assert verdict.verdict == NOT_ROUNDING
     assert verdict.convention == how
 
 
 def test_conventions_know_the_gain():
-    net = RecurrentNet(2, 3, 3, gain=1.5)
-    params, batch = drawn(net)
-    theirs = results(net, params, batch)
-    theirs["dbh"] = theirs["dbh"] / np.float32(1.5)
-    certified = certify(net, params, batch)
+    case = Judged(RecurrentNet(2, 3, 3, gain=1.5))
     name = "dbh is 1 / gain = 0.666667 times the right one"
-    assert compare(theirs, certified).convention == name
-    wrong = turned(net, params, batch, np.flipud, np.flipud)
-    assert compare(wrong, certified).convention == "time is reversed"
+    assert case.changed(dbh=case.right["dbh"] / np.float32(1.5)).convention == name
+    wrong = turned(case.net, *case.given, np.flipud, np.flipud)
+    assert case(wrong).convention == "time is reversed"
 
 
 def test_variants_of_the_callers_are_named(small):
-    params, batch, certified, sigma = small
-    half = {"bh": (params["bh"] / 2).astype(np.float32)}
-    theirs = results(SMALL, {**params, **half}, batch)
-    readings = Readings(certified, {"bias_hh_l0 is left out": half})
-    verdict = compare(theirs, certified, sigma=sigma, readings=readings)
-    assert verdict.convention == "bias_hh_l0 is left out"
+    half = {"bh": (small.params["bh"] / 2).astype(np.float32)}
+    theirs = results(SMALL, {**small.params, **half}, small.batch)
+    readings = Readings(small.certified, {"bias_hh_l0 is left out": half})
+    assert small(theirs, readings=readings).convention == "bias_hh_l0 is left out"
 
 
 def test_a_correct_program_is_not_rejected_for_the_long_tails_of_chaos(monkeypatch):
@@ -328,8 +301,7 @@ def test_what_rounding_leaves_no_digit_of_is_said(small):
     wide = {name: value.value for name, value in certified.named().items()}
     assert not compare(wide, certified).note
     assert not compare({**wide, "dWhh": -wide["dWhh"]}, certified).passed
-    params, batch, certified, sigma = small
-    assert not compare(results(SMALL, params, batch), certified, sigma=sigma).note
+    assert not small.changed().note
 
 
 def test_a_part_that_rounding_leaves_no_digit_of_is_said():
@@ -351,13 +323,9 @@ def test_a_part_that_rounding_leaves_no_digit_of_is_said():
 
 
 def test_a_verdict_is_short_in_print_and_a_table_in_a_notebook():
-    net = RecurrentNet(2, 3, 2)
-    params, batch = drawn(net, dtype=np.float32)
-    certified = certify(net, params, batch)
-    theirs = results(net, params, batch)
-    wrong = theirs | {"dWhh": theirs["dWhh"].T}
-    verdict = compare(wrong, certified)
-    assert len(repr(certified)) < 200 and "dWhh" in repr(certified)
+    case = Judged(RecurrentNet(2, 3, 2))
+    verdict = case.changed(dWhh=case.right["dWhh"].T)
+    assert len(repr(case.certified)) < 200 and "dWhh" in repr(case.certified)
     assert len(repr(verdict)) < 200 and "dWhh is transposed" in repr(verdict)
     html = verdict._repr_html_()
     assert html.count("<tr>") == 1 + len(verdict.parts) and "not rounding" in html

@@ -3,17 +3,13 @@
 import numpy as np
 import pytest
 
-from refnet.batch import Batch
-from refnet.check import compare, judge
-from refnet.check.cases import random_batch, random_params
-from refnet.check.conventions import Readings
+from refnet.check import judge
 from refnet.check.mistakes.base import mistake
 from refnet.check.mistakes.constants import of_the_constants
-from refnet.check.noise import spread
 from refnet.check.programs.passes import run
-from refnet.exact import certify
 from refnet.nets.gradients import loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
+from support.judged import Judged
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -23,11 +19,7 @@ T, B = 8, 4
 @pytest.fixture(scope="module", params=["last", "every"])
 def judged(request):
     net = RecurrentNet(2, 4, 3, "lstm", readout=request.param)
-    rng = np.random.default_rng(2)
-    params, batch = random_params(net, rng, np.float64), random_batch(net, rng, np.float64, T, B)
-    certified = certify(net, params, batch)
-    how = {"sigma": spread(certified, np.float64), "readings": Readings(certified, pairs=False)}
-    return certified, lambda theirs: compare(theirs, certified, required=(), **how).convention
+    return Judged(net, T, B, np.float64, seed=2)
 
 
 @pytest.mark.parametrize(
@@ -36,11 +28,9 @@ def judged(request):
     indirect=["judged"],
 )
 def test_constants_are_fitted(judged, number):
-    certified, name_of = judged
-    constant = list(of_the_constants(certified.net))[number]
+    constant = list(of_the_constants(judged.net))[number]
     wrong = constant.mistake(constant.neutral + 0.03)
-    theirs = wrong.run(certified.net, certified.params, certified.batch)
-    assert wrong.name in name_of(theirs)
+    assert wrong.name in judged.name(wrong.run(judged.net, *judged.given))
 
 
 def of(chosen, weight):
@@ -67,25 +57,23 @@ def of(chosen, weight):
     ],
 )
 def test_parts_of_sums_and_steps_are_found(judged, places, says):
-    certified, name_of = judged
-    N = B if certified.net.readout == "last" else T * B
+    N = B if judged.net.readout == "last" else T * B
     weights = f"(1 + (np.arange({N}) % {B} == 1))"
     places = {place: text.replace("W[", f"{weights}[").replace("W,", f"{weights},")
               for place, text in places.items()}  # fmt: skip
     wrong = mistake("", **places)
-    assert says in name_of(wrong.run(certified.net, certified.params, certified.batch))
+    assert says in judged.name(wrong.run(judged.net, *judged.given))
 
 
 def test_what_is_right_has_no_constant(judged):
-    certified, name_of = judged
-    right = run(certified.net, certified.params, certified.batch)
-    assert name_of(right) == ""
+    right = run(judged.net, *judged.given)
+    assert judged.name(right) == ""
     rng = np.random.default_rng(0)
     noise = {
         name: value * (1 + 0.01 * rng.normal(size=value.shape)) for name, value in right.items()
     }
-    if certified.net.readout == "last":  # a search of seconds for either
-        assert name_of(noise) == ""
+    if judged.net.readout == "last":  # a search of seconds for either
+        assert judged.name(noise) == ""
 
 
 def differences(f, w, step, order):
@@ -110,32 +98,29 @@ def differences(f, w, step, order):
 )
 def test_finite_differences_are_named(step, order, says):
     """By their truncation, or where rounding is larger by the spacing of the losses."""
-    net = RecurrentNet(2, 4, 3, "gru")
-    rng = np.random.default_rng(0)
-    params, batch = random_params(net, rng, np.float64), random_batch(net, rng, np.float64, T, B)
+    case = Judged(RecurrentNet(2, 4, 3, "gru"), T, B, np.float64)
 
     def theirs(p, batch, scale=1):
         def loss(W):
-            return loss_and_gradients(net, {**p, "Whh": W}, batch).loss
+            return loss_and_gradients(case.net, {**p, "Whh": W}, batch).loss
 
-        right = loss_and_gradients(net, p, batch).gradients
+        right = loss_and_gradients(case.net, p, batch).gradients
         approximate = differences(loss, p["Whh"], step, order)
         return {**right, "Whh": right["Whh"] + scale * (approximate - right["Whh"])}
 
-    verdict = judge(net, theirs, params, Batch(*batch))
-    assert verdict.convention.startswith("dWhh: finite differences, (f(w + e) - f(w")
-    assert says in verdict.convention
-    noisy = judge(net, lambda p, b: theirs(p, b, np.pi), params, Batch(*batch)).convention
+    name = case.judge(theirs).convention
+    assert name.startswith("dWhh: finite differences, (f(w + e) - f(w") and says in name
+    noisy = case.judge(lambda p, b: theirs(p, b, np.pi)).convention
     assert "finite" not in noisy or step > 1e-3 or "e = 0.000314" in noisy
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_numbers_of_half_precision_are_no_finite_differences(judged, kind):
-    certified, name_of = judged
-    right = {name: np.array(enclosure.value) for name, enclosure in certified.named().items()}
+    named = judged.certified.named()
+    right = {name: np.array(enclosure.value) for name, enclosure in named.items()}
     bits = right["dWhh"].astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
     short = {"float16": right["dWhh"].astype(np.float16), "bfloat16": bits.view(np.float32)}
-    assert f"in {kind}" in name_of(right | {"dWhh": short[kind].astype(float)})
+    assert f"in {kind}" in judged.name(right | {"dWhh": short[kind].astype(float)})
 
 
 def test_finite_differences_of_a_function_are_named():

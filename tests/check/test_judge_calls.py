@@ -81,12 +81,10 @@ def test_certificates_and_sigmas_of_nets_are_computed_once():
     params = fresh.init(np.random.default_rng(0), dtype=np.float32)
     batch = Batch(np.ones((3, 1, 2), np.float32), np.array([1]))
     results = reference_results(fresh, params, batch)
-    results = {name: value for name, value in results.items() if name != "loss"}
+    del results["loss"]
     assert after(fresh, results, params, batch) == (1, 1)
     assert after(replace(fresh), results, dict(params), Batch(batch.x.copy(), batch.y)) == (0, 0)
     assert after(fresh, results, params, batch, dtype=np.float64) == (0, 1)
-    assert after(replace(fresh, reduction="sum"), results, params, batch) == (1, 1)
-    assert after(fresh, results, params, batch._replace(x=2 * batch.x)) == (1, 1)
     assert after(energy, theirs, X, W) == after(energy, theirs, X, W) == (1, 1)
 
 
@@ -112,19 +110,21 @@ def test_the_message_of_a_mistake_in_a_function():
 
 def test_the_message_names_a_known_mistake():
     right = reference_results(NET, PARAMS, BATCH)
-    with pytest.raises(AssertionError, match="the mistake that explains it: .*Whh.*transpose"):
-        assert_gradients(
-            NET,
-            {**right, "dWhh": right["dWhh"].reshape(4, 4, 4).transpose(0, 2, 1).reshape(16, 4)},
-            PARAMS,
-            BATCH,
-        )
+    turned = right["dWhh"].reshape(4, 4, 4).transpose(0, 2, 1).reshape(16, 4)
+    said = message(NET, {**right, "dWhh": turned}, PARAMS, BATCH)
+    assert re.search("the mistake that explains it: .*Whh.*transpose", said)
 
 
 def resized(net, params, batch):
     """The net of these arrays' widths."""
-    D, H, C = batch.x.shape[2], len(params["bh"]), len(params["by"])
-    return replace(net, inputs=D, hidden=H, outputs=C)
+    D = batch.x.shape[-1]
+    if isinstance(net, FeedforwardNet):
+        return replace(net, widths=(D, *(len(v) for name, v in params.items() if name[0] == "b")))
+    matrices = [v for name, v in params.items() if name[:3] == "Whh" and "rev" not in name]
+    H = matrices[0].shape[1]
+    outputs = len(params["by"]) if "by" in params else 2 * H
+    layers = {"layers": len(matrices)} if isinstance(net, StackedNet) else {}
+    return replace(net, inputs=D, hidden=H, outputs=outputs, **layers)
 
 
 def test_a_net_is_shrunk_and_where_it_parts_is_said():
@@ -249,18 +249,9 @@ def test_every_net_is_shrunk(net, widths):
     params, batch = drawn(net, 5, dtype=np.float64)
 
     def wrong(params, batch):
-        if isinstance(net, FeedforwardNet):
-            biases = [params[f"b{n}"] for n in range(1, sum(name[0] == "W" for name in params) + 1)]
-            narrow = replace(net, widths=(batch.x.shape[1], *map(len, biases)))
-        elif isinstance(net, StackedNet):
-            layers = len({name for name in params if name[:3] == "Whh" and "rev" not in name})
-            if layers < 2:
-                raise ValueError("no less than two layers")
-            D, H = batch.x.shape[2], params["Whh_l0"].shape[1]
-            narrow = replace(net, inputs=D, hidden=H, outputs=2 * H, layers=layers)
-        else:
-            D, (C, H) = batch.x.shape[2], params["Why"].shape
-            narrow = replace(net, inputs=D, hidden=H, outputs=C)
+        narrow = resized(net, params, batch)
+        if getattr(narrow, "layers", 2) < 2:
+            raise ValueError("no less than two layers")
         return times(narrow, 1.01, "dx")(params, batch)
 
     assert smallest(message(net, wrong, params, batch)) == (widths, ["dx"])

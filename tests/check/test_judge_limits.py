@@ -18,25 +18,24 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from support.drawn import drawn, times
+from support.judged import Judged
 
 pytestmark = pytest.mark.needs("flint")
 
 
-def small():
-    net = RecurrentNet(2, 3, 4)
-    return net, *drawn(net)
+def small(*sizes):
+    return Judged(RecurrentNet(2, 3, 4), *sizes)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("cell", ["lstm", "cifg", "gru", "gru_before"])
 def test_gates_that_are_closed_beyond_the_range_of_exp(cell, dtype):
     """exp(1000) is infinite, and 1 / (1 + exp(1000)) is right: nothing overflows that matters."""
-    net = RecurrentNet(2, 3, 3, cell=cell)
-    params, batch = drawn(net, dtype=dtype)
-    params["bh"][:6:2] = -1000
-    assert judge(net, times(net, 1)(params, batch), params, batch).passed
-    wrong = times(net, 1.01, "dWhy")(params, batch)
-    assert judge(net, wrong, params, batch).verdict == NOT_ROUNDING
+    case = Judged(RecurrentNet(2, 3, 3, cell=cell), dtype=dtype)
+    case.params["bh"][:6:2] = -1000
+    assert case.changed().passed
+    wrong = {"dWhy": case.right["dWhy"] * dtype(1.01)}
+    assert case.changed(**wrong).verdict == NOT_ROUNDING
 
 
 def test_a_function_beyond_the_range_of_exp():
@@ -48,12 +47,10 @@ def test_a_function_beyond_the_range_of_exp():
 
 
 def test_logits_that_differ_by_more_than_the_range_of_exp_from_run_to_run():
-    net = RecurrentNet(2, 16, 5, activation=ACTIVATIONS["identity"], readout="every")
-    params, batch = drawn(net, 40, 4)
-    params["Whh"] *= 1.5
-    theirs = reference_results(net, params, batch)
-    assert abs(theirs["outputs"]).max() > 1e5
-    verdict = judge(net, theirs, params, batch, dtype="bfloat16")
+    case = Judged(RecurrentNet(2, 16, 5, activation="identity", readout="every"), 40, 4)
+    case.params["Whh"] *= 1.5
+    assert abs(case.right["outputs"]).max() > 1e5
+    verdict = case(case.right, dtype="bfloat16")
     assert verdict.verdict in (EXPLAINED, UNJUDGED) and "shows nothing" in verdict.note
 
 
@@ -115,57 +112,48 @@ def test_an_infinity_shows_nothing_where_the_right_result_has_no_number(f, x, th
 
 
 def test_a_cotangent_for_a_net_is_refused():
-    net, params, batch = small()
     with pytest.raises(TypeError, match="cotangent would have no effect; give the cotangents as y"):
-        judge(net, reference_results(net, params, batch), params, batch, cotangent=np.ones(17))
+        small().judge({}, cotangent=np.ones(17))
 
 
 def test_gradients_that_can_only_be_zero_are_no_pass():
     """One class: the cross-entropy is 0 whatever the net does. One step from no state: dWhh is."""
-    net = FeedforwardNet((3, 4, 4, 1))
-    params, batch = drawn(net)
-    zeros = times(net, 0)(params, batch)
-    del zeros["outputs"]
-    verdict = judge(net, zeros, params, batch)
+    case = Judged(FeedforwardNet((3, 4, 4, 1)))
+    verdict = case({name: 0 * value for name, value in case.right.items() if name != "outputs"})
     assert verdict.verdict == UNJUDGED and not verdict.passed
-    net = RecurrentNet(2, 3, 4)
-    params, batch = drawn(net, 1)
-    right = reference_results(net, params, batch)
-    verdict = judge(net, right, params, batch)
+    case = small(1)
+    verdict = case.changed()
     assert verdict.passed and verdict.note.startswith("of dWhh this shows nothing: zero is right")
-    wrong = {**right, "dWhh": np.full((3, 3), 1e-20, np.float32)}
-    assert judge(net, wrong, params, batch).verdict == NOT_ROUNDING
+    assert case.changed(dWhh=np.full((3, 3), 1e-20, np.float32)).verdict == NOT_ROUNDING
 
 
 def test_what_a_function_keeps_between_calls():
-    net, params, batch = small()
-    sums, fresh = {}, []
+    case, sums, fresh = small(), {}, []
 
     def accumulating(params, batch):
-        for name, value in reference_results(net, params, batch).items():
+        for name, value in reference_results(case.net, params, batch).items():
             sums[name] = sums.get(name, 0) + value
         return dict(sums)
 
     def without_state(params, batch):
         fresh.append(1)
-        return reference_results(net, params, batch)
+        return reference_results(case.net, params, batch)
 
-    verdict = judge(net, accumulating, params, batch)
+    verdict = case.judge(accumulating)
     assert verdict.verdict == NOT_ROUNDING and "a second call" in verdict.convention
-    assert judge(net, without_state, params, batch).passed and len(fresh) == 4
+    assert case.judge(without_state).passed and len(fresh) == 4
 
 
 def test_an_early_name_concerns_what_is_wrong_at_full_size():
     """Its divisor is right for four sequences alone; its mistake is one of long sequences."""
-    net = RecurrentNet(3, 32, 5)
-    params, batch = drawn(net, 100, 4)
-    mean = times(replace(net, reduction="sum"), 1 / 4)
+    case = Judged(RecurrentNet(3, 32, 5), 100, 4)
+    mean = times(replace(case.net, reduction="sum"), 1 / 4)
 
     def theirs(params, batch):
         results = mean(params, batch)
         return {**results, "dWhh": results["dWhh"].T if len(batch.x) > 50 else results["dWhh"]}
 
-    assert judge(net, theirs, params, batch).convention == "dWhh is transposed"
+    assert case.judge(theirs).convention == "dWhh is transposed"
 
 
 @pytest.mark.parametrize("factor", [2, 0.5, 20, 0.05])
@@ -177,12 +165,10 @@ def test_an_early_name_takes_no_factor_for_a_size(factor):
 
 
 def test_readings_that_are_alike_at_these_sizes_are_all_named():
-    net = RecurrentNet(3, 4, 2, loss="squared_error")
-    params, batch = drawn(net, 6, 5)
-    right = reference_results(net, params, batch)
+    case = Judged(RecurrentNet(3, 4, 2, loss="squared_error"), 6, 5)
 
     def convention(factor, *names):
-        return judge(net, times(net, factor, *names)(params, batch), params, batch).convention
+        return case(times(case.net, factor, *names)(*case.given)).convention
 
     assert convention(1 / 2) == (
         "the squared error has a factor 1/2, or the loss is divided by the outputs C, too"
@@ -192,19 +178,19 @@ def test_readings_that_are_alike_at_these_sizes_are_all_named():
         (1 + 3e-6, r"\(1 \+ (3|2.9)e-06\) times"),
         (6, "T = 6 times"),
     ):
-        gradients = [name for name in right if name[0] == "d"]
+        gradients = [name for name in case.right if name[0] == "d"]
         assert match(f"every gradient is {name} the right one", convention(factor, *gradients))
     assert convention(2, "dby") == "dby is doubled"
 
 
 def test_a_softmax_that_would_overflow_is_named_only_if_it_could_be_the_cause():
-    net, params, batch = small()
-    params["by"] = np.array([120, 100, 90, 110], np.float32)
-    right = reference_results(net, params, batch)
+    case = small()
+    case.params["by"][:] = [120, 100, 90, 110]
+    right = case.right
     right["dWhh"][1, 1] = np.nan  # its loss and all else is right
-    assert judge(net, right, params, batch).convention == ""
+    assert case(right).convention == ""
     everything = {name: value * np.nan for name, value in right.items() if name != "outputs"}
-    assert "overflows here" in judge(net, everything, params, batch).convention
+    assert "overflows here" in case(everything).convention
 
 
 def test_results_beyond_the_range_of_their_type_are_said():
@@ -227,27 +213,24 @@ def test_results_beyond_the_range_of_their_type_are_said():
 def test_only_what_overflows_in_the_reference_is_excused():
     """Gates without bounds and large inputs: some entries are beyond the range, others are not."""
     described = Described(cell="lstm", gate="leaky_relu")
-    net = described.net(16)
-    params, batch = described.arrays(net, np.float32, 20, 4, 0, at="large")
-    theirs = reference_results(net, params, batch)
-    assert np.isfinite(theirs["dWhy"]).all()
-    assert 0 < np.isfinite(theirs["dx"]).mean() < 1
-    assert judge(net, theirs, params, batch).verdict == UNJUDGED
+    case = Judged(described.net(16))
+    case.params, case.batch = described.arrays(case.net, np.float32, 20, 4, 0, at="large")
+    right = case.right
+    assert np.isfinite(right["dWhy"]).all()
+    assert 0 < np.isfinite(right["dx"]).mean() < 1
+    assert case.changed().verdict == UNJUDGED
     for name in ("dx", "dWhy"):
-        wrong = {**theirs, name: np.full_like(theirs[name], np.nan)}
-        assert judge(net, wrong, params, batch).verdict == NOT_ROUNDING, name
+        wrong = {name: np.full_like(right[name], np.nan)}
+        assert case.changed(**wrong).verdict == NOT_ROUNDING, name
 
 
 def test_a_smooth_mistake_of_the_size_of_a_coarser_types_rounding_is_not_taken_for_one():
-    net = RecurrentNet(3, 8, 5)
-    params, batch = drawn(net, 20, 4, dtype=np.float64)
-    shifted = reference_results(net, params, batch._replace(x=batch.x + 1e-7))
-    assert "part of the computation is" not in judge(
-        net, shifted, params, batch
-    ).convention.removeprefix("perhaps part of the computation is")
-    smoothed = reference_results(net, params, batch)
-    smoothed["loss"] = smoothed["loss"] * (1 + 1e-7)
-    assert "computation" not in judge(net, smoothed, params, batch).convention
+    case = Judged(RecurrentNet(3, 8, 5), 20, 4, np.float64)
+    shifted = case.batch._replace(x=case.batch.x + 1e-7)
+    said = case(reference_results(case.net, case.params, shifted)).convention
+    perhaps = "perhaps part of the computation is"
+    assert "part of the computation is" not in said.removeprefix(perhaps)
+    assert "computation" not in case.changed(loss=case.right["loss"] * (1 + 1e-7)).convention
 
 
 @pytest.mark.parametrize(
@@ -285,39 +268,35 @@ def test_what_a_function_keeps_of_its_first_targets_or_lengths(masked, readout, 
 
 def test_a_function_may_need_labels_and_lengths_as_they_come():
     """Sequences in the order of their lengths, and a class that stands for padding."""
-    net = RecurrentNet(2, 3, 4, readout="every")
-    params, batch = drawn(net, 5, 3)
-    lengths = np.array([5, 4, 2])
-    mask = np.arange(5)[:, None] < lengths
-    batch = batch._replace(y=np.where(mask, batch.y % 3 + 1, -100), mask=mask)
+    case = Judged(RecurrentNet(2, 3, 4, readout="every"), 5, 3, mask=[5, 4, 2])
+    mask, y = case.batch.mask, case.batch.y
+    y[:] = np.where(mask, y % 3 + 1, -100)
 
     def packed(p, b):
         sorted_by_length = (np.diff(b.mask.sum(axis=0)) <= 0).all()
         fit = sorted_by_length and (b.y[b.mask] > 0).all() and (b.y[~mask] == -100).all()
-        return times(net, 1 if fit else 0)(p, b)
+        return times(case.net, 1 if fit else 0)(p, b)
 
-    assert judge(net, packed, params, batch).passed
+    assert case.judge(packed).passed
 
 
 def test_a_function_that_gives_nothing_for_other_inputs_is_judged_by_these():
-    net, params, batch = small()
+    case = small()
     for other in (None, {"dx": [[1], [1, 2]]}, {"dx": "none"}):
 
         def function(p, b):
-            return reference_results(net, p, b) if (b.x == batch.x).all() else other
+            return reference_results(case.net, p, b) if (b.x == case.batch.x).all() else other
 
-        assert judge(net, function, params, batch).passed
+        assert case.judge(function).passed
 
 
 @pytest.mark.parametrize("T", [3, 320])
 def test_a_function_may_use_its_arrays_again(T):
     """Only what is wrong is said to be: also at sizes at which a name is looked for in short."""
-    net = RecurrentNet(2, 8, 4)
-    params, batch = drawn(net, T, 4)
-    arrays = {}
+    case, arrays = Judged(RecurrentNet(2, 8, 4), T, 4), {}
 
     def function(p, b, wrong=1.0):
-        results = times(net, wrong, "dbh")(p, b)
+        results = times(case.net, wrong, "dbh")(p, b)
         for name, value in results.items():
             room = arrays.setdefault(name, np.zeros(4 * T * 32))
             flat = np.asarray(value).ravel()
@@ -325,8 +304,8 @@ def test_a_function_may_use_its_arrays_again(T):
             results[name] = room[: flat.size].reshape(np.shape(value))
         return results
 
-    assert judge(net, function, params, batch, dtype="float32").passed
-    verdict = judge(net, lambda p, b: function(p, b, 1.01), params, batch, dtype="float32")
+    assert case.judge(function, dtype="float32").passed
+    verdict = case.judge(lambda p, b: function(p, b, 1.01), dtype="float32")
     assert [part.name for part in verdict.parts if part.verdict == NOT_ROUNDING] == ["dbh"]
 
 
@@ -339,9 +318,9 @@ def test_a_function_may_use_its_arrays_again(T):
     ],
 )
 def test_an_option_of_the_judge_that_is_none(options, says):
-    net, params, batch = small()
+    case = small()
     with pytest.raises((TypeError, ValueError), match=says):
-        judge(net, reference_results(net, params, batch), params, batch, **options)
+        case.judge(case.right, **options)
 
 
 @pytest.mark.parametrize("batch", [None, (1,), "xy", (1, 2, 3, 4, 5, 6)])

@@ -1,13 +1,12 @@
 """Under which names results are taken, what none of them fits, and the parts that are constant."""
 
 import json
-from functools import partial
 
 import numpy as np
 import pytest
 
 from refnet import cli, loss_and_gradients
-from refnet.check import assert_gradients, compare, judge, vectors
+from refnet.check import judge, vectors
 from refnet.check.cases import reference_results
 from refnet.check.given import constant
 from refnet.check.userfunction import Described, example
@@ -17,13 +16,11 @@ from refnet.matrices.transitions import TRANSITIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
-from support.drawn import drawn as drawn_in
+from support.arguments import refused
+from support.judged import Judged
 from support.vectors import small
 
 pytestmark = pytest.mark.needs("flint")
-
-
-drawn = partial(drawn_in, T=5, dtype=np.float64)
 
 
 @pytest.mark.parametrize(
@@ -38,26 +35,26 @@ drawn = partial(drawn_in, T=5, dtype=np.float64)
 )
 def test_refnets_own_names_are_taken(net):
     """Of gradients; states and the loss have one name. A count of clipped entries is no result."""
-    params, batch = drawn(net)
-    certified, ours = certify(net, params, batch), loss_and_gradients(net, params, batch)
+    case = Judged(net, T=5, dtype=np.float64)
+    certified, ours = case.certified, loss_and_gradients(net, *case.given)
     theirs = {**ours.gradients, "loss": ours.loss, "outputs": ours.outputs}
     assert ("clipped" in theirs) == bool(getattr(net, "clip_step", None))
-    verdict = compare(theirs, certified)
+    verdict = case(theirs)
     assert verdict.passed and {part.name for part in verdict.parts} == {
         "loss",
         "outputs",
         *(f"d{name}" for name in certified.gradients),
     }
-    assert judge(net, theirs, params, batch).passed
+    assert case.judge(theirs).passed
     mixed = {
         "d" + name if n % 2 else name: ours.gradients[name]
         for n, name in enumerate(certified.gradients)
     }
-    assert compare(mixed, certified).passed
+    assert case(mixed).passed
     for name in certified.gradients:
-        verdict = compare({**theirs, name: theirs[name] * 1.01}, certified)
+        verdict = case({**theirs, name: theirs[name] * 1.01})
         assert [part.name for part in verdict.parts if part.verdict == NOT_ROUNDING] == [f"d{name}"]
-    twice = compare({**theirs, "dx": theirs["x"]}, certified)
+    twice = case({**theirs, "dx": theirs["x"]})
     assert [part.name for part in twice.parts if part.note] == ["x"]
 
 
@@ -68,23 +65,15 @@ def test_a_functions_arguments_are_taken():
 
 
 def test_names_of_which_none_fits_are_an_error(tmp_path, capsys):
-    net = RecurrentNet(2, 4, 3)
-    params, batch = drawn(net)
-    right = reference_results(net, params, batch)
-    theirs = {f"grad_{name}": value for name, value in right.items()}
-    for call in (
-        lambda: compare(theirs, certify(net, params, batch)),
-        lambda: judge(net, theirs, params, batch),
-        lambda: judge(net, lambda p, b: theirs, params, batch),
-        lambda: assert_gradients(net, theirs, params, batch),
-    ):
-        with pytest.raises(
-            ValueError,
-            match="no name fits: theirs has grad_loss, .*; need names "
-            "of results, which are loss, outputs, h, d",
+    case = Judged(RecurrentNet(2, 4, 3), T=5, dtype=np.float64)
+    theirs = {f"grad_{name}": value for name, value in case.right.items()}
+    for call, given in ((case, theirs), (case.judge, theirs), (case.judge, lambda p, b: theirs)):
+        with refused(
+            "no name fits: theirs has grad_loss, .*; need names of results, which are loss, "
+            "outputs, h, d"
         ):
-            call()
-    assert judge(net, {**theirs, "loss": right["loss"]}, params, batch).verdict == NOT_ROUNDING
+            call(given)
+    assert case({**theirs, "loss": case.right["loss"]}).verdict == NOT_ROUNDING
     file = tmp_path / "mine.py"
     file.write_text(
         example("numpy") + "\n\ndef other(p, x, y):\n"

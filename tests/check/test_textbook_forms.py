@@ -8,7 +8,6 @@ import pytest
 from refnet.batch import Batch
 from refnet.check import compare
 from refnet.check.cases import reference_results
-from refnet.check.conventions import Readings
 from refnet.check.userfunction import Described
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.exact import certify
@@ -16,7 +15,7 @@ from refnet.maths.activations import ACTIVATIONS
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from support.byhand import lstm, softmax, usual_sigmoid
-from support.drawn import drawn
+from support.judged import Judged
 from support.marks import both_dtypes
 
 pytestmark = pytest.mark.needs("flint")
@@ -34,52 +33,42 @@ def tanh_by_exp(a):
 @pytest.fixture(scope="module", params=["float32", "float64"])
 def closed(request):
     """An LSTM whose input gates are nearly closed: s(a) of about 1e-5."""
-    dtype = np.dtype(request.param)
-    net = RecurrentNet(3, 6, 4, cell="lstm")
-    params, batch = drawn(net, 8, 3, dtype, seed=1)
-    params["bh"][:6] -= 12
-    return params, batch, certify(net, params, batch)
+    case = Judged(RecurrentNet(3, 6, 4, cell="lstm"), 8, 3, np.dtype(request.param), seed=1)
+    case.params["bh"][:6] -= 12
+    return case
 
 
 def test_the_sigmoid_by_tanh_is_explained_and_named(closed):
-    params, batch, certified = closed
-    assert compare(lstm(params, batch), certified).convention == ""
-    verdict = compare(lstm(params, batch, sigmoid_by_tanh), certified)
+    assert closed(lstm(*closed.given)).convention == ""
+    theirs = lstm(*closed.given, sigmoid_by_tanh)
+    verdict = closed(theirs)
     assert verdict.verdict == EXPLAINED
     assert "if the sigmoid is computed as (1 + tanh(a / 2)) / 2" in verdict.convention
     assert " ulp at " in verdict.convention and "tanh is" not in verdict.convention
-    theirs = {
-        name: value if name in ("outputs", "h", "c") else value / 2
-        for name, value in lstm(params, batch, sigmoid_by_tanh).items()
-    }
-    divided = certify(certified.net, params, batch, divisor=6.0)
+    theirs |= {name: v / 2 for name, v in theirs.items() if name not in ("outputs", "h", "c")}
+    divided = certify(closed.net, *closed.given, divisor=6.0)
     assert "the sigmoid is computed as" in compare(theirs, divided).convention
 
 
 @pytest.mark.usefixtures("unnamed")
 def test_a_bug_is_not_excused_by_a_form(closed):
-    params, batch, certified = closed
-    readings = Readings(certified, pairs=False)
     # a form may lose more than a hundredth of what passes a closed gate
     for leak, sigmoid in ((1e-2, usual_sigmoid), (-2, usual_sigmoid), (-2, sigmoid_by_tanh)):
-        verdict = compare(lstm(params, batch, sigmoid, leak=leak), certified, readings=readings)
+        verdict = closed(lstm(*closed.given, sigmoid, leak=leak))
         assert verdict.verdict == NOT_ROUNDING, (leak, sigmoid, verdict.worst)
 
 
 @pytest.mark.parametrize("dtype, shift", [(np.float32, 16), (np.float64, 30)])
 def test_a_form_that_the_right_quantities_refute_excuses_no_bug(dtype, shift):
     """Were the sigmoid computed by tanh, h and c would have lost their digits, too."""
-    net = RecurrentNet(3, 5, 5, cell="lstm")
-    params, batch = drawn(net, 7, 3, dtype, seed=1)
+    case = Judged(RecurrentNet(3, 5, 5, cell="lstm"), 7, 3, dtype, seed=1)
     for gate in (0, 1, 3):
-        params["bh"][5 * gate : 5 * gate + 5] -= dtype(shift)
-    certified = certify(net, params, batch)
-    right = lstm(params, batch)
-    assert compare(right, certified).passed
+        case.params["bh"][5 * gate : 5 * gate + 5] -= dtype(shift)
+    right = lstm(*case.given)
+    assert case(right).passed
     for factor in (-1, 0, 1.1, 2):
-        wrong = {**right, "dWhh": right["dWhh"] * dtype(factor)}
-        assert compare(wrong, certified).verdict == NOT_ROUNDING
-    assert "sigmoid" in compare(lstm(params, batch, sigmoid_by_tanh), certified).convention
+        assert case({**right, "dWhh": right["dWhh"] * dtype(factor)}).verdict == NOT_ROUNDING
+    assert "sigmoid" in case(lstm(*case.given, sigmoid_by_tanh)).convention
 
 
 @both_dtypes
@@ -92,11 +81,10 @@ def test_a_form_that_the_right_quantities_refute_excuses_no_bug(dtype, shift):
     ],
 )
 def test_the_sigmoid_of_nearly_closed_gates(shift, form, dtype):
-    net = RecurrentNet(3, 6, 4, cell="lstm")
-    params, batch = drawn(net, 30, 2, dtype)
+    case = Judged(RecurrentNet(3, 6, 4, cell="lstm"), 30, 2, dtype)
     for gate in (0, 1, 3):
-        params["bh"][6 * gate : 6 * gate + 6] -= dtype(shift)
-    verdict = compare(lstm(params, batch, form), certify(net, params, batch))
+        case.params["bh"][6 * gate : 6 * gate + 6] -= dtype(shift)
+    verdict = case(lstm(*case.given, form))
     assert "if the sigmoid is computed as" in verdict.convention, verdict.worst
 
 
@@ -112,10 +100,10 @@ def test_the_sigmoid_of_nearly_closed_gates(shift, form, dtype):
 )
 def test_tanh_by_exp_of_tiny_numbers(form, dtype):
     """What is 1 + 1e-6 in between keeps ten bits in float32, whatever is done to it."""
-    net = RecurrentNet(3, 5, 4, cell="lstm")
-    params, batch = drawn(net, 6, 3, dtype)
-    params["bh"], batch = params["bh"] * dtype(1e-6), batch._replace(x=batch.x * dtype(1e-6))
-    verdict = compare(lstm(params, batch, tanh=form), certify(net, params, batch))
+    case = Judged(RecurrentNet(3, 5, 4, cell="lstm"), 6, 3, dtype)
+    case.params["bh"] *= dtype(1e-6)
+    case.batch.x[:] *= dtype(1e-6)
+    verdict = case(lstm(*case.given, tanh=form))
     assert "if tanh is computed by exp" in verdict.convention, verdict.worst
 
 
@@ -135,19 +123,16 @@ def test_the_loss_by_log_sum_exp_is_explained_and_named(scale):
     """exp(v - logsumexp(v)) is off by the unit roundoff of logsumexp(v), of 100 or more."""
     import torch
 
-    net = FeedforwardNet((4, 6, 5))
-    params, batch = drawn(net, 0, 8, float)
-    params["W2"] = params["W2"] * scale
-    given = as_tensors(params)
-    h = torch.tanh(torch.tensor(batch.x) @ given["W1"].T + given["b1"])
+    case = Judged(FeedforwardNet((4, 6, 5)), 0, 8, float)
+    case.params["W2"] *= scale
+    given = as_tensors(case.params)
+    h = torch.tanh(torch.tensor(case.batch.x) @ given["W1"].T + given["b1"])
     v = h @ given["W2"].T + given["b2"]
-    (torch.logsumexp(v, 1) - v[torch.arange(8), torch.tensor(batch.y)]).mean().backward()
+    (torch.logsumexp(v, 1) - v[torch.arange(8), torch.tensor(case.batch.y)]).mean().backward()
     theirs = cotangents(given)
-    certified = certify(net, params, batch)
-    verdict = compare(theirs, certified)
-    assert verdict.passed, verdict.worst
+    assert case(theirs).passed
     theirs["db2"] = theirs["db2"] * (1 + 1e-12)
-    assert compare(theirs, certified).verdict == NOT_ROUNDING
+    assert case(theirs).verdict == NOT_ROUNDING
 
 
 @pytest.mark.needs("torch")
@@ -157,24 +142,21 @@ def test_the_mix_of_a_gru_is_explained_and_named(dtype):
     """h + (1 - z) (n - h) passes 1 - (1 - z) of the gradient on, which keeps few digits of z."""
     import torch
 
-    net = RecurrentNet(3, 6, 4, cell="gru")
-    params, batch = drawn(net, 8, 2, dtype)
-    params["bh"][:12] -= dtype(12)
-    given = as_tensors(params)
-    x, h = torch.tensor(batch.x, requires_grad=True), torch.zeros(2, 6, dtype=given["bh"].dtype)
-    for t in range(8):
-        r, z, n = (x[t] @ given["Wxh"].T + given["bh"]).chunk(3, 1)
+    case = Judged(RecurrentNet(3, 6, 4, cell="gru"), 8, 2, dtype)
+    case.params["bh"][:12] -= dtype(12)
+    given = as_tensors({**case.params, "x": case.batch.x})
+    h = torch.zeros(2, 6, dtype=given["bh"].dtype)
+    for x in given["x"]:
+        r, z, n = (x @ given["Wxh"].T + given["bh"]).chunk(3, 1)
         ur, uz, un = (h @ given["Whh"].T).chunk(3, 1)
         z = torch.sigmoid(z + uz)
         h = h + (1 - z) * (torch.tanh(n + torch.sigmoid(r + ur) * (un + given["bhn"])) - h)
     torch.nn.functional.cross_entropy(
-        h @ given["Why"].T + given["by"], torch.tensor(batch.y)
+        h @ given["Why"].T + given["by"], torch.tensor(case.batch.y)
     ).backward()
-    theirs = cotangents({**given, "x": x})
-    certified = certify(net, params, batch)
-    assert "if h is computed as h + (1 - z) (n - h)" in compare(theirs, certified).convention
-    theirs["dWhh"] = -theirs["dWhh"]
-    assert compare(theirs, certified).verdict == NOT_ROUNDING
+    theirs = cotangents(given)
+    assert "if h is computed as h + (1 - z) (n - h)" in case(theirs).convention
+    assert case({**theirs, "dWhh": -theirs["dWhh"]}).verdict == NOT_ROUNDING
 
 
 @both_dtypes
@@ -184,12 +166,10 @@ def test_the_mix_of_a_gru_is_explained_and_named(dtype):
 )
 def test_tanh_by_exp_of_either_sign(form, dtype):
     """One form keeps more digits on the left, another on the right of 0."""
-    net = RecurrentNet(3, 20, 3)
     for seed in range(3):
-        params, batch = drawn(net, 2, 100, dtype, seed=seed)
-        certified = certify(net, params, batch)
-        act = replace(net.activation, value=lambda a, p, alpha: form(a))
-        verdict = compare(reference_results(replace(net, activation=act), params, batch), certified)
+        case = Judged(RecurrentNet(3, 20, 3), 2, 100, dtype, seed=seed)
+        act = replace(case.net.activation, value=lambda a, p, alpha: form(a))
+        verdict = case(reference_results(replace(case.net, activation=act), *case.given))
         assert verdict.verdict == EXPLAINED
         assert not verdict.convention or "if tanh is computed by exp" in verdict.convention
 
@@ -238,15 +218,13 @@ def test_the_slope_of_softsign_by_autograd_is_explained_and_named(dtype, seed):
 
 
 def test_softmax_without_the_shift_overflows_by_name():
-    net = FeedforwardNet((3, 4))
-    params, batch = drawn(net, 0, 3)
-    params["b1"] += np.float32(95)
-    v = batch.x @ params["W1"].T + params["b1"]
+    case = Judged(FeedforwardNet((3, 4)), 0, 3)
+    case.params["b1"] += np.float32(95)
+    x, y = case.batch[:2]
     with np.errstate(all="ignore"):
-        e = np.exp(v)
-        dv = (e / e.sum(axis=1, keepdims=True) - np.eye(4, dtype=np.float32)[batch.y]) / 3
-    theirs = {"dW1": (dv.T @ batch.x).astype(np.float32), "db1": dv.sum(axis=0)}
-    verdict = compare(theirs, certify(net, params, batch))
+        e = np.exp(x @ case.params["W1"].T + case.params["b1"])
+        dv = (e / e.sum(axis=1, keepdims=True) - np.eye(4, dtype=np.float32)[y]) / 3
+    verdict = case({"dW1": (dv.T @ x).astype(np.float32), "db1": dv.sum(axis=0)})
     assert verdict.verdict == NOT_ROUNDING
     assert "without taking off the largest logit, which overflows here" in verdict.convention
 
@@ -264,10 +242,7 @@ def test_the_loss_by_log_softmax_is_explained_and_named():
 
 @pytest.fixture(scope="module")
 def linear():
-    """A net, its parameters and batch, and what is certified of it."""
-    net = FeedforwardNet((3, 4))
-    params, batch = drawn(net, 0, 3)
-    return net, params, batch, certify(net, params, batch)
+    return Judged(FeedforwardNet((3, 4)), 0, 3)
 
 
 @pytest.mark.parametrize(
@@ -279,50 +254,40 @@ def linear():
     ],
 )
 def test_each_array_is_judged_by_its_own_type(linear, given, judged, assumed):
-    net, params, batch, certified = linear
-    theirs = reference_results(
-        net,
-        {name: value.astype(float) for name, value in params.items()},
-        batch._replace(x=batch.x.astype(float)),
-    )
+    params = {name: value.astype(float) for name, value in linear.params.items()}
+    batch = linear.batch._replace(x=linear.batch.x.astype(float))
+    theirs = reference_results(linear.net, params, batch)
     theirs = {name: theirs[name] for name in ("loss", "dx", "db1", "dW1")}
     theirs |= {name: kind(theirs[name]) for name, kind in given.items()}
-    verdict = compare(theirs, certified)
+    verdict = linear(theirs)
     assert verdict.passed and verdict.dtype == judged and assumed in verdict.assumed
     assert {part.name: part.dtype for part in verdict.parts}["db1"] == "float64"
     theirs["db1"] = theirs["db1"] * (1 + 5e-4)  # once explained by another array's float16
-    assert compare(theirs, certified).verdict == NOT_ROUNDING
+    assert linear(theirs).verdict == NOT_ROUNDING
 
 
 @pytest.mark.parametrize("number", [float, lambda v: np.array(float(v)), np.float64])
 def test_a_number_without_a_type_is_judged_as_the_arrays_are(linear, number):
-    net, params, batch, certified = linear
-    theirs = reference_results(net, params, batch)
-    verdict = compare({**theirs, "loss": number(theirs["loss"])}, certified)
+    verdict = linear.changed(loss=number(linear.right["loss"]))
     assert verdict.passed and verdict.dtype == "float32"
 
 
 @pytest.mark.parametrize("held", [list, memoryview, np.ctypeslib.as_ctypes])
 def test_numbers_in_other_containers_have_a_type_too(linear, held):
     """Lists of rows, and buffers of C: their numbers are float32, and so is their rounding."""
-    net, params, batch, certified = linear
-    right = reference_results(net, params, batch)
+    right = linear.right
     theirs = {name: held(np.ascontiguousarray(right[name])) for name in ("dW1", "db1")}
-    verdict = compare(theirs, certified)
+    verdict = linear(theirs)
     assert verdict.passed and verdict.dtype == "float32"
     theirs["dW1"] = held(right["dW1"] * np.float32(1 + 1e-4))
-    assert compare(theirs, certified).verdict == NOT_ROUNDING
+    assert linear(theirs).verdict == NOT_ROUNDING
 
 
 @pytest.mark.parametrize("name, entry", [("dWhh", 1e-3), ("dWhh", 1e-200), ("dx", 1e-3)])
 def test_gradients_that_are_exactly_zero_or_vanish_are_judged(name, entry):
     """One step from h0 = 0: dWhh is exactly 0, which no norm may divide by."""
-    net = RecurrentNet(2, 4, 3)
-    params, batch = drawn(net, 1, 1, np.float64)
+    case = Judged(RecurrentNet(2, 4, 3), 1, 1, np.float64)
     if name == "dx":  # a gradient whose squares underflow
-        params["Why"] = params["Why"] * 1e-200
-    certified = certify(net, params, batch)
-    theirs = reference_results(net, params, batch)
-    assert compare(theirs, certified).passed
-    theirs[name] = theirs[name] + entry
-    assert compare(theirs, certified).verdict == NOT_ROUNDING
+        case.params["Why"] *= 1e-200
+    assert case.changed().passed
+    assert case.changed(**{name: case.right[name] + entry}).verdict == NOT_ROUNDING

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from refnet import cli
-from refnet.check import vectors
+from refnet.check import catalogue, vectors
 from refnet.check.encodings import decode, encode
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.maths.activations import ACTIVATIONS
@@ -66,7 +66,7 @@ def test_names_of_arrays_disturb_no_other_case(few, alone, capsys, name):
 def test_numbers_below_float16_are_zero_in_it(tmp_path):
     """A gradient below the smallest number of float16, far above that of float32."""
     net = RecurrentNet(2, 2, 3, activation=ACTIVATIONS["identity"], loss="squared_error")
-    case = vectors._case("vanishing", net, T=30, scale=2.0**-6)
+    case = catalogue._case("vanishing", net, T=30, scale=2.0**-6)
     vectors.write(tmp_path / "golden", cases=iter([case]))
     certified, _ = vectors._case_of(
         tmp_path / "golden", "vanishing", vectors._entries(tmp_path / "golden")["vanishing"]

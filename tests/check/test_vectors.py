@@ -41,16 +41,19 @@ def test_float64_is_judged_below_the_smallest_number_of_float32(tmp_path):
 
 def test_catalogue_covers_what_it_says(folder):
     cases = vectors.load(folder)
-    recurrent = [case.net for case in cases.values() if hasattr(case.net, "cell")]
-    assert {net.cell for net in recurrent} == {"rnn", "lstm", "gru", "gru_before", "cifg"}
-    assert len({case.net.activation.name for case in cases.values()}) == len(ACTIVATIONS)
-    assert {net.readout for net in recurrent} == {"last", "every", "none"}
-    assert {net.reduction for net in recurrent} == {"mean", "sum", "batch_mean"}
-    assert {case.net.loss for case in cases.values()} == {"cross_entropy", "squared_error", "none"}
-    assert {getattr(net, "layers", 0) for net in recurrent} == {0, 1, 2, 3}
-    assert any(net.projection for net in recurrent)
+    nets = [case.net for case in cases.values()]
+    for name, values in {
+        "cell": {"rnn", "lstm", "gru", "gru_before", "cifg"},
+        "readout": {"last", "every", "none"},
+        "reduction": {"mean", "sum", "batch_mean"},
+        "loss": {"cross_entropy", "squared_error", "none"},
+        "layers": {1, 2, 3},
+        "projection": {0, 2, 3},
+    }.items():
+        assert {getattr(net, name) for net in nets if hasattr(net, name)} == values
+    assert len({net.activation.name for net in nets}) == len(ACTIVATIONS)
     assert {len(cases[f"stacked-{cell}-784"].batch.x) for cell in ("rnn", "lstm", "gru")} == {784}
-    assert len({type(case.net.transition) for case in cases.values()}) == 1 + len(TRANSITIONS)
+    assert len({type(net.transition) for net in nets}) == 1 + len(TRANSITIONS)
     assert any(case.batch.mask is not None for case in cases.values())
     assert any("h0" in case.params for case in cases.values())
     assert any(len(case.batch.x) == 1 for case in cases.values())
@@ -97,14 +100,12 @@ def test_bytes_are_those_of_every_machine(folder):
 def test_manifest_has_every_hash(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     files = {path.name for path in folder.iterdir()} - {"manifest.json"}
-    hashes = {
-        name: digest
-        for case in manifest["cases"].values()
-        for name, digest in case["sha256"].items()
+    hashes = {}
+    for case in manifest["cases"].values():
+        hashes |= case["sha256"]
+    assert hashes == {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files
     }
-    assert set(hashes) == files
-    for name in files:
-        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == hashes[name]
 
 
 def test_three_encodings_hold_the_same(folder):
@@ -292,7 +293,6 @@ DAMAGE = {
         (b" " * 2**21, "need at most"),
         (b'{"arrays": {}}', "is missing"),
         (b'{"dtype": {}, "arrays": {}}', "none of float16"),
-        (b'{"dtype": ["x"], "arrays": {}}', "none of float16"),
         (lambda data: data.replace(b'"dtype":"float32"', b'"dtype":"int8"'), "int8"),
         (lambda data: data.replace(b'"dWhh"', b'"extra"'), "is not the name of a result"),
         (dWhh(b'"shape": [2], "data": [1]'), "which do not make shape [2]"),
@@ -322,13 +322,10 @@ DAMAGE = {
         (described(lambda case: case["net"].update(cell=[])), "another form"),
         (described(lambda case: case["net"].update(kind="x")), "another form"),
         (described(lambda case: case["net"].update(hidden=5)), "manifest.json: case rnn-last"),
-        (described(lambda case: case["net"].update(inputs=10**6)), "manifest.json: case rnn-last"),
         (edited(lambda manifest: manifest["cases"].update({"rnn-last": 3})), "lacks something"),
         (None, "not a manifest"),
         (b"{}", "not a manifest"),
-        (b"{", "not a manifest"),
         (b'{"format": "other", "version": 1, "cases": {}}', "another format"),
-        (b'{"cases": ' + b"[" * 100_000, "not a manifest"),
         (b"[" * 100_000, "not a manifest"),
     ],
 }

@@ -1,8 +1,5 @@
 """The judge says where a result is wrong: an independent bug, in words, and nothing else."""
 
-import json
-from xml.etree import ElementTree
-
 import numpy as np
 import pytest
 
@@ -131,20 +128,3 @@ def test_functions_have_locations_too():
     verdict = judge(f, theirs, x, W)
     assert "dW: only row 3; 2 times the certified ones" in verdict.where
     assert "only row 3" in repr(verdict)
-
-
-def test_the_command_and_its_files_say_where(tmp_path, capsys, monkeypatch):
-    from refnet.cli import main
-
-    monkeypatch.chdir(tmp_path)
-    source = __import__("refnet.check.userfunction", fromlist="example").example("numpy")
-    assert '"dWhy": d' in source
-    (tmp_path / "mine.py").write_text(source.replace('"dWhy": d', '"dWhy": 2 * d'))
-    command = "check function mine.py:gradients --sizes 5,4,2 --dtypes float64 --json a.json"
-    assert main([*command.split(), "--junit", "a.xml"]) == 1
-    says = "dWhy: everywhere; 2 times the certified ones"
-    assert f"    {says}\n" in capsys.readouterr().out
-    (row,) = json.loads((tmp_path / "a.json").read_text())["rows"]
-    assert says in row["where"]
-    failure = ElementTree.parse(tmp_path / "a.xml").find(".//failure")
-    assert says in failure.text

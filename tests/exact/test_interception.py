@@ -13,10 +13,10 @@ import scipy.special
 from numpy import zeros as nothing
 from scipy.special import log_softmax, logsumexp, softmax as shares
 
-from refnet.check.noise import spread
 from refnet.exact import certify_function
 from refnet.exact.interception import CREATORS, recording
 from support.arguments import refused
+from support.balls import assert_rounding_is_small
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -113,10 +113,7 @@ def test_functions_as_people_write_them(name):
     """certify_function compares value and gradient with NumPy's own; rounding is as small as it
     has to be."""
     f, *arguments = CASES[name]
-    certified = certify_function(f, *arguments)
-    for key, sigma in spread(certified, np.float64, runs=4).items():
-        value = certified.named()[key].value
-        assert (sigma <= 1e4 * np.finfo(float).eps * max(abs(value).max(), 1)).all(), key
+    assert_rounding_is_small(certify_function(f, *arguments))
 
 
 def test_names_of_nested_arguments():

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import scipy.special
 
-from refnet.check.noise import spread
 from refnet.exact import certify_function, stop, surface
 from refnet.exact.recorder import Node, Recorded
 from support.arguments import refused
+from support.balls import assert_rounding_is_small
 
 pytestmark = pytest.mark.needs("flint")
 
@@ -184,10 +184,7 @@ def of(text, arguments="x, y"):
 def test_every_function(text):
     """certify_function itself compares the value with NumPy's and the gradient with
     difference; the perturbed floats compute the same to a rounding or a few."""
-    certified = certify_function(of(text), X, Y)
-    for name, sigma in spread(certified, np.float64, runs=4).items():
-        value = certified.named()[name].value
-        assert (sigma <= 1e4 * np.finfo(float).eps * max(abs(value).max(), 1)).all(), name
+    assert_rounding_is_small(certify_function(of(text), X, Y))
 
 
 def test_the_cases_leave_no_function_out():

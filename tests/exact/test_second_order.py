@@ -12,7 +12,7 @@ from refnet.exact import certify, certify_function, lift
 from refnet.matrices.orthogonality import open_penalty
 from refnet.matrices.slots import penalty as transition_penalty
 from refnet.matrices.transitions import transition
-from refnet.training.optimizers import weight_decay
+from refnet.training.penalties import weight_decay
 from support.arguments import refused
 
 pytestmark = pytest.mark.needs("flint")

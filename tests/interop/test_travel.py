@@ -188,6 +188,21 @@ def test_options_that_onnx_lacks_are_refused_by_name(options, message):
         onnx_models.to_model(net, drawn(net)[0])
 
 
+def test_a_layer_that_onnx_lacks_is_refused_by_name():
+    net = FeedforwardNet((3, 4, 2), activation="oplu")
+    with refused("ONNX has no operator for the activation oplu"):
+        onnx_models.to_model(net, net.init(np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize(
+    "name, message", [("net.pt", "torch reads no state dict: "), ("net.keras", "Keras cannot load")]
+)
+def test_a_damaged_file_is_refused_by_name(name, message, tmp_path):
+    (tmp_path / name).write_bytes(b"no model")
+    with refused(f"{name}: {message}.*; need a model whose layers refnet has", FileError):
+        read(tmp_path / name)
+
+
 def test_a_state_for_each_sequence_is_refused():
     net, params, _ = case("h0")
     with refused("h0_l0 has a state for each sequence"):

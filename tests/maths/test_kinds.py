@@ -19,15 +19,9 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_jacobians
-from refnet.training.optimizers import (
-    SGD,
-    Adam,
-    Momentum,
-    RMSprop,
-    clip_by_norm,
-    clip_by_value,
-    weight_decay,
-)
+from refnet.training.clipping import clip_by_norm, clip_by_value
+from refnet.training.optimizers import SGD, Adam, Momentum, RMSprop
+from refnet.training.penalties import weight_decay
 from support.arguments import refused
 from support.drawn import drawn
 from support.strategies import SMALL

@@ -9,7 +9,7 @@ from refnet.cli import main
 from refnet.runs.rows import read_rows
 from refnet.tasks import TASKS
 from refnet.tasks.base import Task, stream
-from refnet.training.config import of_run
+from refnet.training.config_files import of_run
 from refnet.training.protocols import preset
 from support.arguments import refused
 

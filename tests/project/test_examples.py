@@ -24,7 +24,8 @@ from refnet.check import vectors
 from refnet.check.cases import reference_results
 from refnet.check.encodings import encode
 from refnet.prove.cli import KINDS as KINDS_OF_EXAMPLES, example
-from refnet.training.config import Config, to_toml
+from refnet.training.config import Config
+from refnet.training.config_files import to_toml
 from refnet.training.protocols import configure
 from refnet.training.specs import KINDS
 from support.cluster import scheduler_and_workers

@@ -23,7 +23,8 @@ ROOMS = (
     "analysis analysis.flow analysis.geometry analysis.memory analysis.orthogonalization "
     "analysis.powers analysis.spectra analysis.variance exact check tasks "
     "matrices.initializers matrices.orthogonality matrices.transitions maths.activations "
-    "nets.curvature nets.gradients nets.regularizers nets.states training.optimizers"
+    "nets.curvature nets.gradients nets.regularizers nets.states training.clipping "
+    "training.optimizers training.penalties"
 ).split()
 """The modules whose names are public; the functions in all others get arguments from these."""
 

@@ -114,7 +114,7 @@ def test_figure_3_of_manchev_and_spratling():
     [([[1.0, 1.0], [1.0, 1.0]], "1", "1"), ([[1.0, 2.0], [9.0, 3.0]], "0.5", "3")],
 )
 def test_figure_2_of_vorontsov_et_al(tmp_path, norms, low, high):
-    rows = {flow._job("0", 0, False).name: flow_row("0", norms)}
+    rows = {flow.FLOWS.job("margin 0", 0, False).name: flow_row("0", norms)}
     text = STUDIES["figure-2-flow"].table(by_name(rows))
     assert [cell.split()[0] for cell in cells_of(text.splitlines()[2])[2:4]] == [low, high]
     save(figure_of("figure-2-flow", rows), tmp_path / "figure.png")

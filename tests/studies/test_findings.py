@@ -24,7 +24,7 @@ from refnet.studies.comparison import (
 from refnet.studies.declared import FINDINGS
 from refnet.studies.ladder import NETS, TABLES
 from refnet.studies.study import View
-from refnet.training.protocols import SYNTHETIC
+from refnet.training.papers import SYNTHETIC
 
 ALL = [(study, finding) for study, findings in FINDINGS.items() for finding in findings]
 

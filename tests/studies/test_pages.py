@@ -23,8 +23,10 @@ from refnet.studies.store import Store
 from refnet.studies.study import View, protocols, under, unknown
 from refnet.studies.work import begun, shown
 from refnet.training import loop
-from refnet.training.config import Config, to_toml
-from refnet.training.protocols import PROTOCOLS, configure
+from refnet.training.config import Config
+from refnet.training.config_files import to_toml
+from refnet.training.papers import PROTOCOLS
+from refnet.training.protocols import configure
 from support.arguments import refused
 from support.studies import (
     TINY,

@@ -3,6 +3,9 @@
 from fractions import Fraction
 
 import flint
+import numpy as np
+
+from refnet.check.noise import spread
 
 
 def exactly(number):
@@ -25,3 +28,10 @@ def same_values(certified, other):
     return list(ours) == list(theirs) and all(
         (ours[name].value == theirs[name].value).all() for name in ours
     )
+
+
+def assert_rounding_is_small(certified):
+    """In perturbed float64 the same function gives the same to a rounding or a few."""
+    for name, sigma in spread(certified, np.float64, runs=4).items():
+        value = certified.named()[name].value
+        assert (sigma <= 1e4 * np.finfo(float).eps * max(abs(value).max(), 1)).all(), name

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 
 from refnet.tasks import make_task, ptb
+from refnet.tasks.arrays import ORDERS, batches_of
 from refnet.tasks.ptb import SYMBOLS
 from support.arguments import refused
 from support.realdata import real_data
@@ -130,7 +131,11 @@ def test_evaluation_is_the_whole_split(small):
         task.evaluation(0, 0, "train")
 
 
-@pytest.mark.parametrize("order", ptb.ORDERS)
+def schedule(lengths, size, seed, epoch, order):
+    return batches_of(lengths // ptb.WIDTH, size, seed, epoch, order, near=len(lengths))
+
+
+@pytest.mark.parametrize("order", ORDERS)
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=80),
     st.integers(1, 20),
@@ -140,21 +145,21 @@ def test_evaluation_is_the_whole_split(small):
 def test_an_epoch_has_every_line_once(order, lengths, size, seed, epoch):
     """In company of its length, or, mixed, whatever the lengths are."""
     lengths = np.array(lengths)
-    batches = ptb.schedule(lengths, size, seed, epoch, order)
+    batches = schedule(lengths, size, seed, epoch, order)
     assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
     assert len(batches) == -(-len(lengths) // size) and max(map(len, batches)) <= size
     if order == "mixed":
-        others = ptb.schedule(np.ones(len(lengths)), size, seed, epoch, order)
+        others = schedule(np.ones(len(lengths), int), size, seed, epoch, order)
         assert all(map(np.array_equal, batches, others))
     else:
         tens = sorted((min(tens), max(tens)) for tens in (lengths[r] // ptb.WIDTH for r in batches))
         assert all(low[1] <= high[0] for low, high in zip(tens, tens[1:]))
 
 
-@pytest.mark.parametrize("order", ptb.ORDERS)
+@pytest.mark.parametrize("order", ORDERS)
 def test_epochs_differ(order):
     orders = {
-        np.concatenate(ptb.schedule(np.full(50, 9), 5, seed, epoch, order)).tobytes()
+        np.concatenate(schedule(np.full(50, 9), 5, seed, epoch, order)).tobytes()
         for seed, epoch in ((0, 0), (0, 1), (1, 0))
     }
     assert len(orders) == 3
@@ -265,5 +270,5 @@ def test_real_batches(real, limit):
     assert rows == len(task._lines["train"]) and counted > 0.9 * steps
     assert read(task.batch(0, 20, 0)) == [
         "".join(SYMBOLS[i] for i in task._lines["train"][row])[:-1]
-        for row in ptb.schedule(task._lengths["train"], 20, 0, 0)[0]
+        for row in task._schedule(20, 0, 0)[0]
     ]

@@ -12,15 +12,8 @@ from refnet.matrices.orthogonality import open_penalty
 from refnet.matrices.transitions import TRANSITIONS
 from refnet.matrices.transitions.manifold import Manifold
 from refnet.nets.gradients import loss_and_gradients
-from refnet.training.config import (
-    Config,
-    applicable,
-    check,
-    check_value,
-    declaration,
-    from_toml,
-    to_toml,
-)
+from refnet.training.config import Config, applicable, check, check_value, declaration
+from refnet.training.config_files import from_toml, to_toml
 from refnet.training.experiment import build
 from refnet.training.protocols import configure, preset
 from refnet.training.specs import KINDS, options_of, read_spec

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from refnet.compiled.elementwise import KERNELS, sum_of_squares
+from refnet.training.clipping import clip_by_norm, clip_by_value
 from refnet.training.optimizers import (
     OPTIMIZERS,
     RMSPROP_FORMS,
@@ -19,11 +20,9 @@ from refnet.training.optimizers import (
     Momentum,
     Nesterov,
     RMSprop,
-    clip_by_norm,
-    clip_by_value,
     optimizer,
-    weight_decay,
 )
+from refnet.training.penalties import weight_decay
 from support.arguments import refused
 from support.compiled import at_every_number_of_threads
 from support.marks import both_dtypes

@@ -15,7 +15,8 @@ from refnet.cli import main
 from refnet.maths.activations import ACTIVATIONS
 from refnet.runs.checkpoint import CheckpointError
 from refnet.tasks import TASKS
-from refnet.training.config import Config, from_toml, of_run
+from refnet.training.config import Config
+from refnet.training.config_files import from_toml, of_run
 from refnet.training.listing import describe
 from support.arguments import refused
 from support.subprocesses import run_python, run_refnet

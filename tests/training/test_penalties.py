@@ -8,7 +8,7 @@ import pytest
 
 from refnet.nets.gradients import loss_and_gradients
 from refnet.training.experiment import build
-from refnet.training.optimizers import l1_penalty
+from refnet.training.penalties import l1_penalty
 from refnet.training.protocols import preset
 from refnet.training.steps import Run, batch_of, step
 from support.arguments import refused

@@ -14,7 +14,8 @@ import pytest
 from refnet.common.specs import parse_spec
 from refnet.tasks import make_task
 from refnet.training.config import OWN, applicable
-from refnet.training.protocols import PROTOCOLS, preset
+from refnet.training.papers import PROTOCOLS
+from refnet.training.protocols import preset
 from refnet.training.specs import options_of, read_spec
 
 PLAIN = {

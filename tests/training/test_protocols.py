@@ -9,18 +9,11 @@ import pytest
 
 from refnet.cli import _add_train
 from refnet.training.config import OWN, Config, applicable
+from refnet.training.differences import differences
 from refnet.training.experiment import build
 from refnet.training.optimizers import optimizer
-from refnet.training.protocols import (
-    DEFAULTS,
-    PROTOCOLS,
-    Rule,
-    _facts,
-    _holds,
-    configure,
-    differences,
-    preset,
-)
+from refnet.training.papers import DEFAULTS, PROTOCOLS, Rule
+from refnet.training.protocols import _facts, _holds, configure, preset
 from refnet.training.specs import read_spec
 from support.arguments import refused
 

@@ -19,7 +19,8 @@ from refnet.runs.checkpoint import CheckpointError
 from refnet.runs.files import temporary, write_text
 from refnet.runs.folder import BusyError, _file_system, create, hold
 from refnet.runs.read import FileError
-from refnet.training.config import Config, from_toml, to_toml
+from refnet.training.config import Config
+from refnet.training.config_files import from_toml, to_toml
 from refnet.training.listing import describe, runs
 from refnet.training.loop import NotFiniteError
 from support.arguments import refused

@@ -10,7 +10,8 @@ import pytest
 
 from refnet.cli import main
 from refnet.training import loop
-from refnet.training.config import Config, from_toml
+from refnet.training.config import Config
+from refnet.training.config_files import from_toml
 from refnet.training.experiment import build
 from refnet.training.fit import Fit
 from refnet.training.listing import describe

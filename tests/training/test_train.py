@@ -12,7 +12,8 @@ from refnet.cli import main
 from refnet.nets.gradients import loss_and_gradients
 from refnet.runs import checkpoint
 from refnet.training import loop, steps
-from refnet.training.config import Config, from_toml
+from refnet.training.config import Config
+from refnet.training.config_files import from_toml
 from refnet.training.experiment import build
 from refnet.training.fit import better as better_row
 from refnet.training.loop import NotFiniteError

@@ -3,7 +3,7 @@
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,9 +13,7 @@ from benchmarks.records import Row
 from refnet.batch import Batch, Params
 from refnet.check.adapters import asked, jax_nets, torch_nets
 from refnet.check.userfunction import arrays_by_name, example
-from refnet.interop import as_stack
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import plain
 
 __all__ = ["FRAMEWORKS", "Framework", "Layer", "versions"]
 
@@ -108,17 +106,6 @@ def version_of(package: str) -> str:
         return ""
 
 
-def on_jax(framework: str) -> Results:
-    """The layers of a framework that refnet's own adapter calls."""
-
-    def results(net: RecurrentNet, params: Params, batch: Batch) -> Params:
-        stack, given = as_stack(net, params)
-        arrays = jax_nets.layer_results(framework, stack, given, batch)
-        return {plain(name): value for name, value in arrays.items()}
-
-    return results
-
-
 RNN, LSTM, GRU, BEFORE = (Layer({"cell": cell}) for cell in ("rnn", "lstm", "gru", "gru_before"))
 RELU: Row = {"cell": "rnn", "activation": "relu"}
 PEEPHOLES = Layer({"cell": "lstm", "peepholes": True}, dtypes=("float32",))
@@ -170,10 +157,14 @@ FRAMEWORKS: dict[str, Framework] = {
         ("jax",), jax_nets.results, {f"lax.scan {cell}": layer for cell, layer in CELLS.items()}
     ),
     "Flax": Framework(
-        ("flax", "jax"), on_jax("Flax"), {"nnx.SimpleCell": RNN, "nnx.OptimizedLSTMCell": LSTM}
+        ("flax", "jax"),
+        partial(jax_nets.layer_results, "Flax"),
+        {"nnx.SimpleCell": RNN, "nnx.OptimizedLSTMCell": LSTM},
     ),
     "Equinox": Framework(
-        ("equinox", "jax"), on_jax("Equinox"), {"nn.LSTMCell": LSTM, "nn.GRUCell": GRU}
+        ("equinox", "jax"),
+        partial(jax_nets.layer_results, "Equinox"),
+        {"nn.LSTMCell": LSTM, "nn.GRUCell": GRU},
     ),
     "Haiku": Framework(
         ("dm-haiku", "jax"), "haiku", {"VanillaRNN": Layer(RELU), "LSTM": LSTM, "GRU": BEFORE}

@@ -22,10 +22,10 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.adapters import asked, summed_over_sequences
-from refnet.interop import initial_states, package
+from refnet.interop import as_stack, initial_states, package
 from refnet.interop.keras_weights import layer_weights
 from refnet.nets.recurrent import RecurrentNet
-from refnet.nets.stacked import StackedNet
+from refnet.nets.stacked import plain
 
 __all__ = ["LAYERS", "gradients", "layer_results", "results", "step", "use_device"]
 
@@ -83,15 +83,7 @@ def step(cell: str, activation: str, H: int) -> Callable[..., Jax]:
     """One step of a cell as a JAX user would write it; the carry is h, or (h, c)."""
     jax = _jax()
     s = jax.nn.sigmoid
-    f = {
-        "identity": lambda a: a,
-        "softsign": jax.nn.soft_sign,
-        "sigmoid": s,
-        "tanh": jax.numpy.tanh,
-        "relu": jax.nn.relu,
-        "elu": jax.nn.elu,
-        "leaky_relu": jax.nn.leaky_relu,
-    }[activation]
+    f = getattr(jax.nn, {"softsign": "soft_sign"}.get(activation, activation))
 
     def rnn(p: Jax, h: Jax, z: Jax) -> Jax:
         return f(z + h @ p["Whh"].T)
@@ -123,45 +115,49 @@ def _loss(net: RecurrentNet, outputs: Jax, y: Jax, mask: Array | None = None) ->
     return total / divisors[net.reduction]
 
 
-def scan_loss(net: RecurrentNet) -> Callable[[Jax, Jax, Jax], Jax]:
-    """The net's loss written for JAX with ``jax.lax.scan``."""
-    jax = _jax()
+def results(net: RecurrentNet, params: Params, batch: Batch) -> Params:
+    """Loss, outputs and gradients of a jitted scan, by refnet's names."""
     if net.cell not in ("rnn", "lstm", "gru") or net.transition is not None or net.gain != 1:
         raise ValueError(
-            f"scan_loss: there is no scan for the cell {net.cell} with this "
+            f"results: there is no scan for the cell {net.cell} with this "
             "transition and gain; write the loss and use gradients()"
         )
-    advance = step(net.cell, net.activation.name, net.hidden)
-
-    def loss(p: Jax, x: Jax, y: Jax) -> Jax:
-        z = x @ p["Wxh"].T + p["bh"]
-        h0 = jax.numpy.zeros((x.shape[1], net.hidden), x.dtype)
-
-        def body(carry: Jax, at: Jax) -> Jax:
-            new = advance(p, carry, at)
-            return new, new[0] if net.cell == "lstm" else new
-
-        _, h = jax.lax.scan(body, (h0, h0) if net.cell == "lstm" else h0, z)
-        return _loss(net, (h if net.readout == "every" else h[-1]) @ p["Why"].T + p["by"], y)
-
-    return loss
-
-
-def results(net: RecurrentNet, params: Params, batch: Batch) -> Params:
-    """Loss and gradients of a jitted scan, by refnet's names."""
-    return gradients(scan_loss(net), params, batch)
+    return layer_results("JAX", net, params, batch)
 
 
 CellParams = dict[str, dict[str, Jax]]
 """The parameters of a layer's cells, by the names of a net of one layer, with h0 always."""
-Run = Callable[[RecurrentNet, CellParams, Jax, Array | None, str], tuple[Jax, list[Jax]]]
-"""A layer: x (T, B, D), the lengths (B,) if they differ and the variant to the states (T, B, N),
-each direction's side by side, and every direction's last state."""
+States: TypeAlias = tuple[Jax, list[Jax]]
+"""A layer's states (T, B, N), each direction's side by side, and every direction's last state."""
+Run = Callable[[RecurrentNet, CellParams, Jax, Array | None, str], States]
+"""A layer: x (T, B, D), the lengths (B,) if they differ and the variant to its states."""
+
+
+def _scanned(
+    advance: Callable[[Jax, Jax], Jax], net: RecurrentNet, p: dict[str, Jax], x: Jax
+) -> States:
+    """What a layer of one direction gives, by one step of a cell: of the carry and its input."""
+    lstm = net.cell == "lstm"
+
+    def body(carry: Jax, at: Jax) -> Jax:
+        new = advance(carry, at)
+        return new, new[0] if lstm else new
+
+    h = _jax().lax.scan(body, tuple(p["h0"]) if lstm else p["h0"], x)[1]
+    return h, [h[-1]]
+
+
+def _plain(
+    net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
+) -> States:
+    (p,) = cells.values()
+    advance = partial(step(net.cell, net.activation.name, net.hidden), p)
+    return _scanned(advance, net, p, x @ p["Wxh"].T + p["bh"])
 
 
 def _flax(
     net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
-) -> tuple[Jax, list[Jax]]:
+) -> States:
     nnx, H = package("flax.nnx"), net.hidden
     kind = {
         "rnn": nnx.SimpleCell,
@@ -173,18 +169,11 @@ def _flax(
     runs, starts = [], []
     for p in cells.values():
         cell = kind(x.shape[2], H, dtype=x.dtype, param_dtype=x.dtype, rngs=nnx.Rngs(0), **options)
-        parts = (
-            [(cell, "dense_i", "dense_h", slice(None))]
-            if variant != "LSTMCell"
-            else [
-                (cell, name_i, name_h, slice(n * H, (n + 1) * H))
-                for n, (name_i, name_h) in enumerate(
-                    (("ii", "hi"), ("if_", "hf"), ("ig", "hg"), ("io", "ho"))
-                )
-            ]
-        )
-        for cell, name_i, name_h, rows in parts:
-            i, h = getattr(cell, name_i), getattr(cell, name_h)
+        apart = variant == "LSTMCell"
+        names = "ii hi if_ hf ig hg io ho" if apart else "dense_i dense_h"
+        parts = [getattr(cell, name) for name in names.split()]
+        for n, (i, h) in enumerate(zip(parts[::2], parts[1::2])):
+            rows = slice(n * H, (n + 1) * H) if apart else slice(None)
             i.kernel, h.kernel = nnx.Param(p["Wxh"][rows].T), nnx.Param(p["Whh"][rows].T)
             (h if net.cell == "lstm" else i).bias = nnx.Param(p["bh"][rows])
         runs.append(nnx.RNN(cell, time_major=major, return_carry=True))
@@ -205,35 +194,30 @@ def _flax(
 
 def _equinox(
     net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
-) -> tuple[Jax, list[Jax]]:
+) -> States:
     jax, eqx = _jax(), package("equinox")
     (p,) = cells.values()
     lstm = net.cell == "lstm"
     cell = (eqx.nn.LSTMCell if lstm else eqx.nn.GRUCell)(
         x.shape[2], net.hidden, dtype=x.dtype, key=jax.random.key(0)
     )
-    weights = {
-        "weight_ih": p["Wxh"],
-        "weight_hh": p["Whh"],
-        "bias": p["bh"],
-        **({} if lstm else {"bias_n": p["bhn"]}),
-    }
+    weights = {"weight_ih": p["Wxh"], "weight_hh": p["Whh"], "bias": p["bh"]}
+    if not lstm:
+        weights["bias_n"] = p["bhn"]
     cell = eqx.tree_at(
         lambda c: [getattr(c, name) for name in weights], cell, list(weights.values())
     )
 
-    def step(carry: Jax, at: Jax) -> Jax:
+    def advance(carry: Jax, at: Jax) -> Jax:
         with asked():
-            new = jax.vmap(cell)(at, carry)
-        return new, new[0] if lstm else new
+            return jax.vmap(cell)(at, carry)
 
-    h = jax.lax.scan(step, tuple(p["h0"]) if lstm else p["h0"], x)[1]
-    return h, [h[-1]]
+    return _scanned(advance, net, p, x)
 
 
 def _keras(
     net: RecurrentNet, cells: CellParams, x: Jax, lengths: Array | None, variant: str
-) -> tuple[Jax, list[Jax]]:
+) -> States:
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when Keras is first imported
     keras = package("keras")
     if keras.backend.backend() != "jax":
@@ -283,26 +267,26 @@ def _keras(
     return h.swapaxes(0, 1), ends[::2] if net.cell == "lstm" else ends
 
 
-LAYERS: dict[str, Run] = {"Flax": _flax, "Equinox": _equinox, "Keras": _keras}
+LAYERS: dict[str, Run] = {"JAX": _plain, "Flax": _flax, "Equinox": _equinox, "Keras": _keras}
 
 
 def layer_results(
-    framework: str, net: StackedNet, params: Params, batch: Batch, variant: str = ""
+    framework: str, net: RecurrentNet, params: Params, batch: Batch, variant: str = ""
 ) -> Params:
     """Loss, outputs and gradients of a framework's own layers, by refnet's names.
 
     ``framework``: one of LAYERS. A mask becomes what the framework takes for it: lengths (Flax)
-    or a mask (Keras). The loss is cross_entropy or none.
+    or a mask (Keras).
     """
-    jax = _jax()
+    jax, (stack, params) = _jax(), as_stack(net, params)
     with jax.enable_x64(batch.x.dtype == np.float64):
         lengths = None if batch.mask is None else last_steps(batch.mask)
-        starts = initial_states(net, params, batch.x)
+        starts = initial_states(stack, params, batch.x)
 
         def loss(p: Jax, x: Jax) -> Jax:
-            for layer in net.cells:
+            for layer in stack.cells:
                 cell = next(iter(layer.values()))
-                cells = {suffix: net.of(p, suffix) for suffix in layer}
+                cells = {suffix: stack.of(p, suffix) for suffix in layer}
                 x, ends = LAYERS[framework](cell, cells, x, lengths, variant)
             if batch.mask is not None:
                 x = jax.numpy.where(batch.mask[:, :, None], x, 0)
@@ -314,4 +298,5 @@ def layer_results(
         given = {name: jax.numpy.asarray(value) for name, value in {**params, **starts}.items()}
         (value, outputs), (dp, dx) = _run(derive, given, jax.numpy.asarray(batch.x))
         arrays = _arrays({"loss": value, "outputs": outputs, "dx": dx}, dp)
-    return summed_over_sequences(arrays, params)
+    arrays = summed_over_sequences(arrays, params)
+    return arrays if stack is net else {plain(name): value for name, value in arrays.items()}

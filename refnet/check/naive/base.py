@@ -13,9 +13,6 @@ __all__ = ["Change", "FORWARD", "Pass", "Product"]
 
 Change = Mapping[str, Callable[[Any, "Pass"], Any]]
 Product = Callable[[Array, Array], Array]
-Value = Callable[[Array], Array]
-Pullback = Callable[[Array, Array, Array], Array]
-"""Of a, of the value and of its cotangent."""
 FORWARD = frozenset(
     "product made_of p x y mask weights final h0 cell lines m sigmoid act a h steps rows each "
     "divisor edges".split()
@@ -23,29 +20,12 @@ FORWARD = frozenset(
 """The places whose change may show in the outputs or the loss."""
 
 
-class _Enough(Exception):
-    """The forward pass is over, and nothing else was wanted."""
-
-
 class Pass:
-    """One forward and backward pass; a change may read its attributes."""
+    """One forward and backward pass, whose attributes a change may read."""
 
-    p: Params
+    program: Any
+    layers: Any
     d: Params
-    program: Any = None
-    layers: Any = None
-    text = ""
-    da: Array
-    rows: Array
-    drows: Array
-    dv: Array
-    outputs: Array
-    loss: Array
-    raw: tuple[Array, Array, Array]
-    sigmoid: Value
-    act: Value
-    sigmoid_pull: Pullback
-    act_pull: Pullback
     bound: float | None
 
     def __init__(
@@ -86,22 +66,17 @@ class Pass:
         return value
 
     def run(self) -> Params:
-        """See ``refnet.check.programs.passes.run``."""
-        try:
-            states, grads = self.states_and_gradients()
-        except _Enough:
-            return {"loss": self.loss, "outputs": self.outputs}
-        results = {"loss": self.loss, "outputs": self.outputs, **states}
-        results |= {f"d{name}": value for name, value in grads.items()}
-        return dict(self.at("report", results))
-
-    def states_and_gradients(self) -> tuple[Params, Params]:
-        """The states and the gradients of a kind of nets, by name."""
+        """See ``refnet.check.programs.passes.run``, where a recurrent cell's program runs."""
         raise NotImplementedError
+
+    def reported(self, results: Params, grads: Params) -> Params:
+        """``results`` and the gradients, by d + name, as the changes of ``report`` make them."""
+        results = results | {f"d{name}": value for name, value in grads.items()}
+        return dict(self.at("report", results))
 
     def ends(self) -> Params:
         """The states after the last step, as initial ones by their names."""
-        raise NotImplementedError
+        return {}
 
     @property
     def lengths(self) -> Array:
@@ -138,9 +113,7 @@ class Pass:
         self.raw = each, dv, weights.astype(v.dtype)
         each, dv = self.at("each", (each * self.raw[2], dv * self.raw[2][:, None]))
         divisor = self.at("divisor", divisor)
-        ends = self.ends() if self.final else {}
+        ends = self.ends()
         added = sum((ends[name] * value).sum() for name, value in self.final.items())
         self.loss = np.asarray(each.sum() / divisor + added, v.dtype)
-        if not self.backward and not self.text:
-            raise _Enough
         return np.asarray((dv / divisor).reshape(v.shape), v.dtype)

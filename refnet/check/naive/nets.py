@@ -68,8 +68,8 @@ class _Net(Pass):
 class Feedforward(_Net):
     """``t`` is the layer."""
 
-    def states_and_gradients(self) -> tuple[Params, Params]:
-        """h1, h2, ..."""
+    def run(self) -> Params:
+        """With the states h1, h2, ..."""
         assert isinstance(self.net, FeedforwardNet)
         _, tapes = self.begin()
         last = self.net.depth + 1
@@ -89,8 +89,9 @@ class Feedforward(_Net):
             grads[f"b{self.t}"] = da.sum(axis=0)
             e = self.at("e", self.product(da, self.at("W", self.p[f"W{self.t}"])))
         grads = self.at("grads", {**grads, "x": e, **self.slopes})
-        states = {f"h{n}": h for n, h in enumerate(self.h) if n}
-        return states, pull_to_parts(self.net, self.params, tapes, grads, None)
+        results = {"loss": self.loss, "outputs": self.outputs}
+        results |= {f"h{n}": h for n, h in enumerate(self.h) if n}
+        return self.reported(results, pull_to_parts(self.net, self.params, tapes, grads, None))
 
     def _linear(self) -> Array:
         return self.linear(self.h[-1], self.p[f"W{self.t}"], self.p[f"b{self.t}"])

@@ -23,5 +23,4 @@ class Stack(Pass):
         results = self.layers.run(change) or {}
         grads = {name[1:]: value for name, value in results.items() if name[0] == "d"}
         grads = self.at("grads", grads)
-        known = {name: results[name] for name in ("loss", "outputs")}
-        return dict(self.at("report", known | {f"d{name}": v for name, v in grads.items()}))
+        return self.reported({name: results[name] for name in ("loss", "outputs")}, grads)

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator
 from fractions import Fraction as F
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,12 +60,39 @@ def every_sign(*shapes: tuple[int, int]) -> Iterator[list[Array]]:
         yield [piece.reshape(shape) for piece, shape in zip(pieces, shapes)]
 
 
-def two_layers() -> tuple[FeedforwardNet, Params]:
-    """A softsign net with 2 inputs, 2 hidden units and 3 outputs."""
-    return (
-        FeedforwardNet((2, 2, 3), activation=SOFTSIGN),
-        {"W1": W1, "b1": A1, "W2": rational((1, 2), (3, 4), (5, 6)), "b2": rational((7, 8, 9))[0]},
-    )
+class TwoLayers(NamedTuple):
+    """A softsign net with 2 inputs, 2 hidden units and 3 outputs, at ``x = (1/2, -3)``: its
+    parameters and outputs, v_1, and the gradients for dE/dv_2 = g."""
+
+    p: Params
+    outputs: Array
+    v1: Array
+    g: Array
+    grads: Params
+
+
+def two_layers() -> TwoLayers:
+    """The net and its passes."""
+    net = FeedforwardNet((2, 2, 3), activation=SOFTSIGN)
+    W2, b2 = rational((1, 2), (3, 4), (5, 6)), rational((7, 8, 9))[0]
+    p = {"W1": W1, "b1": A1, "W2": W2, "b2": b2}
+    x, g = rational((F(1, 2), -3)), rational((2, -5, F(1, 2)))
+    outputs, tape = net.forward(p, x)
+    return TwoLayers(p, outputs[0], W1 @ x[0] + A1, g[0], net.backward(p, tape, g))
+
+
+def mean_squares(first: int, second: int) -> tuple[F, F]:
+    """E v_2^2 and E (dE/dv_1)^2 over all linear nets of 3, 2 and 1 units whose weights have these
+    sizes, with inputs of 1 and dE/dv_2 = 1."""
+    net = FeedforwardNet((3, 2, 1), activation=ACTIVATIONS["identity"])
+    forward = backward = count = F(0)
+    for A, B in every_sign((2, 3), (1, 2)):
+        p = {"W1": first * A, "b1": rational((0, 0))[0], "W2": second * B, "b2": rational((0,))[0]}
+        outputs, tape = net.forward(p, rational((1, 1, 1)))
+        forward += (outputs**2).sum()
+        backward += (net.backward(p, tape, rational((1,)))["b1"] ** 2).sum() / 2
+        count += 1
+    return forward / count, backward / count
 
 
 def product_norms(activation: str, W: Array, steps: int, gain: float = 1) -> Array:

@@ -17,7 +17,8 @@ from refnet.studies.ladder import PRINTED
 from refnet.tasks.synthetic import Adding
 from refnet.training.loop import train
 from refnet.training.optimizers import SGD
-from refnet.training.protocols import TABLE_I, preset
+from refnet.training.papers import TABLE_I
+from refnet.training.protocols import preset
 from refnet.training.specs import read_spec
 
 TEXT = "manchev-spratling/text"
