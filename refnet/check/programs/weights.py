@@ -195,11 +195,8 @@ class Weights:
 
     def white(self, results: Params) -> Array:
         """The entries of the results, each divided by its sigma."""
-        parts = []
-        for name in self.names:
-            sigma = np.where(self.search.sigma[name] > 0, self.search.sigma[name], np.inf)
-            parts.append((results[name] / sigma).ravel())
-        return np.concatenate(parts) if parts else np.zeros(0)
+        white: Array = self.search.white(results, self.names)
+        return white
 
     @property
     def gap(self) -> Array:
