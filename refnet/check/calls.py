@@ -33,6 +33,7 @@ from refnet.check.verdict import (
     NOT_ROUNDING,
     SHOWS_NOTHING,
     SUSPICIOUS,
+    Early,
     Explain,
     Verdict,
     by_type,
@@ -117,16 +118,9 @@ def _judged(case: Case, theirs: Foreign) -> tuple[Verdict, Case]:
         return _compared(theirs, case, readings.explain)[0], case
     anew = partial(rerolled, case, function) if _size(case) <= LARGE else None
     explain = partial(readings.explain, rerolled=anew)
-    late = _long(case)
-    verdict, sigma = _compared(theirs, case, None if late else explain)
+    early = partial(_named_early, case, function) if _long(case) else None
+    verdict, sigma = _compared(theirs, case, explain, early)
     if verdict.verdict == NOT_ROUNDING:
-        if late and not verdict.convention:
-            early = _named_early(case, function, _wrong(verdict))
-            verdict = (
-                _compared(theirs, case, explain)[0]
-                if early is None
-                else replace(verdict, convention=early)
-            )
         few = at_few_steps(case, function, _wrong(verdict), verdict.where)
         return replace(verdict, where=(*verdict.where, *few)), case
     if verdict.passed:
@@ -138,14 +132,15 @@ def _judged(case: Case, theirs: Foreign) -> tuple[Verdict, Case]:
 
 
 def _compared(
-    theirs: Foreign, case: Case, explain: Explain | None = None
+    theirs: Foreign, case: Case, explain: Explain | None = None, early: Early | None = None
 ) -> tuple[Verdict, Params]:
     """The verdict on results of a case, and the sigmas that it is by."""
     certified = certificate(case)
     theirs = by_name(theirs, certified.named())
     types, assumed = judged_types(theirs, case.dtype)
     sigma = by_type(partial(sigma_of, case), certified, types)
-    return judged(theirs, certified, types, sigma, assumed, case.required, explain), sigma
+    verdict = judged(theirs, certified, types, sigma, assumed, case.required, explain, early)
+    return verdict, sigma
 
 
 def _of_other_inputs(case: Case, function: Theirs, sigma: Params) -> tuple[Verdict, Case] | None:
