@@ -115,7 +115,7 @@ OF_THE_MATRIX = {
     "has its upper triangle alone, without the diagonal": "triu(G, 1)",
     "has its diagonal alone": "diag(diag(G))",
     "has zeros on its diagonal": "G - diag(diag(G))",
-    "has the entries off its diagonal doubled": "2 G - diag(diag(G))",
+    "is that of a symmetric matrix: G + G' - diag(G)": "G + G.T - diag(diag(G))",
     "is made symmetric: (G + G') / 2": "(G + G.T) / 2",
     "is made skew-symmetric: (G - G') / 2": "(G - G.T) / 2",
     "is made skew-symmetric: G - G'": "G - G.T",

@@ -1,0 +1,140 @@
+"""The calls of NumPy in a user's function: where each stands, and the text of its source, which
+Python knows to the column (PEP 657).
+
+Checked by: tests/check/test_function_calls.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refnet.exact.interception import LIBRARIES
+from refnet.exact.recorder import CALLS, Operand, Recorded
+
+LENGTH = 60
+"""The characters of source that a name shows."""
+Place = tuple[CodeType, int]
+"""A call's code and instruction."""
+
+
+class Call(NamedTuple):
+    """A call of ``refnet.exact.recorder.CALLS``: its kind, what comes before the arguments, the
+    arguments and options, and the variables where it stands."""
+
+    kind: str
+    head: tuple[Any, ...]
+    args: tuple[Operand, ...]
+    options: dict[str, Operand]
+    variables: dict[str, Operand]
+
+    @property
+    def name(self) -> str:
+        """NumPy's name of what is called."""
+        called = self.head[0]
+        module = getattr(called, "__module__", None) or ""
+        return (
+            called
+            if isinstance(called, str)
+            else f"{module}.{called.__name__}".removeprefix("numpy.")
+        )
+
+    def result(self, *args: Operand, **options: Operand) -> Operand:
+        """What it gives with other arguments, or more options."""
+        return CALLS[self.kind](*self.head, args or self.args, {**self.options, **options})
+
+    def with_operand(self, k: int, value: Operand) -> Operand:
+        """What it gives with another operand ``k``."""
+        return self.result(*self.args[:k], value, *self.args[k + 1 :])
+
+
+@dataclass
+class Seen:
+    """What a run has seen of the calls at one place: the last one, its result, and how many."""
+
+    call: Call
+    right: Recorded
+    number: int
+    tree: ast.expr | None
+    turns: int = 0
+
+    @cached_property
+    def operands(self) -> list[str]:
+        """The operands' text."""
+        tree, n = self.tree, len(self.call.args)
+        parts: list[ast.expr] = []
+        if isinstance(tree, ast.BinOp):
+            parts = [tree.left, tree.right]
+        elif isinstance(tree, ast.UnaryOp):
+            parts = [tree.operand]
+        elif isinstance(tree, ast.Call):
+            owner = [tree.func.value] if isinstance(tree.func, ast.Attribute) else []
+            parts = [*(owner if self.call.kind == "method" else []), *tree.args]
+        texts = [shown(part) for part in parts]
+        return texts if len(texts) >= n else [f"operand {k + 1}" for k in range(n)]
+
+    @property
+    def text(self) -> str:
+        """The call's text."""
+        return shown(self.tree) if self.tree is not None else self.call.name
+
+    def other(self, k: int, text: str) -> str:
+        """The call's text with another operand."""
+        return self.text.replace(self.operands[k], text, 1)
+
+    @property
+    def line(self) -> str:
+        """Where it stands."""
+        return f"line {self.number}"
+
+
+def is_live(x: Operand) -> bool:
+    """Whether a gradient goes through an operand."""
+    return isinstance(x, Recorded) and x.node.live
+
+
+def is_a_number(x: Operand) -> bool:
+    """Whether an operand is a plain number."""
+    return isinstance(x, (int, float, np.generic)) and not isinstance(x, (bool, np.bool_))
+
+
+def shown(tree: ast.expr) -> str:
+    """An expression in at most LENGTH characters."""
+    text = ast.unparse(tree)
+    return text if len(text) <= LENGTH else f"{text[: LENGTH - 4]} ..."
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame of the user's code."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame and str(frame.f_globals.get("__name__", "")).partition(".")[0] in LIBRARIES:
+        frame = frame.f_back
+    return frame
+
+
+def expression(frame: FrameType) -> ast.expr | None:
+    """What a frame is computing, if its source is known."""
+    span = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
+    first, last, start, end = (0 if n is None else n for n in span)
+    source = linecache.getlines(frame.f_code.co_filename)[first - 1 : last] if first else []
+    lines = [line.encode() for line in source]
+    if not lines or len(lines) != last - first + 1:
+        return None
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][start:]
+    text = b"".join(lines).decode()
+    try:
+        statement = ast.parse(text if "=" in text.partition("(")[0] else f"({text})").body[0]
+    except SyntaxError:
+        return None
+    if isinstance(statement, ast.AugAssign):
+        return ast.BinOp(statement.target, statement.op, statement.value)
+    return statement.value if isinstance(statement, ast.Expr) else None

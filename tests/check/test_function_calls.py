@@ -1,0 +1,109 @@
+"""A wrong gradient of a function is named by the call of NumPy that it goes wrong in, in the text
+of the function; errors that no edit of a call gives have no such name."""
+
+import numpy as np
+import pytest
+
+from refnet.check import compare
+from refnet.exact import certify_function
+from refnet.exact.recorder import WATCH
+
+pytestmark = pytest.mark.needs("flint")
+
+RNG = np.random.default_rng(8)
+ARRAYS = {
+    "x": RNG.normal(size=(4, 3)),
+    "W": RNG.normal(size=(3, 3)) / 2,
+    "U": RNG.normal(size=(3, 3)) / 2,
+    "b": RNG.normal(size=3),
+}
+
+
+def f(x, W, U, b):
+    z = x - x.mean(axis=0)
+    h = np.zeros(3)
+    for t in range(len(x)):
+        a = W @ z[t] + U @ h
+        h = np.tanh(a + b) * 0.7 + b
+    A = W - W.T
+    s = np.linalg.solve(np.eye(3) + A, U)
+    return (h * h).sum() / np.sqrt(len(W)) + (s * s).sum()
+
+
+def results(x, W, U, b, bug=""):
+    T, n = len(x), len(W)
+    root = 1 if bug == "value" else np.sqrt(n)
+    z = x - x.mean(axis=0)
+    h, tanh = np.zeros((T + 1, n)), np.zeros((T, n))
+    for t in range(T):
+        tanh[t] = np.tanh(W @ z[t] + U @ h[t] + b)
+        h[t + 1] = 0.7 * tanh[t] + b * (bug != "bias")
+    A = W - W.T
+    s = np.linalg.solve(np.eye(n) + A, U)
+    value = (h[T] @ h[T]) / root + (s * s).sum()
+    root = np.sqrt(n) if bug != "root" else n
+    ds = np.linalg.solve((np.eye(n) + (-A if bug == "adjoint" else A)).T, 2 * s)
+    dA = -ds @ s.T
+    dW, dU, db, dz = (dA if bug == "half" else dA - dA.T), ds.copy(), 0 * b, 0 * z
+    dh = 2 * h[T] / root
+    for t in reversed(range(T)):
+        db = db + dh
+        da = 0.7 * dh * (1 if bug == "slope" else 1 - tanh[t] ** 2)
+        db = db + da
+        dW = dW + np.outer(da, z[t])
+        dU = dU + np.outer(da, h[t]) * (t == T - 1 or bug != "turn")
+        dz[t] = (W if bug == "transpose" else W.T) @ da
+        dh = U.T @ da * {"carry": 0, "twice": 2}.get(bug, 1)
+    return {
+        "value": value,
+        "dx": dz - (0 if bug == "mean" else dz.mean(axis=0)),
+        "dW": dW,
+        "dU": dU,
+        "db": db,
+    }
+
+
+NAMES = {
+    "slope": "the gradient of `a + b` in `np.tanh(a + b)` (line 27) lacks its slope",
+    "mean": "no gradient goes through `x` in `x.mean(axis=0)` (line 23)",
+    "carry": "no gradient goes through `h` in `U @ h` (line 26)",
+    "twice": "the gradient of `h` in `U @ h` (line 26) is doubled",
+    "transpose": "the gradient of `z[t]` in `W @ z[t]` (line 26) lacks a transpose",
+    "turn": "the gradient goes through the last turn of `U` in `U @ h` (line 26) alone",
+    "half": "no gradient goes through `W.T` in `W - W.T` (line 28)",
+    "adjoint": "the gradients of `np.linalg.solve(np.eye(3) + A, U)` (line 29) lack a transpose",
+    "root": "the gradient of `h * h` in `(h * h).sum()` (line 30) is divided by 1.73205 = the ",
+    "value": "the value alone has `(h * h).sum()` for `(h * h).sum() / np.sqrt(len(W))` (line 30)",
+    "bias": "",
+}
+
+
+@pytest.fixture(scope="module")
+def certified():
+    return certify_function(f, *ARRAYS.values())
+
+
+def test_the_right_results_are_right(certified):
+    assert compare(results(**ARRAYS), certified).passed
+
+
+@pytest.mark.parametrize("bug", NAMES)
+def test_the_call_is_named(certified, bug):
+    verdict = compare(results(**ARRAYS, bug=bug), certified)
+    assert verdict.verdict == "not rounding"
+    assert NAMES[bug] in verdict.convention and bool(NAMES[bug]) == bool(verdict.convention)
+    assert WATCH.get() is None
+    assert compare(results(**ARRAYS), certified).passed
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_no_edit_gives_has_no_name(certified, seed):
+    """Errors that are smooth functions of the results, and random ones."""
+    rng = np.random.default_rng(seed)
+    right = results(**ARRAYS)
+    wrong = {
+        0: {name: value + 1e-3 * np.sin(5 * value) for name, value in right.items()},
+        1: right | {"dU": right["dU"] * rng.uniform(0.5, 2, (3, 3))},
+        2: right | {"db": right["db"] + rng.normal(size=3)},
+    }[seed]
+    assert not compare(wrong, certified).convention
