@@ -58,14 +58,30 @@ def of_inputs(function: Theirs) -> Theirs:
     return one_by_one
 
 
-def results(function: Theirs, inputs: Given) -> Foreign:
-    """What a function returns, of copies of the inputs, copied: it may use its arrays again."""
-    returned = function(*deepcopy(inputs))
+def results(function: Theirs, inputs: Given, changed: list[str] | None = None) -> Foreign:
+    """What a function returns, of copies of the inputs, copied: it may use its arrays again. To
+    ``changed`` are added the names of the inputs that it changes."""
+    copies = deepcopy(inputs)
+    returned = function(*copies)
+    if changed is not None:
+        pairs = zip(_arrays(inputs).items(), _arrays(copies).values())
+        changed += [n for (n, a), b in pairs if not np.array_equal(a, b)]
     return (
         {name: _copy(value) for name, value in returned.items()}
         if isinstance(returned, Mapping)
         else returned
     )
+
+
+def _arrays(inputs: Given) -> Params:
+    """The numbers among a net's or a function's inputs, by their names or places."""
+    of_net = len(inputs) == 2 and isinstance(inputs[1], Batch)
+    named = inputs[0] | inputs[1]._asdict() if of_net else dict(enumerate(inputs))
+    every: Params = {}
+    for name, value in named.items():
+        what = str(name) if of_net else f"argument {name}"
+        mapped(value, what, every.setdefault)
+    return every
 
 
 def _copy(value: Foreign) -> Foreign:
