@@ -234,7 +234,8 @@ def _elsewhere(case: Case, function: Theirs) -> Search | None:
     searches: list[Search] = []
 
     def explain(given: Params, wrong: list[str], sigma: Params, u: float) -> str:
-        searches.append(Search(readings_of(other), given, {*wrong}, sigma, u))
+        with np.errstate(all="ignore"):
+            searches.append(Search(readings_of(other), given, {*wrong}, sigma, u))
         return ""
 
     _compared(arrays, other, explain)

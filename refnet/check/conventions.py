@@ -127,7 +127,8 @@ class Readings:
         wrong = set(wrong) & set(given)
         if not wrong:
             return ""
-        return _explained(Search(self, given, wrong, sigma, u, rerolled), elsewhere)
+        with np.errstate(all="ignore"):
+            return _explained(Search(self, given, wrong, sigma, u, rerolled), elsewhere)
 
     def unseen(
         self, former: "Readings", given: Params, wrong: Iterable[str], sigma: Params, u: float
@@ -173,13 +174,12 @@ OTHERS = (
 
 def _explained(search: Search, elsewhere: Callable[[], Search | None] | None = None) -> str:
     """The name from the first place that has one."""
-    with np.errstate(all="ignore"):
-        for place in (*SIMPLE, *OTHERS):
-            found = attrgetter(place)(search)()
-            fits = [(0.0, found)] * bool(found) if isinstance(found, str) else search.fits(found)
-            if fits:
-                there = elsewhere() if elsewhere and place in SIMPLE else None
-                return _confirmed(fits, place, there) if there else _closest(fits, place)
+    for place in (*SIMPLE, *OTHERS):
+        found = attrgetter(place)(search)()
+        fits = [(0.0, found)] * bool(found) if isinstance(found, str) else search.fits(found)
+        if fits:
+            there = elsewhere() if elsewhere and place in SIMPLE else None
+            return _confirmed(fits, place, there) if there else _closest(fits, place)
     return ""
 
 

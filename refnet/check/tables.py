@@ -66,7 +66,10 @@ def show(rows: Iterable[Row], columns: dict[str, int]) -> list[Row]:
         printed.append(row)
         names = [row.get(name) for name in ("convention", "note") if name not in columns]
         below = [cell(line) for line in (*names, *row.get("where", ())) if line]
-        kinds = [re.sub(r"\d[\d.e+-]*|nan|inf", "#", line) for line in below]
+        kinds = [
+            re.sub(r"\d[\d.e+-]*|nan|inf", "#", re.sub(r" \(at [TB] = .*\)", "", line))
+            for line in below
+        ]
         new = [line for line, kind in zip(below, kinds) if kind not in before]
         if len(new) < len(below):
             new.append("the rest as in a row above" if new else "as in a row above")
