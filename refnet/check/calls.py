@@ -19,6 +19,7 @@ from refnet.check.given import Foreign, Names, Results, by_name, judged_types, n
 from refnet.check.noise import unit
 from refnet.check.repeats import (
     Theirs,
+    arrays_of,
     keeps,
     of_inputs,
     other_inputs,
@@ -36,6 +37,7 @@ from refnet.check.verdict import (
     NOT_ROUNDING,
     SHOWS_NOTHING,
     SUSPICIOUS,
+    Early,
     Explain,
     Verdict,
     by_type,
@@ -126,9 +128,8 @@ def _judged(case: Case, theirs: Foreign) -> tuple[Verdict, Case]:
 
 def _narrow(verdict: Verdict, theirs: Results, case: Case) -> Verdict:
     """With a name, if it has none, where float64 results of float32 inputs are those of float32."""
-    batch = case.inputs[1] if isinstance(case.what, Net) else None
-    given = case.inputs if batch is None else (*case.inputs[0].values(), batch.x)
-    kinds = {np.asarray(v).dtype for v in given if np.asarray(v).dtype.kind == "f"}
+    every = (np.asarray(value).dtype for value in arrays_of(case.inputs).values())
+    kinds = {kind for kind in every if kind.kind == "f"}
     if (
         verdict.verdict != NOT_ROUNDING
         or verdict.convention
@@ -153,16 +154,9 @@ def _of_a_function(
     anew = partial(rerolled, case, function) if _size(case) <= LARGE else None
     there = cache(partial(_elsewhere, case, function))
     explain = partial(readings.explain, rerolled=anew, elsewhere=there)
-    late = _long(case)
-    verdict, sigma = _compared(theirs, case, None if late else explain)
+    early = partial(_named_early, case, function) if _long(case) else None
+    verdict, sigma = _compared(theirs, case, explain, early)
     if verdict.verdict == NOT_ROUNDING:
-        if late and not verdict.convention:
-            name = _named_early(case, function, _wrong(verdict))
-            verdict = (
-                _compared(theirs, case, explain)[0]
-                if name is None
-                else replace(verdict, convention=name)
-            )
         few = at_few_steps(case, function, _wrong(verdict), verdict.where)
         return replace(verdict, where=(*verdict.where, *few)), case
     if verdict.passed:
@@ -174,14 +168,15 @@ def _of_a_function(
 
 
 def _compared(
-    theirs: Foreign, case: Case, explain: Explain | None = None
+    theirs: Foreign, case: Case, explain: Explain | None = None, early: Early | None = None
 ) -> tuple[Verdict, Params]:
     """The verdict on results of a case, and the sigmas that it is by."""
     certified = certificate(case)
     theirs = by_name(theirs, certified.named())
     types, assumed = judged_types(theirs, case.dtype)
     sigma = by_type(partial(sigma_of, case), certified, types)
-    return judged(theirs, certified, types, sigma, assumed, case.required, explain), sigma
+    verdict = judged(theirs, certified, types, sigma, assumed, case.required, explain, early)
+    return verdict, sigma
 
 
 def _of_other_inputs(case: Case, function: Theirs, sigma: Params) -> tuple[Verdict, Case] | None:

@@ -182,8 +182,8 @@ def random_form(
     dtype: DTypeLike,
     steps: int,
     batch: int,
-    added: tuple[str, ...] = (),
-    lengths: bool = False,
+    added: tuple[str, ...],
+    lengths: bool,
 ) -> tuple[Params, Batch]:
     """Parameters, with those that ``with_drawn`` adds, and a batch, of random ``lengths`` if that
     is true."""

@@ -3,7 +3,9 @@
 Checked by: tests/check/test_where.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
 import numpy as np
@@ -83,6 +85,11 @@ class Wrong(NamedTuple):
         """Whether an entry is more than rounding, or not finite."""
         return ~self.fits(self.true)
 
+    def each(self, change: Callable[[Array], Array]) -> "Wrong":
+        """With theirs, the certified values and their sigmas as ``change`` makes them."""
+        theirs, true, sigma = map(change, (self.theirs, self.true, self.sigma))
+        return self._replace(theirs=theirs, true=true, sigma=sigma)
+
     def fits(self, values: Array) -> Array:
         """Whether theirs are ``values`` but for rounding, entry by entry."""
         room = LIMITS[0] * np.maximum(self.sigma, np.spacing(abs(values)) / 2)
@@ -95,25 +102,25 @@ class Wrong(NamedTuple):
 def wrong_of(name: str, theirs: Array, true: Array, sigma: Array, certified: Certificate) -> Wrong:
     """A result with its axes, the rows of gates as an axis of their own."""
     axes = axes_of(name, certified, true.shape)
-    shape = true.shape
-    if axes and axes[0].names:
-        shape = (len(axes[0].names), -1, *shape[1:])
-    return Wrong(name, axes, *(array.reshape(shape) for array in (theirs, true, sigma)))
+    part = Wrong(name, axes, theirs, true, sigma)
+    if not axes or not axes[0].names:
+        return part
+    shape = len(axes[0].names), -1, *true.shape[1:]
+    return part.each(methodcaller("reshape", shape))
 
 
 def relation(part: Wrong, box: Sequence[Array]) -> str:
     """How the wrong entries follow from the certified ones (all zero, a factor, another order, a
     number added), or ""."""
-    at = np.ix_(*box)
-    theirs, true, sigma = part.theirs[at], part.true[at], part.sigma[at]
-    inside = Wrong(part.name, part.axes, theirs, true, sigma)
+    inside = part.each(itemgetter(np.ix_(*box)))
+    theirs = inside.theirs
     bad = ~np.isfinite(theirs)
     if bad.any():
         return f"{int(bad.sum())} entries are not finite"
     if not theirs.any():
         return "zero there"
     if theirs.size == 1:
-        return value(Wrong(part.name, part.axes, *(v.reshape(()) for v in (theirs, true, sigma))))
+        return value(inside.each(np.squeeze))
     factor = _factor(inside)
     if factor is not None and (times := f"{factor:.6g}") != "1":
         return f"{times} times the certified ones"
@@ -121,8 +128,8 @@ def relation(part: Wrong, box: Sequence[Array]) -> str:
         for text in (_moved(part, box, axis), _scaled(inside, box, axis)):
             if text:
                 return text
-    gap = theirs - true
-    if np.ptp(gap) <= 1e-3 * abs(gap).max() and inside.fits(true + gap.mean()).all():
+    gap = theirs - inside.true
+    if np.ptp(gap) <= 1e-3 * abs(gap).max() and inside.fits(inside.true + gap.mean()).all():
         return f"{gap.mean():.6g} is added to all"
     return ""
 
@@ -160,9 +167,8 @@ def _scaled(part: Wrong, box: Sequence[Array], axis: int) -> str:
         return ""
     factors = []
     for n in range(size):
-        rows = [np.take(value, n, axis) for value in (part.theirs, part.true, part.sigma)]
-        one_of = Wrong(part.name, part.axes, *rows)
-        factor = 1.0 if one_of.fits(rows[1]).all() else _factor(one_of)
+        row = part.each(partial(np.take, indices=n, axis=axis))
+        factor = 1.0 if row.fits(row.true).all() else _factor(row)
         if factor is None:
             return ""
         factors.append(factor)
@@ -178,12 +184,7 @@ def _moved(part: Wrong, box: Sequence[Array], axis: int) -> str:
     """Slices along an axis that stand in each other's place."""
     chosen = box[axis]
     at = np.ix_(*box[:axis], np.arange(part.true.shape[axis]), *box[axis + 1 :])
-    inside = part._replace(
-        **{
-            name: np.moveaxis(getattr(part, name)[at], axis, 0)
-            for name in ("theirs", "true", "sigma")
-        }
-    )
+    inside = part.each(itemgetter(at)).each(partial(np.moveaxis, source=axis, destination=0))
     size = len(inside.true)
     if not 1 < len(chosen) <= size <= 128 or inside.true.size < 2 * size:
         return ""

@@ -6,19 +6,17 @@ Checked by: tests/check/test_fitted_names.py.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
+from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array, Batch, Params
+from refnet.batch import Array, Params
 from refnet.check.entries import plural
 from refnet.check.mistakes.base import change, run_all
 from refnet.check.mistakes.constants import Constant, of_the_constants
 from refnet.check.programs.least_squares import improved
 from refnet.check.programs.passes import runs
-from refnet.nets.gradients import Net
 from refnet.nets.stacked import StackedNet
 
 __all__ = ["Fit"]
@@ -33,17 +31,16 @@ MOST = 128
 """The most parts of a sum, and the most steps, that are told apart."""
 
 
-@dataclass(frozen=True)
 class Fit:
-    """Results with something wrong, and what they should be."""
+    """The fits of a search (``refnet.check.search``) to its wrong results."""
 
-    net: Net
-    params: Params
-    batch: Batch
-    given: Params
-    true: Params
-    sigma: Params
-    wrong: set[str]
+    def __init__(self, search: Any) -> None:
+        case = search.all
+        self.net, self.params, self.batch = case.net, case.params, case.batch
+        self.given, self.true, self.white = search.given, search.true, search.white
+        known = (n for n in search.wrong if n in self.true and n not in search.infinite)
+        self.shaped = sorted(n for n in known if self.given[n].shape == self.true[n].shape)
+        """The names of the wrong results that can be compared."""
 
     def at(self, every: Iterable[tuple[Constant, float]]) -> Iterator[Params]:
         """What mistakes with these constants give."""
@@ -51,33 +48,11 @@ class Fit:
         outcomes = run_all(self.net, self.params, self.batch, planted)
         return (reading or self.true for reading in outcomes)
 
-    @cached_property
-    def shaped(self) -> list[str]:
-        """The names of the wrong results that can be compared."""
-        return sorted(
-            name
-            for name in self.wrong
-            if name in self.true
-            and self.given[name].shape == self.true[name].shape
-            and np.isfinite(self.given[name]).all()
-        )
-
-    @cached_property
-    def gradients(self) -> list[str]:
-        """Those of them that are gradients."""
-        return [name for name in self.shaped if name.startswith("d")]
-
-    def white(self, results: Params, names: Iterable[str]) -> Array:
-        """The entries of these results, each in its own sigma."""
-        parts = []
-        for name in names:
-            sigma = np.where(self.sigma[name] > 0, self.sigma[name], np.inf)
-            parts.append((results[name] / sigma).ravel())
-        return np.concatenate(parts) if parts else np.zeros(0)
-
     def gap(self, reading: Params, names: Sequence[str]) -> Array:
         """The difference to a reading, in sigmas."""
-        return self.white({name: self.given[name] - reading[name] for name in names}, names)
+        off = {name: self.given[name] - reading[name] for name in names}
+        white: Array = self.white(off, names)
+        return white
 
     def named(self) -> Named:
         """Every reading with something fitted."""
@@ -110,7 +85,7 @@ class Fit:
 
     def weights_of_predictions(self) -> Named:
         """The losses of examples, classes or steps that count otherwise."""
-        names = self.gradients
+        names = [name for name in self.shaped if name.startswith("d")]
         if not names:
             return
         every = {name for name in self.given if name.startswith("d")} == set(names)

@@ -237,11 +237,9 @@ def _verdict(table: Table, case: Case, seconds: float, theirs: Params) -> Verdic
     return with_smallest(verdict, given, again, seconds)
 
 
-def onnx_rows(
-    dtype: DTypeLike = np.float32, sizes: tuple[int, int, int] = SIZES[0], seed: int = 0
-) -> Rows:
+def onnx_rows(dtype: DTypeLike = np.float32, seed: int = 0) -> Rows:
     """ONNX's operators with every input and attribute, forward, by both runtimes."""
-    for case in operators.cases(dtype, sizes, seed):
+    for case in operators.cases(dtype, SIZES[0], seed):
         T, B, _ = case.batch.x.shape
         proto = onnx_nets.layer_model(case)
         yield from models.judged_rows(proto, proto, case.feeds, case.what, T, B)

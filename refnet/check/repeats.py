@@ -18,7 +18,17 @@ from refnet.check.given import Foreign, Results, by_name, numbers
 from refnet.exact.running import arguments_of, mapped, run_on
 from refnet.nets.gradients import Net
 
-__all__ = ["Theirs", "keeps", "of_inputs", "other_inputs", "rerolled", "results", "strays", "tried"]
+__all__ = [
+    "Theirs",
+    "arrays_of",
+    "keeps",
+    "of_inputs",
+    "other_inputs",
+    "rerolled",
+    "results",
+    "strays",
+    "tried",
+]
 
 Theirs = Callable[..., Foreign]
 Inputs = tuple[Params, Batch]
@@ -64,7 +74,7 @@ def results(function: Theirs, inputs: Given, changed: list[str] | None = None) -
     copies = deepcopy(inputs)
     returned = function(*copies)
     if changed is not None:
-        pairs = zip(_arrays(inputs).items(), _arrays(copies).values())
+        pairs = zip(arrays_of(inputs).items(), arrays_of(copies).values())
         changed += [n for (n, a), b in pairs if not np.array_equal(a, b)]
     return (
         {name: _copy(value) for name, value in returned.items()}
@@ -73,7 +83,7 @@ def results(function: Theirs, inputs: Given, changed: list[str] | None = None) -
     )
 
 
-def _arrays(inputs: Given) -> Params:
+def arrays_of(inputs: Given) -> Params:
     """The numbers among a net's or a function's inputs, by their names or places."""
     of_net = len(inputs) == 2 and isinstance(inputs[1], Batch)
     named = inputs[0] | inputs[1]._asdict() if of_net else dict(enumerate(inputs))

@@ -111,6 +111,14 @@ class Search:
             unexplained = 10 * self._in_sigmas(name, theirs - value) / self.gap[name]
         return float(np.max([left / enough, unexplained]))  # NaN remains, and explains nothing
 
+    def white(self, results: Params, names: Iterable[str]) -> Array:
+        """The entries of these results, each divided by its sigma."""
+        parts = [np.zeros(0)]
+        for name in names:
+            sigma = np.where(self.sigma[name] > 0, self.sigma[name], np.inf)
+            parts.append((results[name] / sigma).ravel())
+        return np.concatenate(parts)
+
     def agrees(self, part: Params) -> bool:
         """Whether all of these results that were given may be what was given."""
         return all(n not in self.given or self.ratio(n, v) <= 1 for n, v in part.items())
@@ -238,10 +246,7 @@ class Search:
         if all(name[0] == "d" for name in wrong):
             yield from self._shared(wrong, f"each of {', '.join(wrong)}")
         if case.mistakes and covers(case.net, case.params) and case.passes() > FITTED:
-            fit = Fit(
-                case.net, case.params, case.batch, self.given, self.true, self.sigma, self.wrong
-            )
-            yield from fit.named()
+            yield from Fit(self).named()
 
     def estimated(self) -> Iterator[tuple[str, Params]]:
         """Readings with one constant from the given arrays."""

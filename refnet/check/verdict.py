@@ -77,6 +77,9 @@ Types = Mapping[str, Any]
 Explain = Callable[[Params, list[str], Params, float], str]
 """The name of what explains results, from those that are wrong, the sigmas and the unit roundoff:
 ``Readings.explain``."""
+Early = Callable[[set[str]], str | None]
+"""The name of a mistake by which these results are wrong, "" if it has none; None if that is not
+known."""
 SHOWS = 1000
 """How many sigma off a form has to be for its loss to show. A program that uses it is then within
 LIMITS[0] sigma by chance in one entry of 200, and never in most of them."""
@@ -156,18 +159,22 @@ def judged(
     assumed: str,
     required: Names,
     explain: Explain | None,
+    early: Early | None = None,
 ) -> Verdict:
     """The verdict of ``compare`` on arrays that have the names of results already. ``types`` says
-    by which type each is judged, and ``assumed`` why. ``explain`` names the mistake; None looks for
-    no name. ``certified`` may also be a model's certificate."""
+    by which type each is judged, and ``assumed`` why. ``early`` may name the mistake before any
+    form or mistake is tried, and ``explain`` names it after the forms; None looks for no name.
+    ``certified`` may also be a model's certificate."""
     comparison = _Comparison(theirs, certified, sigma, types)
     measured = comparison.is_it_rounding(required)
-    parts, explanation = measured.parts, ""
+    wrong = {part.name for part in measured.parts if part.verdict == NOT_ROUNDING}
+    known = early(wrong) if early and measured.verdict == NOT_ROUNDING else None
+    parts, explanation = measured.parts, known or ""
     in_numpy = all(isinstance(kind, np.dtype) for kind in types.values())
-    if measured.verdict in (SUSPICIOUS, NOT_ROUNDING) and in_numpy:
+    if known is None and measured.verdict in (SUSPICIOUS, NOT_ROUNDING) and in_numpy:
         parts, explanation = comparison.is_it_another_formula(parts)
     verdict = _worst(parts)
-    if verdict == NOT_ROUNDING and not explanation and explain:
+    if known is None and verdict == NOT_ROUNDING and not explanation and explain:
         explanation = comparison.which_mistake_is_it(measured.parts, explain)
     where = located(theirs, parts, sigma, certified) if RANK.get(verdict) else ()
     where += chaotic(certified, sigma, max(map(unit, types.values())))

@@ -318,7 +318,7 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
         pack_forward(w, weights, s)
         for b in range(begin, end):
             start, most = starts[b], starts[b + 1] - starts[b]
-            size, rows = most * width, most
+            size, rows, since = most * width, most, 0
             now, after, flat = cut(work, *room.now), cut(work, *room.after), cut(work, *room.panels)
             state = split(cut(work, *room.state), size, size, STATES)
             copy_rows(now, 0, s.step, tape.h, start * H, H, rows, H)
@@ -327,7 +327,6 @@ def forward_kernel(cell: Cell, step: Arg) -> Arg:
                 copy_rows(state[0], 0, width, tape.h, start * H, H, rows, H)
             if STATES > 1:
                 copy_rows(state[LAST], 0, width, tape.c, start * H, H, rows, H)
-            since = 0
             while since < s.T:
                 while rows and ends[start + rows - 1] <= since:
                     rows -= 1
@@ -476,6 +475,16 @@ def _delivering(cell: Cell) -> Arg:
             if BIAS[p] >= 0:
                 copy_rows(dvectors, BIAS[p] * width, 1, totals, row + H + D, wide, H, 1)
 
+    @inlined
+    def join_rows(e: Arg, grads: Arg, start: int, before: int, rows: int, s: Arg) -> None:
+        """Begin the gradient e at h of the rows of a block from ``before`` on, at their ends."""
+        fresh = cut(e, before * s.width, (rows - before) * s.width)
+        if ALONE:
+            clear(fresh, 0, len(fresh))
+        if grads.last == 1:
+            place = (start + before) * s.H
+            add_rows(fresh, s.width, grads.dh, place, s.H, rows - before, s.H)
+
     @inner
     def deliver_first(dh0: Arg, e: Arg, start: int, most: int, rows: int, s: Arg) -> None:
         """Write the gradient at the block's first states; rows from ``rows`` on have no step."""
@@ -485,7 +494,7 @@ def _delivering(cell: Cell) -> Arg:
         for n in range(STATES):
             copy_rows(dh0, (n * s.B + start) * H, H, e[n], 0, width, most, H)
 
-    return deliver, deliver_first
+    return join_rows, deliver, deliver_first
 
 
 def _collecting(cell: Cell) -> Arg:
@@ -586,10 +595,9 @@ def _stepping_back(cell: Cell, step_back: Arg) -> Arg:
 def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
     """The kernel ``(begin, end, work, plan, acts, weights, tape, grads)`` for the blocks of rows
     from ``begin`` to ``end``. The rows of a block come in one by one at their ends."""
-    STATES, PANELS, ALONE = cell.states, cell.panels, cell.alone
-    SEEN, LAST = len(cell.reads) or 1, STATES - 1
+    STATES, PANELS, ALONE, SEEN = cell.states, cell.panels, cell.alone, len(cell.reads) or 1
     (_, pack_back), (prepare, *_) = _packing(cell), _collecting(cell)
-    accumulate, (deliver, deliver_first) = _accumulating(cell), _delivering(cell)
+    accumulate, (join_rows, deliver, deliver_first) = _accumulating(cell), _delivering(cell)
     step_through, back = _stepping_back(cell, step_back)
 
     def backward(
@@ -604,13 +612,12 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
         pack_back(chunk.w, chunk.wx, weights, s, len(grads.dx) > 0)
         for b in range(begin, end):
             start, most = starts[b], starts[b + 1] - starts[b]
-            size, held, rows = most * width, 0, 0
+            size, held, rows, until = most * width, 0, 0, min(s.T, ends[start])
             prepare(chunk, s)
             clear(work, room.panels[0], room.da[0] - room.panels[0])
             first = split(da if ALONE else cut(work, *room.e), size, size, STATES)
             if STATES > 1:
-                copy_rows(first[LAST], 0, width, grads.dc, start * H, H, most, H)
-            until = min(s.T, ends[start])
+                copy_rows(first[-1], 0, width, grads.dc, start * H, H, most, H)
             while until > 0:
                 before = rows
                 while rows < most and ends[start + rows] >= until:
@@ -622,11 +629,7 @@ def backward_kernel(cell: Cell, step_back: Arg) -> Arg:
                 block = _block(rows, panels, states, direct, pre, grads, b, len(rules.vectors))
                 here = cut(da, held * width, size) if ALONE else cut(work, *room.e)
                 e = split(here, size, now, STATES)
-                fresh = cut(e[0], before * width, now - before * width)
-                if ALONE:
-                    clear(fresh, 0, len(fresh))
-                if grads.last == 1:
-                    add_rows(fresh, width, grads.dh, (start + before) * H, H, rows - before, H)
+                join_rows(e[0], grads, start, before, rows, s)
                 for t in range(until - 1, since - 1, -1):
                     at = t * s.B + start
                     das = step_through(block, chunk, e, given, at, held)

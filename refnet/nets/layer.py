@@ -219,4 +219,4 @@ class Layer:
 
 def _after(first: int, lengths: Array | None) -> Array | None:
     """How many steps of each sequence follow the first ones."""
-    return None if lengths is None else lengths - first
+    return lengths - first if first and lengths is not None else lengths

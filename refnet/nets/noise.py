@@ -122,8 +122,11 @@ class Zoned(NamedTuple):
         shares: Array | None = None,
         added: Array | None = None,
         **options: Any,
-    ) -> ZonedTape:
+    ) -> ZonedTape | CellTape:
         """As of ``passes``: x (T, B, D), h0 (B, H) or (2, B, H)."""
+        if not len(x):  # no state to change
+            unchanged: CellTape = self.passes.forward(p, x, h0, act, **options)
+            return unchanged
         width = p["Whh"].shape[1]
         old, parts = h0, []
         states = [h0]
@@ -148,7 +151,7 @@ class Zoned(NamedTuple):
     def backward(
         self,
         p: Params,
-        tape: ZonedTape,
+        tape: ZonedTape | CellTape,
         dh: Array,
         act: Activation,
         inputs: bool = True,
@@ -159,6 +162,10 @@ class Zoned(NamedTuple):
         (1 - k) e, and k e is added to what it gives for h[t]."""
         shares = options.pop("shares", None)
         options.pop("added", None)
+        if not isinstance(tape, ZonedTape):
+            options |= {} if dc is None else {"dc": dc}
+            unchanged: Params = self.passes.backward(p, tape, dh, act, inputs, **options)
+            return unchanged
         two, width = tape.c is not None, dh.shape[2]
         shape = (2, *tape.c.shape[1:]) if tape.c is not None else tape.h.shape[1:]
         e = np.zeros_like(tape.h, shape=shape)

@@ -534,7 +534,9 @@ class RecurrentNet(Backed):
             elif isinstance(steps, int):
                 rows = part.h[-1].copy()  # a view would hold the whole tape
             else:
-                here = np.minimum(np.maximum(steps, first) - first, len(part.h) - 1)
+                here = steps  # of one segment, which has every end
+                if len(part.h) <= T:
+                    here = np.minimum(np.maximum(steps, first) - first, len(part.h) - 1)
                 last = part.h[here, np.arange(B)]
                 rows = np.where((steps > first)[:, None], last, rows) if first else last
 

@@ -332,7 +332,7 @@ def _listed(studies: list["Study"], args: argparse.Namespace) -> str:
     ]
     return table(["study", "runs", "hours", "MB", "what"], lines) + (
         "\nThe runs of a seed; their hours in one process if none is solved, and the memory of the "
-        "largest, as\nmeasured on this machine: refnet study --list --measure measures them."
+        "largest, as\nmeasured on this machine by: refnet study --list --measure"
     )
 
 

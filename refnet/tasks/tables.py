@@ -8,11 +8,14 @@ import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from io import StringIO
 from math import log
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -177,7 +180,9 @@ class Table(DataFile):
         if bad.any():
             text = str(texts[bad.argmax()])
             what = f"lacks {name}" if text in MISSING else f"has {short(text)} as {name}"
-            raise ValueError(f"{self.path}: line {bad.argmax() + 2} {what}; {need}")
+            raise ValueError(
+                f"{self.path}: line {_line(self.path, int(bad.argmax()))} {what}; {need}"
+            )
 
     def _values(self, name: str, texts: Array) -> tuple[Array, Array]:
         """Integers if all are, else real numbers, else the words; and which are not missing."""
@@ -208,8 +213,8 @@ class Table(DataFile):
         if (same & (times[1:] == times[:-1])).any():
             at = order[1 + int((same & (times[1:] == times[:-1])).argmax())]
             raise ValueError(
-                f"{self.path}: line {at + 2} repeats the time {columns[self.time][at]} of sequence "
-                f"{ids[at]}; need one row for each step"
+                f"{self.path}: line {_line(self.path, at)} repeats the time "
+                f"{columns[self.time][at]} of sequence {ids[at]}; need one row for each step"
             )
         return order, np.flatnonzero(~same) + 1
 
@@ -218,6 +223,10 @@ class Table(DataFile):
         times, there = self._values(self.time, texts)
         need = "fill it in, or leave the column out if the rows stand in order"
         self._refuse(~there, self.time, texts, need)
+        if times.dtype.kind == "f":  # two may differ and be the same in float64
+            texts, place = np.unique(texts, return_inverse=True)
+            with suppress(ArithmeticError):  # an exponent of twenty digits
+                times = np.unique([*map(Decimal, texts.tolist())], return_inverse=True)[1][place]
         if times.dtype.kind != "U":
             return times
         with warnings.catch_warnings():
@@ -271,13 +280,27 @@ def _text(path: str, newline: str | None = None) -> str:
     return text
 
 
-def _rows(path: str) -> tuple[list[str], list[list[str]]]:
-    """The header and the lines of a table."""
+def _reader(path: str) -> Any:
+    """The rows of a table, the header first."""
     file = StringIO(_text(path, newline=""), newline="")
     separator = max((",", ";", "\t"), key=file.readline().count)
     file.seek(0)
+    return csv.reader(file, delimiter=separator)
+
+
+def _line(path: str, row: int) -> int:
+    """The line, from 1, on which that row below the header begins: quoted entries have breaks."""
+    reader = _reader(path)
+    for _ in range(row + 1):
+        next(reader)
+    return int(reader.line_num) + 1
+
+
+def _rows(path: str) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of a table."""
+    reader = _reader(path)
     try:
-        header, *lines = [*csv.reader(file, delimiter=separator)] or [[]]
+        header, *lines = [*reader] or [[]]
     except csv.Error as error:
         raise ValueError(f"{path}: {error}; need a table with a header") from None
     while lines and not lines[-1]:
@@ -285,14 +308,15 @@ def _rows(path: str) -> tuple[list[str], list[list[str]]]:
     names = [name.strip() for name in header]
     if "" in names or len(set(names)) != len(names) or not lines:
         raise ValueError(
-            f"{path}: its header is {short(separator.join(names))}, with {len(lines)} rows beneath "
-            "it; need a header of different names, none of them empty, and rows beneath it"
+            f"{path}: its header is {short(reader.dialect.delimiter.join(names))}, with "
+            f"{len(lines)} rows beneath it; need a header of different names, none of them empty, "
+            "and rows beneath it"
         )
     for number, line in enumerate(lines):
         if len(line) != len(names):
             raise ValueError(
-                f"{path}: line {number + 2} has {len(line)} entries; need {len(names)}, as the "
-                "header has"
+                f"{path}: line {_line(path, number)} has {len(line)} entries; need {len(names)}, "
+                "as the header has"
             )
     return names, [[entry.strip() for entry in line] for line in lines]
 

@@ -173,7 +173,7 @@ class Optimizer:
             constants = {rate: list(map(float, self.constants(rate, steps))) for rate in set(rates)}
             columns = [constants[rate] for rate in rates]
             return compiled("elementwise").stepped(rule, values, gs, old, columns)  # type: ignore[no-any-return]
-        directions, new = gs, []
+        values, directions, new = self.decayed(values, rates), gs, []
         if type(self).move is not Optimizer.move:
             count = len(self.accumulators)
             moments = iter(old)
@@ -184,6 +184,10 @@ class Optimizer:
         return [
             np.subtract(value, change, out=change) for value, change in zip(values, changes)
         ], new
+
+    def decayed(self, values: list[Array], rates: list[Number]) -> list[Array]:
+        """The parameters that a step of NumPy's starts from."""
+        return values
 
     def _compiled(self, values: list[Array]) -> str | None:
         """The name of the kernel that steps these arrays, whose gradients and accumulators have
@@ -217,7 +221,7 @@ class Momentum(Optimizer):
     """
 
     momentum: Number = 0.9
-    accumulators: ClassVar[tuple[str, ...]] = ("velocity",)
+    accumulators = ("velocity",)
 
     def move(self, g: Array, moments: Moments, steps: int) -> tuple[Array, Moments]:
         v = times(self.momentum, moments[0]) + g
@@ -259,8 +263,8 @@ class RMSprop(Optimizer):
     eps: Number = 1e-6
     place: str = "inside"
     first: Number = 0
-    accumulators: ClassVar[tuple[str, ...]] = ("square",)
-    large: ClassVar[int] = 2**13
+    accumulators = ("square",)
+    large = 2**13
 
     def start(self, value: Array, accumulator: str) -> Array:
         return (
@@ -299,8 +303,8 @@ class Adam(Optimizer):
     beta1: Number = 0.9
     beta2: Number = 0.999
     eps: Number = 1e-8
-    accumulators: ClassVar[tuple[str, ...]] = ("mean", "square")
-    large: ClassVar[int] = 2**12
+    accumulators = ("mean", "square")
+    large = 2**12
 
     def move(self, g: Array, moments: Moments, steps: int) -> tuple[Array, Moments]:
         beta1, beta2 = _exactly(self.beta1, g), _exactly(self.beta2, g)
@@ -324,20 +328,11 @@ class AdamW(Adam):
 
     weight_decay: Number = 0.01
 
-    def updated(
-        self,
-        values: list[Array],
-        rates: list[Number],
-        gs: list[Array],
-        old: list[Array],
-        steps: int,
-    ) -> tuple[list[Array], list[Array]]:
-        if not self._compiled(values):
-            decays = {rate: product(rate, self.weight_decay) for rate in set(rates)}
-            values = [
-                np.asarray(value - times(decays[rate], value)) for value, rate in zip(values, rates)
-            ]
-        return super().updated(values, rates, gs, old, steps)
+    def decayed(self, values: list[Array], rates: list[Number]) -> list[Array]:
+        decays = {rate: product(rate, self.weight_decay) for rate in set(rates)}
+        return [
+            np.asarray(value - times(decays[rate], value)) for value, rate in zip(values, rates)
+        ]
 
     def constants(self, rate: Number, steps: int) -> list[Number]:
         return [*super().constants(rate, steps)[:-2], True, product(rate, self.weight_decay)]
@@ -353,8 +348,8 @@ class Adadelta(Optimizer):
 
     decay: Number = 0.9
     eps: Number = 1e-6
-    accumulators: ClassVar[tuple[str, ...]] = ("square", "update")
-    large: ClassVar[int] = 2**12
+    accumulators = ("square", "update")
+    large = 2**12
 
     def move(self, g: Array, moments: Moments, steps: int) -> tuple[Array, Moments]:
         decay, eps = _exactly(self.decay, g), constant(self.eps, g)

@@ -79,6 +79,13 @@ NETS = {
 }
 
 
+def exact_as_in_balls(net, params, batch):
+    """The certificate in rationals, after a check that balls round to the same values."""
+    exact, enclosed = (certify(net, params, batch, kind=kind) for kind in ("rational", "ball"))
+    assert same_values(exact, enclosed)
+    return exact
+
+
 def test_masks_and_vanishing_entries():
     """Entries near 1e-300 are rounded to the last bit too: precision is relative."""
     net = RecurrentNet(1, 2, 2, activation=ACTIVATIONS["identity"], loss="squared_error")
@@ -91,9 +98,7 @@ def test_masks_and_vanishing_entries():
     }
     mask = np.arange(20)[:, None] < np.array([20, 0])
     batch = Batch(np.full((20, 2, 1), 0.1), np.ones((2, 2)), mask)
-    proved = certify(net, params, batch, kind="ball")
-    exact = certify(net, params, batch, kind="rational")
-    assert same_values(exact, proved)
+    exact = exact_as_in_balls(net, params, batch)
     underflown, tiny = exact.gradients["h0"].value[0]
     assert underflown == 0 and 0 < abs(tiny) < 1e-150
     assert (exact.gradients["h0"].value[1] == -1).all()  # masked: read at h0 itself
@@ -207,9 +212,7 @@ def test_exact_relu_net_at_papers_size():
     net = RecurrentNet(2, 32, 1, activation=ACTIVATIONS["relu"], loss="squared_error")
     params, batch = random_case(net, T=50, B=2, dtype=np.float32)
     params["Whh"] /= 4
-    exact = certify(net, params, batch, kind="rational")
-    enclosed = certify(net, params, batch, kind="ball")
-    assert same_values(exact, enclosed)
+    exact_as_in_balls(net, params, batch)
 
 
 @pytest.mark.slow
@@ -238,9 +241,7 @@ def test_rational_transitions_are_exact():
         activation=ACTIVATIONS["relu"],
     )
     params, batch = random_case(net)
-    exact = certify(net, params, batch, kind="rational")
-    enclosed = certify(net, params, batch, kind="ball")
-    assert same_values(exact, enclosed)
+    exact_as_in_balls(net, params, batch)
 
     def other(chosen):
         other = replace(net, transition=chosen)

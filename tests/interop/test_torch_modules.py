@@ -16,6 +16,7 @@ from benchmarks.judge.torch_modules import MODULES, main, random_configuration, 
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
 from refnet.interop import torch_cells, torch_modules
 from support.arguments import refused
+from support.torch_layers import gradchecks
 
 pytestmark = pytest.mark.needs("torch", "flint")
 
@@ -96,21 +97,10 @@ def test_planted_bugs_are_rejected(place, name, bug, monkeypatch):
 
 @each_layer
 def test_gradcheck(name):
-    """Gradients in x, the states and all parameters, through functional_call."""
+    """Through functional_call."""
     _, layer = pair(name, 2, 3, 2, bidirectional=True, dtype=torch.float64)
-    parameters = dict(layer.named_parameters())
     starts = (2 if name == "LSTM" else 1) * [random_x(4, 2, 3, dtype=torch.float64)]
-
-    def function(x, *values):
-        states, values = values[: len(starts)], values[len(starts) :]
-        hx = states if len(starts) > 1 else states[0]
-        call = torch.func.functional_call
-        outputs, end = call(layer, dict(zip(parameters, values)), (x, hx))
-        return outputs, *(end if isinstance(end, tuple) else (end,))
-
-    inputs = random_x(3, 2, 2, dtype=torch.float64), *starts, *parameters.values()
-    inputs = [value.detach().clone().requires_grad_() for value in inputs]
-    assert torch.autograd.gradcheck(function, inputs, fast_mode=True)
+    assert gradchecks(layer, random_x(3, 2, 2, dtype=torch.float64), *starts)
 
 
 @each_layer

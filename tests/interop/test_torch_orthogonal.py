@@ -21,6 +21,7 @@ from refnet.matrices.transitions import TRANSITIONS
 from refnet.matrices.transitions.svd import SVD
 from support.arguments import refused
 from support.oracles import planted
+from support.torch_layers import gradchecks
 
 pytestmark = pytest.mark.needs("torch", "flint")
 
@@ -101,15 +102,7 @@ def test_a_planted_bug_is_rejected(monkeypatch):
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradcheck(name):
     layer = layer_of(name, torch.float64)
-    names = [name for name, _ in layer.named_parameters()]
-
-    def function(x, *values):
-        outputs, end = torch.func.functional_call(layer, dict(zip(names, values)), (x,))
-        return outputs, *(end if isinstance(end, tuple) else (end,))
-
-    x = torch.randn(3, 2, 2, dtype=torch.float64)
-    given = [value.detach().clone().requires_grad_() for value in (x, *layer.parameters())]
-    assert torch.autograd.gradcheck(function, given, fast_mode=True)
+    assert gradchecks(layer, torch.randn(3, 2, 2, dtype=torch.float64))
 
 
 def test_packed_and_single_sequences():

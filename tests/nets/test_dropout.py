@@ -233,6 +233,22 @@ def test_compiled_cells_match_the_reference(cell, readout, dtype):
     compare_backends(RecurrentNet(3, 8, 4, cell, readout=readout, reduction="sum"), dtype)
 
 
+@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("part", ["zoneout", "added"])
+def test_without_a_step_noise_changes_nothing(part, cell, backend):
+    lead = (2,) * (part == "zoneout" and cell in ("lstm", "cifg"))
+    net = RecurrentNet(2, 4, 3, cell, backend=backend, learn_h0=True)
+    params = net.init(np.random.default_rng(0), np.float64)
+    batch = Batch(np.zeros((0, 5, 2)), np.array([0, 1, 2, 0, 1]))
+    noisy = replace(net, noise=Noise(**{part: {"": np.ones((0, *lead, 5, 4))}}))
+    want = loss_and_gradients(net, params, batch).gradients
+    for other in (noisy, replace(net, zoneout=0.25)):
+        got = loss_and_gradients(other, params, batch).gradients
+        assert want.keys() == got.keys() and want["h0"].any()
+        assert all(np.array_equal(want[name], got[name]) for name in want)
+
+
 @pytest.mark.parametrize("act", ["softsign", "relu"])
 def test_compiled_stacks_match_the_reference(act):
     """Both directions, and slopes that need the pre-activations."""

@@ -50,6 +50,7 @@ def example(kind, capsys, *change):
     """The example that ``refnet new`` prints, in mine.py, with a text of it replaced."""
     assert main(["new", kind]) == 0
     source = capsys.readouterr().out
+    assert max(map(len, source.splitlines())) <= 80
     if change:
         assert change[0] in source
         source = source.replace(*change, 1)

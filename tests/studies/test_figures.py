@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from refnet import cli
 from refnet.analysis.flow import gradient_norms
 from refnet.runs.style import save
-from refnet.studies import causes, examples, flow, orhan, work
+from refnet.studies import causes, examples, flow, orhan, vorontsov, work
 from refnet.studies.catalogue import STUDIES
 from refnet.studies.grid import _curves
 from refnet.studies.manchev import pixel_by_pixel
@@ -119,6 +119,20 @@ def test_figure_2_of_vorontsov_et_al(tmp_path, norms, low, high):
     assert [cell.split()[0] for cell in cells_of(text.splitlines()[2])[2:4]] == [low, high]
     save(figure_of("figure-2-flow", rows), tmp_path / "figure.png")
     assert imread(tmp_path / "figure.png").std() > 0.01
+
+
+@pytest.mark.parametrize(
+    "name, measured, small",
+    [
+        ("table-5", vorontsov.TIMINGS, {"hidden": 4, "steps": 1}),
+        ("figure-2-flow", flow.FLOWS, {"length": 5, "updates": 30}),
+    ],
+)
+def test_a_table_reads_what_its_function_measures(name, measured, small):
+    runs = STUDIES[name].jobs(View(quick=True))
+    rows = {job.name: measured.function(**{**job.arguments, **small}) for job in runs}
+    assert len(rows) == len(measured.cases)
+    assert "not run" not in STUDIES[name].table(by_name(rows, quick=True))
 
 
 def test_a_study_draws_what_it_has_and_nothing_without_rows():

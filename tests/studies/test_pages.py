@@ -238,27 +238,25 @@ def test_a_study_follows_either_protocol_of_its_authors(study):
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):
-    from refnet.cli import main
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert main(["study", "--list"]) == 0 and "table-iii" in capsys.readouterr().out
-    assert main(["study", "orhan-pitkow", "--measure", "--quick"]) == 0
-    line = capsys.readouterr().out.splitlines()[2].split("|")
+
+    def output(*words):
+        assert cli.main(["study", *words]) == 0
+        return capsys.readouterr().out
+
+    assert "table-iii" in output("--list")
+    line = output("orhan-pitkow", "--measure", "--quick").splitlines()[2].split("|")
     assert 0 < float(line[3]) < 1 and 0 < float(line[4]) < 100
-    assert main(["study", "--protocols"]) == 0 and "spectrum_factor" in capsys.readouterr().out
-    assert main(["study", "table-iii", "--status"]) == 0
-    assert capsys.readouterr().out.count("not run") == 9
+    assert "spectrum_factor" in output("--protocols")
+    assert output("table-iii", "--status").count("not run") == 9
     for words in ([], ["--only", "seed 2"]):
-        assert main(["study", "table-iii", "--table", *words]) == 0
-        assert "Protocol: manchev-spratling/code" in capsys.readouterr().out
-    assert main(["study", "table-iii", "--protocol", "manchev-spratling/text", "--table"]) == 0
-    output = capsys.readouterr().out
-    assert "Protocol: manchev-spratling/text" in output and "97.03" in output
-    assert main(["study", "table-i", "--search", "--status"]) == 0
-    assert "open, 0.1, 0.01, T = 10, seed 0" in capsys.readouterr().out
-    assert main(["study", "table-i", "--search", "--only", "adding, oinit", "--status"]) == 0
-    assert capsys.readouterr().out.count("| adding, oinit") == 15
+        assert "Protocol: manchev-spratling/code" in output("table-iii", "--table", *words)
+    text = output("table-iii", "--protocol", "manchev-spratling/text", "--table")
+    assert "Protocol: manchev-spratling/text" in text and "97.03" in text
+    assert "open, 0.1, 0.01, T = 10, seed 0" in output("table-i", "--search", "--status")
+    text = output("table-i", "--search", "--only", "adding, oinit", "--status")
+    assert text.count("| adding, oinit") == 15
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 

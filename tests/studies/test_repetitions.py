@@ -78,17 +78,26 @@ def done(tmp_path):
     return store
 
 
+def again(store):
+    return make(SEEDS, store, repeat=True)
+
+
+def interrupt(store):
+    """A repetition, after its first run."""
+    with pytest.raises(KeyboardInterrupt):
+        run(SEEDS, store, executor=First(), repeat=True, tell=interrupted)
+
+
 def test_a_repetition_goes_on_after_an_interruption(done):
     before, reports = results(done), []
-    with pytest.raises(KeyboardInterrupt):
-        run(SEEDS, done, executor=First(), repeat=True, tell=interrupted)
+    interrupt(done)
     assert lines(done) == 4 and "2 runs are still to be made again" in status(SEEDS, done)
     assert make(SEEDS, done, tell=reports.append) == {} and lines(done) == 4
     assert reports == ["2 runs are still to be made again; --repeat goes on with them"]
-    assert make(SEEDS, done, repeat=True) == {}
+    assert again(done) == {}
     assert lines(done) == 6 and not done.again.exists()
     assert "made again" not in status(SEEDS, done)
-    assert make(SEEDS, done, repeat=True) == {}
+    assert again(done) == {}
     assert lines(done) == 9 and results(done) == before
 
 
@@ -106,7 +115,7 @@ def test_of_a_repetition_only_what_failed_is_left(store, monkeypatch, seeds):
     with monkeypatch.context() as change:
         change.setattr(work, "_train", failing)
         for _ in range(2):
-            assert list(make(SEEDS, store, repeat=True)) == ["seed 1"]
+            assert list(again(store)) == ["seed 1"]
     assert names == ["seed 0", "seed 1", "seed 2", "seed 1"]
     assert ("1 runs are still to be made again" in status(SEEDS, store)) == (seeds == 3)
     assert make(SEEDS, store, repeat=seeds == 3) == {} and not store.again.exists()
@@ -131,21 +140,20 @@ def test_a_repetition_of_a_study_that_is_not_done_ends(store, steps, most):
 
         with pytest.raises(KeyboardInterrupt):
             run(SEEDS, store, executor=First(most), repeat=True, tell=after)
-    assert make(SEEDS, store, repeat=True) == {} and not store.again.exists()
+    assert again(store) == {} and not store.again.exists()
     assert lines(store) == 4 and len(steps) == 4 * 40  # what was begun went on
-    assert make(SEEDS, store, repeat=True) == {} and lines(store) == 7
+    assert again(store) == {} and lines(store) == 7
 
 
 def test_a_smaller_repetition_leaves_what_is_left_of_a_larger_one(done):
-    with pytest.raises(KeyboardInterrupt):
-        run(SEEDS, done, executor=First(), repeat=True, tell=interrupted)
+    interrupt(done)
     assert len(done.repetition()) == 2
     for count in (5, 6):  # seed 0 is made again as often as that is asked for
         assert make(SEEDS, done, seeds=1, repeat=True) == {}
         assert lines(done) == count and len(done.repetition()) == 2
     assert make(only(SEEDS, "seed 2"), done, repeat=True) == {}
     assert lines(done) == 7 and [*done.repetition()] == [tiny_jobs()[1].key]
-    assert make(SEEDS, done, repeat=True) == {} and lines(done) == 8 and not done.again.exists()
+    assert again(done) == {} and lines(done) == 8 and not done.again.exists()
 
 
 def test_a_run_is_repeated_whatever_its_row_is_called(done):
@@ -227,7 +235,7 @@ def test_a_row_that_is_lost_in_a_repetition_is_made_once(done, steps):
     done.repeat(done.rows())
     _, *rest = done.path.read_bytes().splitlines(keepends=True)
     done.path.write_bytes(b"".join(rest))
-    assert make(SEEDS, done, repeat=True) == {} and len(steps) == 3 * 40
+    assert again(done) == {} and len(steps) == 3 * 40
     assert lines(done) == 5 and not done.again.exists()
 
 
@@ -266,7 +274,7 @@ def test_a_repetition_that_was_interrupted_within_a_run_goes_on_there(done, step
     text = status(SEEDS, done)
     assert re.search(r"seed 0 +\| begun +\| 25 of 40 ", text)
     assert re.search(r"seed 1 +\| finished +\| 40 ", text)
-    assert make(SEEDS, done, repeat=True) == {} and len(steps) == 3 * 40
+    assert again(done) == {} and len(steps) == 3 * 40
     assert not done.again.exists()
 
 

@@ -30,13 +30,17 @@ def whole(tmp_path):
     return store
 
 
+def write_after_one(store, data):
+    store.append({"key": "one", "settings": {}})
+    with open(store.path, "ab") as file:
+        file.write(data)
+
+
 @pytest.mark.parametrize(
     "torn", [b"{", b'{"key": "abc', b'{"key": "abc"', b'{"key": "ab\0\0', b"\0" * 9]
 )
 def test_a_torn_line_does_not_count_and_is_cut_off(store, torn):
-    store.append({"key": "one", "settings": {}})
-    with open(store.path, "ab") as file:
-        file.write(torn)
+    write_after_one(store, torn)
     assert set(store.rows()) == {"one"}
     store.append({"key": "two", "settings": {}})
     assert set(store.rows()) == {"one", "two"}
@@ -105,9 +109,7 @@ def test_a_row_of_other_settings_is_replaced(whole):
 )
 def test_a_damaged_row_is_named_and_nothing_added(store, data, message):
     """Not even a last line without its end is cut off, if no kill leaves it."""
-    store.append({"key": "one", "settings": {}})
-    with open(store.path, "ab") as file:
-        file.write(data)
+    write_after_one(store, data)
     before = store.path.read_bytes()
     for call in (store.rows, lambda: store.append({"key": "two", "settings": {}})):
         with refused(f"rows.jsonl: {message}", FileError):
@@ -172,9 +174,14 @@ def test_a_worker_of_another_version_fails_and_is_not_asked_for_ever(store, monk
     assert store.rows() == {}
 
 
-def test_a_held_run_folder_is_not_written_to(store, tmp_path):
+def unfinished(store):
     folder = store.unfinished(JOB.key)
     folder.mkdir(parents=True)
+    return folder
+
+
+def test_a_held_run_folder_is_not_written_to(store, tmp_path):
+    folder = unfinished(store)
     with hold(folder):
         with pytest.raises(BusyError):
             work.execute(JOB, tmp_path)
@@ -237,8 +244,7 @@ KEPT = {"key": JOB.key, "settings": JOB.settings, "made": {"mean": 1}}
     ],
 )
 def test_what_was_made_is_never_taken_from_a_damaged_file(store, tmp_path, text):
-    folder = store.unfinished(JOB.key)
-    folder.mkdir(parents=True)
+    folder = unfinished(store)
     (folder / "made.json").write_bytes(text)
     with refused("made.json: .*; remove .*, and it is made again", FileError):
         work.execute(JOB, tmp_path)
@@ -246,8 +252,7 @@ def test_what_was_made_is_never_taken_from_a_damaged_file(store, tmp_path, text)
 
 
 def test_a_foreign_list_of_codes_is_refused(store, tmp_path):
-    folder = store.unfinished(JOB.key)
-    folder.mkdir(parents=True)
+    folder = unfinished(store)
     (folder / "code").write_text("something else\n")
     with refused("code: is no list of digests .*; remove the file", FileError):
         work.execute(JOB, tmp_path)

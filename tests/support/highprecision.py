@@ -149,21 +149,13 @@ def lstm(p, x, state, act, coupled=False):
     return [h @ p["Whr"].T if "Whr" in p else h, c]
 
 
-def gru(p, x, state, act):
-    (h,) = state
-    r, z, n = split(x @ p["Wxh"].T + p["bh"], 3)
-    hr, hz, hn = split(h @ p["Whh"].T, 3)
-    r, z = sigmoid(r + hr), sigmoid(z + hz)
-    n = act(n + r * (hn + p["bhn"]), p)
-    return [(1 - z) * n + z * h]
-
-
-def gru_before(p, x, state, act):
+def gru(p, x, state, act, before=False):
+    """``before``: the state is reset before the product, not after it."""
     (h,) = state
     r, z, n = split(x @ p["Wxh"].T + p["bh"], 3)
     Wr, Wz, Wn = np.split(p["Whh"], 3)
     r, z = sigmoid(r + h @ Wr.T), sigmoid(z + h @ Wz.T)
-    n = act(n + (r * h) @ Wn.T, p)
+    n = act(n + ((r * h) @ Wn.T if before else r * (h @ Wn.T + p["bhn"])), p)
     return [(1 - z) * n + z * h]
 
 
@@ -171,7 +163,7 @@ CELLS = {
     "rnn": rnn,
     "lstm": lstm,
     "gru": gru,
-    "gru_before": gru_before,
+    "gru_before": partial(gru, before=True),
     "cifg": partial(lstm, coupled=True),
 }
 

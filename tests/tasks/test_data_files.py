@@ -319,18 +319,22 @@ def test_idx_round_trip(shape, random):
     assert (read == array).all() and read.shape == shape and not read.flags.writeable
 
 
+def with_a_bit_flipped(data, bit):
+    flipped = bytearray(data)
+    flipped[bit // 8] ^= 1 << bit % 8
+    return bytes(flipped)
+
+
 @given(shapes, st.data())
 def test_any_other_idx_is_refused(shape, data):
     """Cut anywhere, longer, or with any bit of its header flipped."""
     good = idx(np.zeros(shape, np.uint8))
     header = 4 + 4 * len(shape)
-    bit = data.draw(st.integers(0, 8 * header - 1))
-    flipped = bytearray(good)
-    flipped[bit // 8] ^= 1 << bit % 8
+    flipped = with_a_bit_flipped(good, data.draw(st.integers(0, 8 * header - 1)))
     for bad in (
         good[: data.draw(st.integers(0, len(good) - 1))],
         good + data.draw(st.binary(min_size=1, max_size=9)),
-        bytes(flipped),
+        flipped,
     ):
         with refused("^here: "):
             parse_idx(bad, shape, "here")
@@ -341,10 +345,8 @@ def test_a_gz_cut_or_flipped_anywhere_is_refused_or_whole(content, data):
     """What a flipped bit leaves legible (a time stamp, a flag) is still the same content."""
     good = gzip.compress(content)
     assert unpack(io.BytesIO(good), len(content), "here") == content
-    bit = data.draw(st.integers(16, 8 * len(good) - 1))
-    flipped = bytearray(good)
-    flipped[bit // 8] ^= 1 << bit % 8
-    for bad in (good[: data.draw(st.integers(2, len(good) - 1))], bytes(flipped)):
+    flipped = with_a_bit_flipped(good, data.draw(st.integers(16, 8 * len(good) - 1)))
+    for bad in (good[: data.draw(st.integers(2, len(good) - 1))], flipped):
         try:
             assert unpack(io.BytesIO(bad), len(content), "here") == content
         except ValueError as error:

@@ -94,6 +94,7 @@ def test_a_column_of_words_is_symbols(tmp_path):
 
 
 CELL = ("id", "time", "a", "b", "target")
+FIRST, DATED = (("s", time, 1, 1, 2) for time in (0, "2024-01-31"))
 BAD = {
     "no column 'id' for id; its columns are k, a, target": [("k", "a", "target"), (1, 2, 3)],
     "no column 'target' for target": [("id", "a"), (1, 2)],
@@ -101,24 +102,24 @@ BAD = {
     "need a header of different names": [("id", "a", "a", "target"), (1, 2, 3, 4)],
     "line 3 has 'tall' as b; need numbers": [CELL, ("s", 0, 1, 2, 3), ("s", 1, 1, "tall", 3)],
     ":missing=mean, which takes the mean of the training part": [CELL, ("s", 0, "NA", 1, 2)],
-    "line 3 repeats the time 0 of sequence s": [CELL, ("s", 0, 1, 1, 2), ("s", 0, 1, 1, 2)],
+    "line 3 repeats the time 0 of sequence s": [CELL, FIRST, FIRST],
     "no column beside id, target": [("id", "target"), (1, 2)],
     "line 3 has '1/2/2024' as time; need numbers, or dates such as 2024-01-31": [
         CELL,
-        ("s", "2024-01-31", 1, 1, 2),
+        DATED,
         ("s", "1/2/2024", 1, 1, 2),
     ],
-    "line 3 lacks time; fill it in": [CELL, ("s", 0, 1, 1, 2), ("s", "", 1, 1, 2)],
+    "line 3 lacks time; fill it in": [CELL, FIRST, ("s", "", 1, 1, 2)],
     "header is '', with 0 rows beneath it; need a header of different names": [()],
     "header is 'id,a,,target', with 1 rows": [("id", "a", "", "target"), (1, 2, 3, 4)],
-    "line 3 lacks id; need": [CELL, ("s", 0, 1, 1, 2), ("", 1, 1, 1, 2)],
-    "line 3 lacks time": [CELL, ("s", "2024-01-31", 1, 1, 2), ("s", "", 1, 1, 2)],
-    "line 3 has 'NaT' as time": [CELL, ("s", "2024-01-31", 1, 1, 2), ("s", "NaT", 1, 1, 2)],
-    "line 3 has 'NAN' as time": [CELL, ("s", 0, 1, 1, 2), ("s", "NAN", 1, 1, 2)],
+    "line 3 lacks id; need": [CELL, FIRST, ("", 1, 1, 1, 2)],
+    "line 3 lacks time": [CELL, DATED, ("s", "", 1, 1, 2)],
+    "line 3 has 'NaT' as time": [CELL, DATED, ("s", "NaT", 1, 1, 2)],
+    "line 3 has 'NAN' as time": [CELL, FIRST, ("s", "NAN", 1, 1, 2)],
     "line 2 has '-nan' as a; fill": [CELL, ("s", 0, "-nan", 1, 2)],
     "line 3 lacks a; need a word": [("id", "a", "target"), (1, "go", 2), (1, "", 2)],
-    "line 3 has '7' as time": [CELL, ("s", "2024-01-31", 1, 1, 2), ("s", "7", 1, 1, 2)],
-    "line 3 has 'today' as time": [CELL, ("s", "2024-01-31", 1, 1, 2), ("s", "today", 1, 1, 2)],
+    "line 3 has '7' as time": [CELL, DATED, ("s", "7", 1, 1, 2)],
+    "line 3 has 'today' as time": [CELL, DATED, ("s", "today", 1, 1, 2)],
     "line 2 has '1500-01-01' as time; need no fractions": [
         CELL,
         ("s", "1500-01-01", 1, 1, 2),
@@ -129,7 +130,7 @@ BAD = {
     **{
         f"line 3 has '{10**20}' as {CELL[at]}; need finite numbers, and 1e20 for": [
             CELL,
-            ("s", 0, 1, 1, 2),
+            FIRST,
             tuple(10**20 if n == at else 1 for n in range(5)),
         ]
         for at in (1, 3, 4)
@@ -170,6 +171,33 @@ def test_a_table_that_is_refused(tmp_path, message):
     with refused(re.escape(message)) as caught:
         make_task(path)
     assert path in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_line_is_counted_with_the_breaks_in_its_entries_and_those_before(tmp_path):
+    path = tmp_path / "a.csv"
+    for end in ("\n", "\r\n", "\r"):
+        lines = ['id,time,"a', 'b",c,target', '"s', '",0,1,1,2', '"s', '",1,1,tall,2', "s,2"]
+        path.write_bytes(end.join(lines).encode())
+        with refused("a.csv: line 7 has 2 entries; need 5"):
+            make_task(str(path))
+        path.write_bytes(end.join(lines[:-1]).encode())
+        with refused("a.csv: line 5 has 'tall' as c"):
+            make_task(str(path))
+        path.write_bytes(end.join([*lines[:5], '",0,1,1,2']).encode())
+        with refused("a.csv: line 5 repeats the time 0 of sequence s"):
+            make_task(str(path))
+
+
+def test_times_that_agree_only_in_float64_are_in_order(tmp_path):
+    times = ["1700000000.123456790", "1700000000.123456789", "1.7e9", "17e-1"]
+    assert float(times[0]) == float(times[1])
+    table = [CELL, *[("s0", time, n, 0, "x") for n, time in enumerate(times)], ("s1", 0, 0, 0, "y")]
+    task = make_task(write(tmp_path / "a.csv", table), validation=0.0, test=0.0, standardize=False)
+    (x,) = (part for part in np.split(task._x.steps, [4]) if len(part) == 4)
+    assert x[:, 0].tolist() == [3, 2, 1, 0]
+    again = [*table[:3], ("s0", "1700000000.1234567890", 0, 0, "x")]
+    with refused("line 4 repeats the time 1700000000.1234567890 of sequence s0"):
+        make_task(write(tmp_path / "a.csv", again))
 
 
 def test_dates_order_the_rows_and_blank_lines_end_them(tmp_path):

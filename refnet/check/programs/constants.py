@@ -193,7 +193,7 @@ class Constants:
         if left >= enough(self.measure.whole):
             return None
         neat = float(f"{k:.4g}")
-        return neat if abs(neat / k - 1) < 1e-6 else k
+        return neat if abs(neat / k - 1) < 1e-6 else float(k)
 
 
 def _constants(name: str) -> list[float]:

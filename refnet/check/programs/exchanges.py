@@ -219,20 +219,17 @@ def together(g: Grammar) -> Iterator[Candidate]:
     """The same edit in every gate."""
     groups: dict[str, dict[str, list[Edit]]] = {}
     sizes: dict[str, int] = {}
-    for n, group in enumerate(g.program.pulls):
-        line = g.program.lines[n]
-        for m, pull in enumerate(group):
-            what = _family(g, line, pull) if m else ""
-            if not what:
-                continue
-            sizes[what] = sizes.get(what, 0) + 1
-            edits = g.slopes(line, pull) if line.function else g.lines(pull)
-            for said, new in edits:
-                short = "a" if line.target.name.startswith("a.") else "s"
-                said = said.replace(g.word(Factor(line.target.name)), short)
-                said = said.replace(g.product(pull.terms[0]), "it")
-                options = groups.setdefault(what, {}).setdefault(said, [])
-                options.append(Edit(("pull", n, m), (new,)))
+    for place, pull in g.program.added.items():
+        line = g.program.lines[place[1]]
+        what = _family(g, line, pull)
+        if not what:
+            continue
+        sizes[what] = sizes.get(what, 0) + 1
+        for said, new in g.slopes(line, pull) if line.function else g.lines(pull):
+            short = "a" if line.target.name.startswith("a.") else "s"
+            said = said.replace(g.word(Factor(line.target.name)), short)
+            said = said.replace(g.product(pull.terms[0]), "it")
+            groups.setdefault(what, {}).setdefault(said, []).append(Edit(place, (new,)))
     for what, edits_by_text in groups.items():
         for said, members in edits_by_text.items():
             if len(members) == sizes[what] > 1:
@@ -243,6 +240,6 @@ def _family(g: Grammar, line: Line, pull: Line) -> str:
     name = stem(pull.target.name)
     if name.startswith("d a."):
         return f"the slope of every {line.function}"
-    known = {"d y": "the gradient that is carried through Whh", "d x": "dx"}
-    known |= {block: f"the gradient of {block}" for block in g.program.blocks}
+    known = {block: f"the gradient of {block}" for block in g.program.blocks}
+    known |= {"d y": CARRIED["y"], "d x": "dx"}
     return known.get(name, "")

@@ -19,6 +19,8 @@ from refnet.check.programs.cells import PASSED, Factor, Line, Term
 from refnet.check.programs.edit import Candidate, Edit, Place
 from refnet.check.programs.explain import Programs
 from refnet.check.programs.least_squares import improved, solved
+from refnet.check.programs.program import stem
+from refnet.check.programs.words import CARRIED
 from refnet.check.where import indices
 
 __all__ = ["Part", "Weights", "enough"]
@@ -71,7 +73,7 @@ class Weights:
         for n, group in enumerate(program.pulls):
             for m, pull in enumerate(group):
                 name, member = pull.target.name, (("pull", n, m), pull)
-                family = name.rstrip("0123456789")
+                family = stem(name)
                 if not (programs.in_sums if name in program.parameters else programs.in_the_loop):
                     continue
                 if m and (family in program.blocks or family in ("d x", "d y")):
@@ -83,7 +85,7 @@ class Weights:
                     yield Part(grammar.gradient_of(program.lines[n]), (member,))
         for family, members in families.items():
             if len(members) > 1:
-                what = {"d x": "dx", "d y": "the gradient that is carried through Whh"}
+                what = {"d x": "dx", "d y": CARRIED["y"]}
                 yield Part(what.get(family, f"the sum of d{family}"), tuple(members))
 
     def _of_the_lines(self) -> Iterator[Part]:
@@ -193,11 +195,8 @@ class Weights:
 
     def white(self, results: Params) -> Array:
         """The entries of the results, each divided by its sigma."""
-        parts = []
-        for name in self.names:
-            sigma = np.where(self.search.sigma[name] > 0, self.search.sigma[name], np.inf)
-            parts.append((results[name] / sigma).ravel())
-        return np.concatenate(parts) if parts else np.zeros(0)
+        white: Array = self.search.white(results, self.names)
+        return white
 
     @property
     def gap(self) -> Array:

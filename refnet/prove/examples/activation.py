@@ -3,9 +3,9 @@
     refnet train temporal-order --activation mine.py:bump
     refnet prove mine.py:bump
 
-``value(a, p, alpha)`` is h, ``pull(a, h, dh, p, alpha)`` the cotangent of a, and the gradients of
-the activation's own parameters p (here none). Use refnet.maths.numeric for exp, tanh and sqrt of
-any number type.
+``value(a, p, alpha)`` is h, ``pull(a, h, dh, p, alpha)`` the cotangent of a,
+and the gradients of the activation's own parameters p (here none). Use
+refnet.maths.numeric for exp, tanh and sqrt of any number type.
 """
 
 from refnet.maths.activations import Activation

@@ -1,12 +1,15 @@
-"""A cell: the minimal gated unit, whose one gate both forgets and resets, and its kernel::
+"""A cell: the minimal gated unit, whose one gate forgets and resets, and its
+kernel::
 
-    f = s(a_f);  n = act(Wxn x[t] + bn + Whn (f h[t]));  h[t+1] = (1 - f) h[t] + f n
+    f = s(a_f);  n = act(Wxn x[t] + bn + Whn (f h[t]))
+    h[t+1] = (1 - f) h[t] + f n
 
     refnet train temporal-order --cell mine.py:MGU
     refnet prove mine.py:MGU
 
-refnet/cells/__init__.py says what a cell has, refnet/compiled/step.py what a kernel has. Without
-KERNEL (then leave out all that stands above ``class MGU``) the cell runs in NumPy.
+refnet/cells/__init__.py says what a cell has, refnet/compiled/step.py what a
+kernel has. Without KERNEL (then leave out all that stands above ``class MGU``)
+the cell runs in NumPy.
 Source: Zhou, Wu, Zhang & Zhou (2016), eq. 6.
 """
 
@@ -56,7 +59,8 @@ def step_back(at, stage):
         slope(at, at.gate, 0, f, df)
 
 
-CELL = Cell((Product(0), Product(1, second=True)), extra=2, reads=(0,), direct=True)
+PRODUCTS = Product(0), Product(1, second=True)
+CELL = Cell(PRODUCTS, extra=2, reads=(0,), direct=True)
 WALK = Walk("MGU", CELL, step, step_back)
 
 
@@ -87,7 +91,8 @@ class MGU:
 
     def forward(p, x, h0, act, gate=SIGMOID, drop=None):
         (T, B, D), H = x.shape, p["Whh"].shape[1]
-        a = (matmul(x.reshape(T * B, D), p["Wxh"].T) + p["bh"]).reshape(T, B, 2, H)
+        a = matmul(x.reshape(T * B, D), p["Wxh"].T) + p["bh"]
+        a = a.reshape(T, B, 2, H)
         v, h = np.empty_like(a), np.empty_like(a, shape=(T + 1, B, H))
         h[0] = h0
         for t in range(T):
@@ -99,32 +104,42 @@ class MGU:
             h[t + 1] = (1 - f) * h[t] + f * n
         return Tape(x, h, a, v)
 
-    def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, clip=None, drop=None):
-        """``da_n = act'(a_n) (f e);  ds = da_n Whn;  da_f = s'(a_f) ((n - h) e + h ds)``, and one
-        step earlier ``e = dh + (1 - f) e + f ds + da_f Whf``."""
+    def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, **options):
+        """One step earlier ``e = dh + (1 - f) e + f ds + da_f Whf``, with::
+
+        da_n = act'(a_n) (f e);  ds = da_n Whn
+        da_f = s'(a_f) ((n - h) e + h ds)
+        """
+        clip, drop = options.get("clip"), options.get("drop")
+        Whf, Whn = np.split(p["Whh"], 2)
         x, h, a, v = tape
         T, B, _, H = a.shape
         da, e, clipped = np.empty_like(a), np.zeros_like(a, shape=(B, H)), 0
-        slopes_of = {name: np.zeros_like(p[name]) for name, *_ in act.start}
+        totals = {name: np.zeros_like(p[name]) for name, *_ in act.start}
         for t in reversed(range(T)):
             if t >= T - len(dh):
                 e = e + dh[t - T + len(dh)]
             f, n = v[t, :, 0], v[t, :, 1]
             da[t, :, 1], slopes = act.backward(a[t, :, 1], n, e * f, p)
             clipped += clip_into(da[t, :, 1], clip)
-            ds = dropped(matmul(da[t, :, 1], p["Whh"][H:]), drop)
-            da[t, :, 0], _ = gate.backward(a[t, :, 0], f, e * (n - h[t]) + ds * h[t], p)
+            ds = dropped(matmul(da[t, :, 1], Whn), drop)
+            df = e * (n - h[t]) + ds * h[t]
+            da[t, :, 0], _ = gate.backward(a[t, :, 0], f, df, p)
             clipped += clip_into(da[t, :, 0], clip)
-            slopes_of = {key: np.asanyarray(d + slopes[key]) for key, d in slopes_of.items()}
-            e = e * (1 - f) + ds * f + dropped(matmul(da[t, :, 0], p["Whh"][:H]), drop)
+            for name, d in slopes.items():
+                totals[name] = np.asanyarray(totals[name] + d)
+            past = dropped(matmul(da[t, :, 0], Whf), drop)
+            e = e * (1 - f) + ds * f + past
         seen, rows = dropped(h[:-1], drop), da.reshape(T * B, 2 * H)
         past, reset = (s.reshape(T * B, H) for s in (seen, v[:, :, 0] * seen))
+        dWhf = matmul(rows[:, :H].T, past)
+        dWhn = matmul(rows[:, H:].T, reset)
         grads = {
-            "Whh": np.concatenate([matmul(rows[:, :H].T, past), matmul(rows[:, H:].T, reset)]),
+            "Whh": np.concatenate([dWhf, dWhn]),
             "Wxh": matmul(rows.T, x.reshape(T * B, x.shape[2])),
             "bh": rows.sum(axis=0),
             "h0": e,
-            **slopes_of,
+            **totals,
         }
         if clip is not None:
             grads["clipped"] = np.asarray(clipped)

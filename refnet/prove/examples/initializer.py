@@ -1,4 +1,4 @@
-"""An initializer: a start value of a weight matrix, here with k entries in a row.
+"""An initializer: a start value of a weight matrix, here k entries in a row.
 
     refnet train temporal-order --recurrent mine.py:sparse:k=3
     refnet prove mine.py:sparse:k=3
@@ -9,8 +9,11 @@ Arguments after the first two are options.
 import numpy as np
 
 
-def sparse(shape: tuple[int, int], rng: np.random.Generator, k: int = 15) -> np.ndarray:
-    """Each row has k entries from N(0, 1), as far as there are as many (Martens, 2010)."""
+def sparse(shape, rng, k: int = 15):
+    """Each row has k entries from N(0, 1), or as many as it is long.
+
+    Source: Martens (2010).
+    """
     W = np.zeros(shape)
     for row in W:
         at = rng.choice(len(row), min(int(k), len(row)), replace=False)

@@ -2,8 +2,9 @@
 
     refnet train temporal-order --optimizer mine.py:Signs --rate 0.0001
 
-The fields are options, after those of ``Optimizer``; ``accumulators`` names the arrays that a
-parameter has, and ``move`` gives the direction and the accumulators' new values.
+The fields are options, after those of ``Optimizer``; ``accumulators`` names
+the arrays that a parameter has, and ``move`` gives the direction and the
+accumulators' new values.
 """
 
 from dataclasses import dataclass

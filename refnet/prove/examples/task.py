@@ -3,9 +3,10 @@
     refnet train mine.py:Majority --length 31
     refnet prove mine.py:Majority
 
-The fields of the class are the task's options. ``Generated`` (refnet/tasks/synthetic.py) makes
-batches and evaluations of what ``draw`` draws, and scores classes; a task of another form derives
-from ``refnet.tasks.Task`` and defines all that its docstrings ask for.
+The fields of the class are the task's options. ``Generated``
+(refnet/tasks/synthetic.py) makes batches and evaluations of what ``draw``
+draws, and scores classes; a task of another form derives from
+``refnet.tasks.Task`` and defines all that its docstrings ask for.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from refnet.tasks.synthetic import Generated
 
 @dataclass(frozen=True)
 class Majority(Generated):
-    """x (T, B, 1) of 0 and 1, y (B,): the class 1 if more than half of a sequence are ones."""
+    """x (T, B, 1) of 0 and 1; y (B,) is 1 if more than half are ones."""
 
     length: int = 21
     samples: int = 2000

@@ -1,12 +1,13 @@
-"""A transition: what a recurrent matrix is made of; here of a vector, as its circulant matrix.
+"""A transition: what a recurrent matrix is made of; here a vector's circulant.
 
     refnet train temporal-order --transition mine.py:Circulant
     refnet prove mine.py:Circulant
 
-The fields of the class are the transition's options. ``Plain`` is square and on no manifold; see
-refnet/matrices/slots.py for all that a net asks of a transition. ``times`` multiplies numbers of
-any type, exact ones exactly, by an option. If W is not a rational function of its parts, set
-``rational = False``; name parts that are not trained in ``constant``.
+The fields of the class are the transition's options. ``Plain`` is square and
+on no manifold; see refnet/matrices/slots.py for all that a net asks of a
+transition. ``times`` multiplies numbers of any type, exact ones exactly, by an
+option. If W is not a rational function of its parts, set ``rational = False``;
+name parts that are not trained in ``constant``.
 """
 
 from dataclasses import dataclass
