@@ -130,12 +130,9 @@ def _narrow(verdict: Verdict, theirs: Results, case: Case) -> Verdict:
     """With a name, if it has none, where float64 results of float32 inputs are those of float32."""
     every = (np.asarray(value).dtype for value in arrays_of(case.inputs).values())
     kinds = {kind for kind in every if kind.kind == "f"}
-    if (
-        verdict.verdict != NOT_ROUNDING
-        or verdict.convention
-        or case.dtype is not None
-        or kinds != {np.dtype(np.float32)}
-    ):
+    unnamed = verdict.verdict == NOT_ROUNDING and not verdict.convention
+    promoted = kinds == {np.dtype(np.float32)} and "float64" in verdict.dtype
+    if case.dtype is not None or not (unnamed and promoted):
         return verdict
     narrow, _ = _compared(theirs, replace(case, dtype="float32"))
     return replace(verdict, convention=NARROW) if narrow.passed else verdict

@@ -46,26 +46,22 @@ def of_one(name: str, right: Array, certified: Certificate, sizes: dict[str, flo
     yield from _of_the_axes(name, right, certified)
     if right.ndim == 2 and len({*right.shape}) == 1:
         yield from ((f"{name} {how}", value) for how, value in of_the_matrix(right))
-    alike: dict[float, list[str]] = {}
+    known: dict[float, list[str]] = {}
     for text, size in sizes.items() if not gradient else ():
-        alike.setdefault(size, []).append(text)
-    times = {
-        size: f"{size:g} = {' = '.join(texts)} times the right one" for size, texts in alike.items()
-    }
-    part = {
-        size: f"1 / {size:g} = "
-        + " = ".join(f"1 / ({text})" if " " in text else f"1 / {text}" for text in texts)
-        + " times the right one"
-        for size, texts in alike.items()
-    }
-    more, less = (f", or {known[2]}" if 2 in known else "" for known in (times, part))
+        known.setdefault(size, []).append(text)
+        known.setdefault(1 / size, []).append(f"1 / ({text})" if " " in text else f"1 / {text}")
+
+    def times(factor: float) -> str:
+        number = f"{factor:g}" if factor > 1 else f"1 / {1 / factor:g}"
+        return f"{number} = {' = '.join(known[factor])} times the right one"
+
+    more, less = (f", or {times(factor)}" if factor in known else "" for factor in (2, 0.5))
     more += ": the gradients of two biases are added" * bias
     less += ": the gradient is shared by two biases" * bias
     yield f"{what} is doubled{more}", 2 * right
     yield f"{what} is halved{less}", right / 2
-    for size in alike:
-        yield f"{what} is {times[size]}", size * right
-        yield f"{what} is {part[size]}", right / size
+    for factor in known:
+        yield f"{what} is {times(factor)}", factor * right
 
 
 def of_a_function(name: str, right: Array, certified: CertifiedFunction) -> Edits:
