@@ -5,18 +5,21 @@ Checked by: tests/check/test_judge_calls.py.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from refnet.batch import Params
 from refnet.check.arithmetic import Kind
 from refnet.check.certificates import Case, case_of, certificate, readings_of, sigma_of
+from refnet.check.conventions import Readings
 from refnet.check.given import Foreign, Names, Results, by_name, judged_types, numbers
 from refnet.check.noise import unit
 from refnet.check.repeats import (
     Theirs,
+    arrays_of,
     keeps,
     of_inputs,
     other_inputs,
@@ -26,6 +29,7 @@ from refnet.check.repeats import (
     tried,
 )
 from refnet.check.report import report
+from refnet.check.search import Search
 from refnet.check.shrink import SECONDS, NetCut, at_few_steps, with_smallest
 from refnet.check.verdict import (
     EXPLAINED,
@@ -106,8 +110,9 @@ def _judged(case: Case, theirs: Foreign) -> tuple[Verdict, Case]:
                 f"required: {name} is not the name of a result; these are {', '.join(known)}"
             )
     function = theirs if callable(theirs) else None
+    changed: list[str] = []
     if function:
-        theirs = results(function, case.inputs)
+        theirs = results(function, case.inputs, changed)
     if not isinstance(theirs, Mapping):
         raise TypeError(
             f"judge: theirs is {type(theirs).__name__}; need a dict of arrays by name, "
@@ -115,9 +120,37 @@ def _judged(case: Case, theirs: Foreign) -> tuple[Verdict, Case]:
         )
     readings = readings_of(case)
     if not function:
-        return _compared(theirs, case, readings.explain)[0], case
+        return _narrow(_compared(theirs, case, readings.explain)[0], theirs, case), case
+    verdict, case = _of_a_function(case, function, theirs, readings)
+    verdict = _narrow(verdict, theirs, case)
+    return replace(verdict, changed=tuple(changed)), case
+
+
+def _narrow(verdict: Verdict, theirs: Results, case: Case) -> Verdict:
+    """With a name, if it has none, where float64 results of float32 inputs are those of float32."""
+    every = (np.asarray(value).dtype for value in arrays_of(case.inputs).values())
+    kinds = {kind for kind in every if kind.kind == "f"}
+    unnamed = verdict.verdict == NOT_ROUNDING and not verdict.convention
+    promoted = kinds == {np.dtype(np.float32)} and "float64" in verdict.dtype
+    if case.dtype is not None or not (unnamed and promoted):
+        return verdict
+    narrow, _ = _compared(theirs, replace(case, dtype="float32"))
+    return replace(verdict, convention=NARROW) if narrow.passed else verdict
+
+
+NARROW = (
+    "perhaps part of the computation is in float32, as the inputs are, and what it returns is "
+    "float64: with dtype='float32' all is explained by rounding"
+)
+
+
+def _of_a_function(
+    case: Case, function: Theirs, theirs: Results, readings: Readings
+) -> tuple[Verdict, Case]:
+    """The verdict on a function by its results, and by more calls of it."""
     anew = partial(rerolled, case, function) if _size(case) <= LARGE else None
-    explain = partial(readings.explain, rerolled=anew)
+    there = cache(partial(_elsewhere, case, function))
+    explain = partial(readings.explain, rerolled=anew, elsewhere=there)
     early = partial(_named_early, case, function) if _long(case) else None
     verdict, sigma = _compared(theirs, case, explain, early)
     if verdict.verdict == NOT_ROUNDING:
@@ -174,6 +207,31 @@ def _named_there(case: Case, other: Case, arrays: Results, verdict: Verdict, sig
     }
     name = there.unseen(first, given, _wrong(verdict), sigma, unit(verdict.dtype.split(", ")[0]))
     return name and f": {name}"
+
+
+def _elsewhere(case: Case, function: Theirs) -> Search | None:
+    """The search among a function's results at other sizes and random inputs, or, if it fails
+    there, at these sizes; None of a long case, a function of arrays, and if nothing is wrong."""
+    if not isinstance(case.what, Net) or _long(case):
+        return None
+    for inputs in NetCut(case).elsewhere(case.dtype):
+        try:
+            arrays = results(function, inputs)
+        except Exception:  # it runs at one size alone
+            continue
+        break
+    else:
+        return None
+    other = case_of(case.what, inputs, None, None, case.dtype, ())
+    searches: list[Search] = []
+
+    def explain(given: Params, wrong: list[str], sigma: Params, u: float) -> str:
+        with np.errstate(all="ignore"):
+            searches.append(Search(readings_of(other), given, {*wrong}, sigma, u))
+        return ""
+
+    _compared(arrays, other, explain)
+    return searches[0] if searches else None
 
 
 OTHER = (

@@ -8,10 +8,12 @@ Checked by: tests/check/test_mistake_names.py,
 tests/check/test_compare.py::test_convention_is_named.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
+from operator import attrgetter
 
 import numpy as np
 
@@ -29,6 +31,7 @@ __all__ = ["Readings", "in_float64"]
 
 WORK = 3e11
 """Multiplications that may be spent on one mistake, and again on two: about a minute each."""
+Fits = list[tuple[float, str]]
 STEP = 1e6
 """What a step of a small net costs, in multiplications of a large one."""
 
@@ -111,40 +114,21 @@ class Readings:
         sigma: Params,
         u: float,
         rerolled: Callable[[float], bool] | None = None,
+        elsewhere: Callable[[], Search | None] | None = None,
     ) -> str:
         """The name of what explains the results ``given`` (finite float64 arrays), or "".
 
         ``wrong``: the names of those that are not rounding; ``sigma`` and the unit roundoff
         ``u`` say how far rounding goes; ``rerolled``: whether the errors are others at inputs that
-        differ by a few unit roundoffs of a coarser type, without which none is named by their size.
+        differ by a few unit roundoffs of a coarser type, without which none is named by their size;
+        ``elsewhere``: the search at other sizes and inputs, or None: a name that fits here alone is
+        a coincidence.
         """
         wrong = set(wrong) & set(given)
         if not wrong:
             return ""
         with np.errstate(all="ignore"):
-            search = Search(self, given, wrong, sigma, u)
-            return (
-                search.best(search.edited(), first=True)
-                or search.best(search.computed())
-                or search.best(search.around.readings())
-                or search.best(search.around.between())
-                or search.best(search.programs())
-                or search.best(search.around.stacked())
-                or search.best(search.of_parts())
-                or search.best(search.estimated())
-                or search.best(search.around.multiples())
-                or search.structure()
-                or search.differences()
-                or search.best(search.calls())
-                or search.best(search.fitted_programs())
-                or search.best(search.around.constants())
-                or search.best(search.weighed())
-                or search.best(search.around.additions())
-                or search.stored()
-                or search.coarse(rerolled)
-                or search.best(search.two())
-                or search.waves()
-            )
+            return _explained(Search(self, given, wrong, sigma, u, rerolled), elsewhere)
 
     def unseen(
         self, former: "Readings", given: Params, wrong: Iterable[str], sigma: Params, u: float
@@ -160,6 +144,77 @@ class Readings:
                 for label, reading in self.computed
                 if label not in seen
             )
+
+
+SIMPLE = (
+    "edited",
+    "computed",
+    "around.readings",
+    "around.between",
+    "programs",
+    "around.stacked",
+    "of_parts",
+    "estimated",
+    "around.multiples",
+)
+"""Where names without fitted weights come from, in the order in which they are looked for."""
+OTHERS = (
+    "structure",
+    "differences",
+    "calls",
+    "fitted_programs",
+    "around.constants",
+    "weighed",
+    "around.additions",
+    "stored",
+    "coarse",
+    "two",
+    "waves",
+)
+
+
+def _explained(search: Search, elsewhere: Callable[[], Search | None] | None = None) -> str:
+    """The name from the first place that has one."""
+    for place in (*SIMPLE, *OTHERS):
+        found = attrgetter(place)(search)()
+        fits = [(0.0, found)] * bool(found) if isinstance(found, str) else search.fits(found)
+        if fits:
+            there = elsewhere() if elsewhere and place in SIMPLE else None
+            return _confirmed(fits, place, there) if there else _closest(fits, place)
+    return ""
+
+
+def _closest(fits: Fits, place: str) -> str:
+    return Search.closest(fits, first=place == "edited")
+
+
+def _confirmed(fits: Fits, place: str, there: Search) -> str:
+    """The name among these that explains what was given ``there``, too; or else the one that was
+    found there; or "perhaps" the one here."""
+    _ = there.all.computed  # on which the later places rest
+    others = {name for _, name in there.fits(attrgetter(place)(there)())}
+    for text in (str, _without_numbers):
+        known = {text(name) for name in others}
+        both = [(ratio, name) for ratio, name in fits if text(name) in known]
+        if both:
+            return _closest(both, place)
+    name = _explained(there)
+    if name and not name.startswith("perhaps"):
+        x = there.all.batch.x
+        sizes = dict(zip(("T", "B"), x.shape)) if x.ndim == 3 else {"B": len(x)}
+        return f"{name} (at {', '.join(f'{size} = {n}' for size, n in sizes.items())})"
+    return f"perhaps {_closest(fits, place).removeprefix('perhaps ')}"
+
+
+def _without_numbers(name: str) -> str:
+    """A name without what depends on sizes and inputs.
+
+    >>> _without_numbers("da is left out of examples 1, 3 (the last), by 0.25")
+    'da is left out of example #, by #'
+    """
+    name = re.sub(r" \((examples? [\d, ]+|the (first|last)( \d+)?|rows \d+ to \d+)\)", "", name)
+    name = re.sub(r"\d[\d.]*(e[+-]?\d+)?((, | to )\d[\d.]*)*", "#", name)
+    return re.sub(r"(example|step|unit|input|column|row|class|entr)(s|es|ies|y) #", r"\1 #", name)
 
 
 def _scored_otherwise(certified: Certified) -> bool:

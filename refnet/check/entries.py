@@ -67,7 +67,8 @@ def axes_of(name: str, certified: Certificate, shape: tuple[int, ...]) -> tuple[
             return tuple(map(Axis, nouns))
     known, usual = getattr(certified, "axes", {}), {1: ("entry",), 2: ("row", "column")}
     nouns = usual.get(len(shape), tuple(f"index of axis {n}," for n in range(len(shape))))
-    return tuple(Axis(known.get(size, noun)) for size, noun in zip(shape, nouns))
+    leads = [known.get(size, noun) for size, noun in zip(shape[:-1], nouns)]
+    return tuple(map(Axis, (*leads, *nouns[len(shape) - 1 : len(shape)])))
 
 
 class Wrong(NamedTuple):
@@ -121,8 +122,8 @@ def relation(part: Wrong, box: Sequence[Array]) -> str:
     if theirs.size == 1:
         return value(inside.each(np.squeeze))
     factor = _factor(inside)
-    if factor is not None:
-        return f"{factor:.6g} times the certified ones"
+    if factor is not None and (times := f"{factor:.6g}") != "1":
+        return f"{times} times the certified ones"
     for axis in range(theirs.ndim):
         for text in (_moved(part, box, axis), _scaled(inside, box, axis)):
             if text:
@@ -136,7 +137,8 @@ def relation(part: Wrong, box: Sequence[Array]) -> str:
 def value(part: Wrong) -> str:
     """A number of theirs beside the certified one, and their ratio."""
     theirs, true = float(part.theirs), float(part.true)
-    ratio = f", {theirs / true:.6g} times" if true else ""
+    ratio = f"{theirs / true:.6g}" if true and theirs and np.isfinite(theirs) else ""
+    ratio = f", off by {theirs - true:.2g}" if ratio == "1" else f", {ratio} times" * bool(ratio)
     return f"{theirs:.9g} for {true:.9g}{ratio}"
 
 

@@ -108,10 +108,10 @@ class Fit:
                 loss = sum(w * p["loss"] for w, p in zip(weights, parts))
                 subjects.setdefault(each, ([], {**weighted, "loss": loss}))[0].append(said)
         for texts, weighted in subjects.values():
-            label = ", or ".join(texts) + where
+            label = "perhaps " * (len(texts) > 1) + ", or ".join(texts) + where
             rest = {name: value for name, value in weighted.items() if name != "loss"}
             yield label, {**self.true, **weighted}
-            yield label + " of the loss's gradient alone" * every, {**self.true, **rest}
+            yield label + ", in the gradient alone" * every, {**self.true, **rest}
 
     def _groups(self) -> Iterator[tuple[str, Array]]:
         """Labels of the predictions, by what they may be weighted; -1 for what does not count."""
@@ -172,7 +172,7 @@ class Fit:
         odd: dict[float, list[str]] = {}
         for n, w in zip(values[~usual], weights[~usual]):
             odd.setdefault(float(f"{w / base:.4g}") if abs(w) > 1e-4 else 0.0, []).append(str(n))
-        left_out = "left out of the loss"
+        left_out = "left out"
         if set(odd) == {0.0} and abs(base - 1) > 1e-4 and abs(base - share) < 1e-3 * share:
             left_out += ", and not counted"
         texts = []

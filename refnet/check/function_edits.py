@@ -46,12 +46,22 @@ def of_one(name: str, right: Array, certified: Certificate, sizes: dict[str, flo
     yield from _of_the_axes(name, right, certified)
     if right.ndim == 2 and len({*right.shape}) == 1:
         yield from ((f"{name} {how}", value) for how, value in of_the_matrix(right))
-    yield f"{what} is doubled{': the gradients of two biases are added' * bias}", 2 * right
-    yield f"{what} is halved{': the gradient is shared by two biases' * bias}", right / 2
+    known: dict[float, list[str]] = {}
     for text, size in sizes.items() if not gradient else ():
-        below = f"({text})" if " " in text else text
-        yield f"{what} is {size:g} = {text} times the right one", size * right
-        yield f"{what} is 1 / {size:g} = 1 / {below} times the right one", right / size
+        known.setdefault(size, []).append(text)
+        known.setdefault(1 / size, []).append(f"1 / ({text})" if " " in text else f"1 / {text}")
+
+    def times(factor: float) -> str:
+        number = f"{factor:g}" if factor > 1 else f"1 / {1 / factor:g}"
+        return f"{number} = {' = '.join(known[factor])} times the right one"
+
+    more, less = (f", or {times(factor)}" if factor in known else "" for factor in (2, 0.5))
+    more += ": the gradients of two biases are added" * bias
+    less += ": the gradient is shared by two biases" * bias
+    yield f"{what} is doubled{more}", 2 * right
+    yield f"{what} is halved{less}", right / 2
+    for factor in known:
+        yield f"{what} is {times(factor)}", factor * right
 
 
 def of_a_function(name: str, right: Array, certified: CertifiedFunction) -> Edits:

@@ -109,6 +109,7 @@ class Verdict:
     form of a formula that explains one whose digits are lost, or "".
     ``where``: of a result that is not rounding, sentences on which entries are wrong
     (``refnet.check.where``).
+    ``changed``: the inputs that a function changes, which the ``note`` names.
     ``dtype``: the type in which they computed; its unit roundoff is what was perturbed by. Of
     several, all; ``assumed`` says which quantity was judged by which, and why.
 
@@ -123,6 +124,7 @@ class Verdict:
     rule: str = RULE
     assumed: str = ""
     where: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         worst = self.worst
@@ -157,7 +159,12 @@ class Verdict:
     def note(self) -> str:
         """What is wrong with the worst quantity beside its numbers; or which quantities show
         nothing, because zero is right or the computation loses all of their digits, in a tenth
-        of the entries or more."""
+        of the entries or more; and the inputs that a function changes."""
+        changed = f"the function changes its inputs: {', '.join(self.changed)}"
+        return "; ".join(filter(None, (self._shown, changed * bool(self.changed))))
+
+    @property
+    def _shown(self) -> str:
         if self.worst.note:
             return self.worst.note
         repair = (

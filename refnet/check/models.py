@@ -44,6 +44,8 @@ LIMITS: Limits = {"bits": 128, "max_bits": 8192, "max_seconds": 600}
 
 GATES = (("i", "o", "f", "c"), ("z", "r", "h"))
 """The gates as ONNX's LSTM and GRU stack them."""
+RESET = {"gru": ": linear_before_reset is 1", "gru_before": ": linear_before_reset is 0"}
+"""The attribute of ONNX's GRU that says which of the two it is."""
 INPUTS = {
     3: "the biases are",
     4: "sequence_lens is",
@@ -104,7 +106,7 @@ def certify_model(proto: Proto, inputs: Params, progress: Progress | None = None
 def readings(proto: Proto, inputs: Params, names: list[str]) -> Iterator[tuple[str, Params]]:
     """What a runtime would give that ignores or misreads something of the recurrent layers."""
     changes: dict[str, str | int | tuple[int, ...]] = {
-        f"the layers are computed as {cell}": cell for cell in OPERATORS
+        f"the layers are computed as {cell}{RESET.get(cell, '')}": cell for cell in OPERATORS
     }
     changes |= {"the activations are ignored": "activation", "clip is ignored": "clip"}
     changes |= {f"{what} ignored": place for place, what in INPUTS.items()}

@@ -18,7 +18,17 @@ from refnet.check.given import Foreign, Results, by_name, numbers
 from refnet.exact.running import arguments_of, mapped, run_on
 from refnet.nets.gradients import Net
 
-__all__ = ["Theirs", "keeps", "of_inputs", "other_inputs", "rerolled", "results", "strays", "tried"]
+__all__ = [
+    "Theirs",
+    "arrays_of",
+    "keeps",
+    "of_inputs",
+    "other_inputs",
+    "rerolled",
+    "results",
+    "strays",
+    "tried",
+]
 
 Theirs = Callable[..., Foreign]
 Inputs = tuple[Params, Batch]
@@ -58,14 +68,30 @@ def of_inputs(function: Theirs) -> Theirs:
     return one_by_one
 
 
-def results(function: Theirs, inputs: Given) -> Foreign:
-    """What a function returns, of copies of the inputs, copied: it may use its arrays again."""
-    returned = function(*deepcopy(inputs))
+def results(function: Theirs, inputs: Given, changed: list[str] | None = None) -> Foreign:
+    """What a function returns, of copies of the inputs, copied: it may use its arrays again. To
+    ``changed`` are added the names of the inputs that it changes."""
+    copies = deepcopy(inputs)
+    returned = function(*copies)
+    if changed is not None:
+        pairs = zip(arrays_of(inputs).items(), arrays_of(copies).values())
+        changed += [n for (n, a), b in pairs if not np.array_equal(a, b)]
     return (
         {name: _copy(value) for name, value in returned.items()}
         if isinstance(returned, Mapping)
         else returned
     )
+
+
+def arrays_of(inputs: Given) -> Params:
+    """The numbers among a net's or a function's inputs, by their names or places."""
+    of_net = len(inputs) == 2 and isinstance(inputs[1], Batch)
+    named = inputs[0] | inputs[1]._asdict() if of_net else dict(enumerate(inputs))
+    every: Params = {}
+    for name, value in named.items():
+        what = str(name) if of_net else f"argument {name}"
+        mapped(value, what, every.setdefault)
+    return every
 
 
 def _copy(value: Foreign) -> Foreign:

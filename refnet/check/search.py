@@ -43,6 +43,8 @@ COARSER = (("float32", 2.0**-24), ("float16, TF32 or bfloat16", 2.0**-11), ("bfl
 """Coarser types that part of a computation may be in, with the least unit roundoff."""
 ALIKE = 0.01
 """Readings that are closer than this, in units of what would do, are not told apart."""
+MORE = 2
+"""How many more names are said that would look alike."""
 BY_CHANCE = 2.0**-24
 """The chance with which numbers may be those of a coarser type although they are not in it."""
 
@@ -51,8 +53,15 @@ class Search:
     """Results with something wrong, and the readings that may explain them."""
 
     def __init__(
-        self, readings: Any, given: Params, wrong: set[str], sigma: Params, u: float
+        self,
+        readings: Any,
+        given: Params,
+        wrong: set[str],
+        sigma: Params,
+        u: float,
+        rerolled: Callable[[float], bool] | None = None,
     ) -> None:
+        self.rerolled = rerolled
         self.all, self.given, self.wrong, self.sigma, self.u = readings, given, wrong, sigma, u
         self.true = readings.true
         self.spread = {name: _norm(sigma[name]) for name in self.true}
@@ -127,18 +136,28 @@ class Search:
                 return np.inf
         return worst
 
-    def best(self, readings: Iterable[tuple[str, Params]], first: bool = False) -> str:
-        """The closest reading, an earlier one unless another is twice as close; "perhaps" and one
-        more if that is as close and not a case of the first, unless the ``first`` is wanted."""
+    def fits(self, readings: Iterable[tuple[str, Params]]) -> list[tuple[float, str]]:
+        """The ratios and names of the readings that agree with all that was given."""
         fits = [(self.whole(reading), name) for name, reading in readings]
-        fits = [(ratio, name) for ratio, name in fits if ratio <= 1]
+        return [(ratio, name) for ratio, name in fits if ratio <= 1]
+
+    def best(self, readings: Iterable[tuple[str, Params]]) -> str:
+        """The ``closest`` reading that agrees with all that was given, or ""."""
+        return self.closest(self.fits(readings))
+
+    @staticmethod
+    def closest(fits: list[tuple[float, str]], first: bool = False) -> str:
+        """The closest reading, an earlier one unless another is twice as close; "perhaps" and more
+        that are as close and no cases of the first, unless the ``first`` is wanted."""
         if not fits:
             return ""
         least = max(min(fits)[0], ALIKE)
         name, *others = dict.fromkeys(name for ratio, name in fits if ratio <= 2 * least)
         narrower = name.replace("float16 or TF32", "TF32")
         others = [other for other in others if other != narrower and not other.startswith(name)]
-        return name if first or not others else f"perhaps {name}, or {others[0]}"
+        if first or not others:
+            return name
+        return f"perhaps {', or '.join([name.removeprefix('perhaps '), *others[:MORE]])}"
 
     def edited(self) -> Iterator[tuple[str, Params]]:
         """Right quantities that are reported in another way."""
@@ -158,9 +177,9 @@ class Search:
     def calls(self) -> Iterator[tuple[str, Params]]:
         """Edits of the calls in a function."""
         if not self.all.is_net and self._shaped():
-            yield from Calls(self.all.certified).readings(self.given, self.wrong, self.fits)
+            yield from Calls(self.all.certified).readings(self.given, self.wrong, self.explains)
 
-    def fits(self, reading: Params) -> bool:
+    def explains(self, reading: Params) -> bool:
         """Whether a reading explains all that was given."""
         return self.whole(reading) <= 1
 
@@ -272,11 +291,12 @@ class Search:
                     )
         return ""
 
-    def coarse(self, rerolled: Callable[[float], bool] | None) -> str:
+    def coarse(self) -> str:
         """Whether everything is wrong, each quantity by as much as the rounding of a coarser type
         makes it; or float32 results, those of the forward pass among the wrong ones, are off as
         products of factors rounded to TF32 are: no entry by more, and a wrong quantity by that
         size. A smooth mistake of this size is not ``rerolled``."""
+        rerolled = self.rerolled
         if not rerolled or not self._shaped():
             return ""
         if self.all.is_net and not self.wrong & set(FORWARD):

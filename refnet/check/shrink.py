@@ -3,9 +3,10 @@
 The search resembles Hypothesis's shrinking: it raises all sizes together from 1 until the mistake
 shows, then lowers each size alone as far as the mistake still shows, until no size goes lower. A
 mistake does not show at sizes at which the function fails to run, returns results of other shapes,
-or is wrong in a quantity that was right. Steps and sequences are cut from the given ones; a net of
-other widths gets new random parameters. In a function's arrays, axes of one length are cut
-together, except those of the cotangent, which the judged function does not receive.
+or results that are not finite, is wrong in a quantity that was right, or, of a function, right in a
+gradient that was wrong. Steps and sequences are cut from the given ones; a net of other widths gets
+new random parameters. In a function's arrays, axes of one length are cut together, except those of
+the cotangent, which the judged function does not receive.
 Checked by: tests/check/test_judge_calls.py.
 """
 
@@ -13,13 +14,15 @@ from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from time import process_time
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
-from refnet.check.cases import drawn, random_batch, random_final, random_params
+from refnet.check.arithmetic import Kind, arithmetic
+from refnet.check.cases import drawn, held, random_batch, random_final, random_params
 from refnet.check.certificates import Case, Given
 from refnet.check.given import Results, by_name, judged_types
 from refnet.check.noise import spread
@@ -58,15 +61,17 @@ Theirs = Callable[..., Results]
 
 def with_smallest(verdict: Verdict, case: Case, theirs: Theirs, seconds: float) -> Verdict:
     """The verdict, to whose ``where`` the smallest sizes are added that still show the mistake: a
-    gradient that was wrong (or, if none was, another quantity) still is, and nothing else is. The
-    verdict as it is, if no smaller sizes do or the search takes more than ``seconds``."""
+    gradient that was wrong (or, if none was, another quantity) still is, of a function all of
+    them, and nothing else is. The verdict as it is, if no smaller sizes do or the search takes more
+    than ``seconds``."""
     if not seconds or verdict.verdict in FINE:
         return verdict
 
     def off(judged: Verdict) -> set[str]:
         return {part.name for part in judged.parts if part.verdict not in FINE}
 
-    cut = NetCut(case) if isinstance(case.what, Net) else _FunctionCut(case)
+    is_net = isinstance(case.what, Net)
+    cut = NetCut(case) if is_net else _FunctionCut(case)
     wrong = {name for name in off(verdict) if name.startswith("d")} or off(verdict)
     end = process_time() + seconds
     tried: dict[tuple[int, ...], Verdict | None] = {}
@@ -85,7 +90,8 @@ def with_smallest(verdict: Verdict, case: Case, theirs: Theirs, seconds: float) 
         return (
             outcome is not None
             and _unread(outcome) <= _unread(verdict)
-            and (off(outcome) <= off(verdict) and bool(off(outcome) & wrong))
+            and off(outcome) <= off(verdict)
+            and (bool(off(outcome) & wrong) if is_net else wrong <= off(outcome))
         )
 
     now = cut.sizes
@@ -114,8 +120,8 @@ def with_smallest(verdict: Verdict, case: Case, theirs: Theirs, seconds: float) 
 
 
 def _unread(verdict: Verdict) -> set[str]:
-    """The names of what is missing, of another shape or no array of numbers."""
-    return {part.name for part in verdict.parts if part.note and part.index is None}
+    """The names of what is missing, of another shape, no array of numbers or not finite."""
+    return {part.name for part in verdict.parts if part.note}
 
 
 def _rising(end: int) -> Iterator[int]:
@@ -210,14 +216,19 @@ class NetCut:
             final = {name: value[..., :B, :] for name, value in final.items()}
         batch = Batch(x, y, None if mask is None else mask[:T, :B], weights, final)
         params = {
-            name: value[..., :B, :]
-            if plain(name) == "h0"
-            and value.shape[-2:-1] == (self.sizes["B"],)
-            and value.ndim == max(map(len, net.shapes[name]))
-            else value
+            name: value[..., :B, :] if self._of_sequences(name, net) else value
             for name, value in params.items()
         }
         return certify(net, params, batch, max_seconds=seconds), (params, batch)
+
+    def _of_sequences(self, name: str, net: Net) -> bool:
+        """Whether a parameter is an initial state for each sequence."""
+        shape = self.params[name].shape if name in self.params else ()
+        return (
+            plain(name) == "h0"
+            and shape[-2:-1] == (self.sizes["B"],)
+            and len(shape) == max(map(len, net.shapes[name]))
+        )
 
     def _narrower(self, widths: Sizes) -> Net:
         net, H = self.net, widths.get("H", 0)  # a linear net has none
@@ -241,6 +252,29 @@ class NetCut:
         if self.batch.final is not None and isinstance(net, RecurrentNet):
             batch = batch._replace(final=random_final(net, rng, kind, B))
         return params, batch
+
+    def elsewhere(self, judged: Kind | None) -> Iterator[Given]:
+        """Random inputs of the net with its parameters: at other T and B, and at these."""
+        rng, known = np.random.default_rng(1), {*self.sizes.values()}
+        if self.batch.weights is not None or self.batch.x.dtype.kind != "f":
+            return
+        B = next(n for n in count(6) if n not in known)
+        T = next(n for n in count(B + 1) if n not in known)
+        for steps, examples in ((T, B), (self.sizes.get("T", 0), self.sizes["B"])):
+            kind = self.batch.x.dtype
+            batch = random_batch(self.net, rng, kind, steps, examples)
+            if self.batch.final is not None and isinstance(self.net, RecurrentNet):
+                batch = batch._replace(final=random_final(self.net, rng, kind, examples))
+            params = {
+                name: drawn(max(self.net.shapes[name], key=len), examples, rng, kind)
+                if self._of_sequences(name, self.net)
+                else value
+                for name, value in self.params.items()
+            }
+            if self.batch.mask is not None:
+                lengths = rng.permutation(np.maximum(steps - np.arange(examples), 1))
+                batch = batch._replace(mask=np.arange(steps)[:, None] < lengths)
+            yield (params, batch) if judged is None else held(arithmetic(judged), params, batch)
 
     @staticmethod
     def _sliced(part: Array, T: int | None, B: int) -> Array:

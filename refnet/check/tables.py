@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from operator import methodcaller
 from pathlib import Path
 from platform import node
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeAlias
 from xml.etree import ElementTree
 
@@ -55,19 +56,29 @@ def said(verdict: "Verdict") -> Row:
 
 def show(rows: Iterable[Row], columns: dict[str, int]) -> list[Row]:
     """Print each row as it comes, under a header, with the mistake's name, a note and where it is
-    wrong beneath it, and return them all. ``columns``: names and widths. What fails before the
-    first row fails before the header."""
+    wrong beneath it, but for what an earlier row has said in other numbers, and return them all.
+    ``columns``: names and widths. What fails before the first row fails before the header."""
     printed: list[Row] = []
+    before: set[str] = set()
     for row in rows:
         if not printed:
             print("  ".join(name.ljust(width) for name, width in columns.items()).rstrip())
         printed.append(row)
-        below = [row.get(name) for name in ("convention", "note") if name not in columns]
+        names = [row.get(name) for name in ("convention", "note") if name not in columns]
+        below = [cell(line) for line in (*names, *row.get("where", ())) if line]
+        kinds = [
+            re.sub(r"\d[\d.e+-]*|nan|inf", "#", re.sub(r" \(at [TB] = .*\)", "", line))
+            for line in below
+        ]
+        new = [line for line, kind in zip(below, kinds) if kind not in before]
+        if len(new) < len(below):
+            new.append("the rest as in a row above" if new else "as in a row above")
+        before |= {*kinds}
         print(
             "  ".join(
                 cell(row.get(name, "")).ljust(width) for name, width in columns.items()
             ).rstrip(),
-            *(f"    {cell(line)}" for line in (*below, *row.get("where", ())) if line),
+            *(fill(line, 80, initial_indent="    ", subsequent_indent="      ") for line in new),
             sep="\n",
             flush=True,
         )

@@ -22,6 +22,9 @@ from refnet.exact.enclose import Certified
 
 __all__ = ["indices", "located", "phrases"]
 
+MOST = 0.9
+"""The share of the entries that are everywhere."""
+
 
 def located(
     theirs: Results,
@@ -142,11 +145,19 @@ def _phrase(part: Wrong, certified: Certificate) -> str:
             for n, (axis, chosen, size) in enumerate(zip(part.axes, box, off.shape))
             if n not in pairs and not np.delete(blank, chosen, axis=n).all()
         ] + [text] * bool(text)
-        where = f"only {', '.join(texts)}" if texts else "everywhere"
-        if not text and float(off[np.ix_(*box)].mean()) < 0.5:
+        where = f"only {', '.join(texts)}" if texts else _share(part)
+        if texts and not text and float(off[np.ix_(*box)].mean()) < 0.5:
             where += f" ({int(off.sum())} of {off.size} entries)"
     how = relation(part, box)
     return where + (f"; {how}" if how else "")
+
+
+def _share(part: Wrong) -> str:
+    """How many of the entries are wrong, if it is not nearly all of them."""
+    off, zero = part.off, ~part.off & (part.true == 0)
+    if off.sum() < MOST * (off.size - zero.sum()):
+        return f"{int(off.sum())} of {off.size} entries"
+    return f"everywhere{' but where 0 is right' * bool(zero.any())}"
 
 
 def _entry(part: Wrong, box: Sequence[Array]) -> str:
@@ -244,6 +255,7 @@ def _pair(
                 ("the triangle above the diagonal", i < j),
                 ("the lower triangle", i >= j),
                 ("the upper triangle", i <= j),
+                ("the entries off the diagonal", i != j),
             ]
         nouns = part.axes[a].noun, part.axes[b].noun
         if nouns == ("step", "example") and isinstance(certified, Certified):

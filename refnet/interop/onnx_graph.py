@@ -183,7 +183,8 @@ def _initial(net: StackedNet, h0: Value, c0: Value) -> Params:
 
 def fitting(proto: Proto, T: int, B: int, rng: np.random.Generator) -> Params:
     """Inputs that a model takes, from N(0, 1), with T steps and B sequences where it leaves them
-    open; integers of two axes are symbols, and integers (B,) the numbers of steps.
+    open, exchanged only if it takes no others; integers of two axes are symbols, and integers (B,)
+    the numbers of steps.
 
     Raises ValueError if there are none.
     """
@@ -197,7 +198,7 @@ def fitting(proto: Proto, T: int, B: int, rng: np.random.Generator) -> Params:
         for entry in inputs
     }
     free = [*dict.fromkeys(d for shape in dims.values() for d in shape if isinstance(d, str))]
-    reason = ""
+    reason, exchanged = "", Params()
     ways = sorted(product((T, B), repeat=len(free)), key=_alike)
     for sizes in ways:
         known = dict(zip(free, sizes))
@@ -216,8 +217,21 @@ def fitting(proto: Proto, T: int, B: int, rng: np.random.Generator) -> Params:
         except ValueError as error:
             reason = reason or str(error)
             continue
-        return drawn
+        if _steps(proto, drawn) in (T, None):
+            return drawn
+        exchanged = exchanged or drawn
+    if exchanged:
+        return exchanged
     raise ValueError(f"the model takes no inputs of {T} steps and {B} sequences: {reason}")
+
+
+def _steps(proto: Proto, inputs: Params) -> int | None:
+    """The steps of the first recurrent layer, None without one."""
+    for node in proto.graph.node:
+        if node.op_type in RECURRENT:
+            x = evaluate(proto, inputs, node.input[:1])[node.input[0]]
+            return int(x.shape[any(e.name == "layout" and e.i for e in node.attribute)])
+    return None
 
 
 def _alike(sizes: tuple[int, ...]) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from re import fullmatch
 from shutil import which
+from subprocess import run
 from xml.etree import ElementTree
 
 import numpy as np
@@ -224,7 +225,7 @@ def test_cotangents_of_the_final_states(options, change, name):
 
 
 def test_weights_arrive_one_by_one_and_the_table_fits(tmp_path, capsys):
-    """A table of a function has no line of more than 80 columns but those beneath its rows."""
+    """A table of a function has no line of more than 80 columns."""
     file = tmp_path / "mine.py"
     file.write_text(
         "import numpy as np\n"
@@ -239,8 +240,8 @@ def test_weights_arrive_one_by_one_and_the_table_fits(tmp_path, capsys):
     assert check(f"{file}:gradients", *flags, "--large") == 0
     assert cli.main(["check", "function", f"{file}:gradients", *flags]) == 1
     out = capsys.readouterr().out
-    rows = [line for line in out.splitlines() if not line.startswith("    ")]
-    assert max(map(len, rows)) <= 80
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.count("as in a row above") > 2 and out.count("the weights of the predict") == 1
     assert "    the weights of the predictions are ignored" in out
     assert "the smallest sizes at which it still shows" in out
 
@@ -531,3 +532,11 @@ def test_a_file_that_cannot_be_written_is_refused_first(flag, tmp_path, capsys, 
             cli.main(["check", "function", "x.py:f", flag, name])
         assert left.value.code == 2 and f"{name} cannot be written" in capsys.readouterr().err
     assert list(Path(tmp_path).iterdir()) == []
+
+
+def test_a_crash_says_in_which_line(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("import ctypes\ndef gradients(p, x, y):\n    return ctypes.string_at(0)\n")
+    command = ["check", "function", f"{file}:gradients", "--sizes", "2,3,2"]
+    done = run([sys.executable, "-m", "refnet", *command], capture_output=True, text=True)
+    assert done.returncode < 0 and f'"{file}", line 3 in gradients' in done.stderr

@@ -371,3 +371,67 @@ def test_what_has_no_name_at_its_first_steps_has_none(monkeypatch, factor, looke
     monkeypatch.setattr(Readings, "explain", explain)
     verdict = judge(net, times(net, factor, "dWhh"), params, batch)
     assert verdict.verdict == NOT_ROUNDING and not verdict.convention and steps == looked
+
+
+def standardized(x):
+    return (((x - x.mean()) / np.sqrt(((x - x.mean()) ** 2).mean() + 0.1)) ** 3).sum()
+
+
+@pytest.mark.parametrize("eps, least", [(0.11, 2), (0.0, 1)])
+def test_a_function_is_judged_at_no_degenerate_size(eps, least):
+    """At one entry the gradient is right, 0, or no number."""
+
+    def theirs(x):
+        m, n = x - x.mean(), x.size
+        s = np.sqrt((m**2).mean() + eps)
+        with np.errstate(all="ignore"):
+            z = m / s
+        d = 3 * z**2
+        return {"value": (z**3).sum(), "dx": (d - d.mean() - z * (d * z).mean()) / s * (n > 0)}
+
+    x = np.random.default_rng(0).normal(size=6)
+    said = "\n".join(judge(standardized, theirs, x, shrink=9.0).where)
+    assert "nan" not in said and "the smallest sizes" in said and "shape (1,)" not in said
+
+
+def test_a_function_of_float32_that_returns_float64_is_told_why():
+    def f(x, W):
+        return np.tanh(x @ W / np.sqrt(3)).sum()
+
+    def theirs(x, W):
+        s = np.sqrt(3)  # float64, which NumPy passes on
+        d = (1 - np.tanh(x @ W / s) ** 2) / s
+        return {"dx": d @ W.T, "dW": x.T @ d}
+
+    rng = np.random.default_rng(0)
+    x, W = (rng.normal(size=shape).astype(np.float32) for shape in ((4, 3), (3, 5)))
+    verdict = judge(f, theirs, x, W)
+    assert "in float32, as the inputs are" in verdict.convention
+    assert "dtype='float32'" in verdict.convention
+    assert " 1 times" not in "\n".join(verdict.where)
+    assert judge(f, theirs, x, W, dtype="float32").passed
+    wrong = {name: 1.01 * value for name, value in theirs(x, W).items()}
+    assert "float32" not in judge(f, wrong, x, W).convention
+
+
+def test_a_function_that_changes_its_inputs_is_noted():
+    def changes(x):
+        d = 2 * x
+        x *= 0
+        return {"dx": d}
+
+    def f(x):
+        return (x * x).sum()
+
+    verdict = judge(f, changes, np.ones(3))
+    assert verdict.passed and verdict.note == "the function changes its inputs: argument 0"
+    assert not judge(f, lambda x: {"dx": 2 * x}, np.ones(3)).note
+    net = RecurrentNet(2, 3, 3)
+    params, batch = drawn(net, 4, 2)
+
+    def updates(params, batch):
+        results = reference_results(net, params, batch)
+        params["Whh"] -= results["dWhh"]
+        return results
+
+    assert judge(net, updates, params, batch).note == "the function changes its inputs: Whh"

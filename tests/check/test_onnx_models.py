@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
+from refnet import cli
 from refnet.check import models
 from refnet.check.adapters import onnx_nets
 from refnet.check.verdict import EXPLAINED, NOT_ROUNDING
@@ -202,7 +203,7 @@ def test_a_model_is_judged_by_the_intended_net(cell, change, tmp_path):
     if change not in (gates_of_torch, head_changed):
         for row in models.rows(path, 6, 3, intended=cell):
             assert row["verdict"] == NOT_ROUNDING
-            assert row["convention"] == "the layers are computed as gru_before"
+            assert row["convention"].endswith("as gru_before: linear_before_reset is 0")
 
 
 @pytest.mark.parametrize(
@@ -224,3 +225,24 @@ def test_an_intended_net_that_does_not_fit_is_refused(intended, message, tmp_pat
     intended = str(tmp_path / intended) if "." in intended else intended
     with refused(message):
         verdicts(path, intended=intended)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_output_without_time_has_no_first_step(exported, capsys):
+    """Sequences come first, and their last state is read out."""
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = torch.nn.GRU(3, 4, batch_first=True)
+
+        def forward(self, x):
+            return self.rnn(x)[0][:, -1]
+
+    axes = {"x": {0: "a", 1: "b"}}
+    path = exported(Model(), torch.zeros(2, 5, 3), input_names=["x"], dynamic_axes=axes)
+    assert cli.main(["check", "onnx", str(path), "--as", "gru_before"]) == 1
+    out = capsys.readouterr().out
+    assert "linear_before_reset is 1" in out and "parts first" not in out
+    assert max(map(len, out.splitlines())) <= 80

@@ -44,6 +44,7 @@ def noisy(values):
     return values * (1 + np.random.default_rng(0).normal(size=values.shape))
 
 
+SOME = np.arange(20)
 DIAGONAL = np.arange(4 * H), np.arange(4 * H) % H
 
 
@@ -65,6 +66,7 @@ DIAGONAL = np.arange(4 * H), np.arange(4 * H) % H
         (at("dx", np.s_[4, 2, 1], noisy), "dx: only the entry [4, 2, 1]; "),
         (at("dWhy", np.s_[:], twice), "dWhy: everywhere; 2 times the certified ones"),
         (at("dWhy", np.s_[:, 3], np.zeros_like), "dWhy: only unit 3; zero there"),
+        (at("dWhy", (SOME % 5, SOME % H), noisy), "dWhy: 20 of 30 entries"),
         (at("dx", np.s_[:, 2], lambda v: v * np.nan), "only example 2; 27 entries are not finite"),
     ],
 )
@@ -128,3 +130,18 @@ def test_functions_have_locations_too():
     verdict = judge(f, theirs, x, W)
     assert "dW: only row 3; 2 times the certified ones" in verdict.where
     assert "only row 3" in repr(verdict)
+
+
+def test_what_is_right_there_is_not_everywhere(case):
+    """Zeros that are right, and a diagonal."""
+    right = {name: np.array(value.value) for name, value in case.named().items()}
+    where = compare({**right, "h": 2 * right["h"]}, case).where
+    assert any(line.startswith("h: everywhere but where 0 is right; 2 times") for line in where)
+
+    def f(S):
+        return (S @ S).sum()
+
+    S = np.random.default_rng(0).normal(size=(3, 3))
+    d = S.sum(axis=1)[None] + S.sum(axis=0)[:, None]
+    where = judge(f, {"dS": d + np.where(np.eye(3), 0, d**2)}, S).where
+    assert "dS: only the entries off the diagonal" in where

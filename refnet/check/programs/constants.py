@@ -133,7 +133,7 @@ class Constants:
         """Edits with this constant, perhaps with a backward pass that follows."""
 
         def text(name: str) -> str:
-            return name.replace("|K", f"|{k!r}")
+            return name.replace("|K", f"|{float(k)!r}")
 
         def line_at(line: Line) -> Line:
             line = line.over(lambda f: f._replace(form=text(f.form)))

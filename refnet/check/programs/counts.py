@@ -93,6 +93,8 @@ def _weights(scores: Scores) -> Iterator[tuple[str, Array]]:
             "counted": (w != 0).sum(),
             "p": (scores.p * scores.t).sum(axis=1),
         }
+        for c in np.unique(y[w != 0]).tolist():
+            yield f"class {c} is left out", w * (y != c)
         tables += [OF_LABELS, OF_MANY_LABELS if many else {}]
     for table in tables:
         for name, text in table.items():

@@ -105,7 +105,9 @@ class EdgeMistakes:
 
     def _said(self, some: Array) -> str:
         where, certified = np.flatnonzero(some), self.search.all.certified
-        return indices(Axis("example"), where, len(some), certified, "dx")
+        said = indices(Axis("example"), where, len(some), certified, "dx")
+        some_of = f"examples {', '.join(map(str, where))}"
+        return some_of if "of class" in said else said  # which has no part on an edge
 
     def _for(self, some: Array) -> Iterator[Option]:
         for option in self.edges.options():

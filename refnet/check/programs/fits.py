@@ -63,7 +63,7 @@ def _plus(k: float) -> Move:
 
 
 def _clipped(k: float) -> Move:
-    return bent(f"is clipped at {k:.6g}", *function(f"clipped at K|{k!r}"))
+    return bent(f"is clipped at {k:.6g}", *function(f"clipped at K|{float(k)!r}"))
 
 
 def scores_with_a_constant(scores: Scores) -> Iterator[tuple[Callable[[float], Score], Guesses]]:

@@ -154,6 +154,11 @@ def moves(lengths: Array, T: int, first: int = 0) -> Iterator[Move]:
         yield from _of_steps(t, lengths + first, first)
     if B > 1:
         yield from of_examples(T, B)
+    order = np.argsort(-lengths, kind="stable")
+    if (order != np.arange(B)).any():
+        names = ["is sorted by length, the longest first", "is put back from an order by length"]
+        for there, (name, dual) in ((order, names), (np.argsort(order), names[::-1])):
+            yield gathered(name, t, there[b], dual=dual)
     if T - first > 1 and B > 1:
         n, u = T - first, t - first
         back, there = u * B + b, b * n + u
