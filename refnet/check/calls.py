@@ -72,7 +72,8 @@ def judge(
     it may also take x, y and the mask one by one, as for the command ``check function``. It may
     reuse its arrays. The judge calls a function whose result is right once more and, for a net of
     usual size, with half of its parameters and inputs and with other targets and lengths: this
-    shows state that it keeps between calls, and a mistake at those inputs alone.
+    shows state that it keeps between calls, and a mistake at those inputs alone. It calls one that
+    is wrong at other sizes with random inputs, which tell a mistake from what looks like it here.
     ``dtype``, ``required`` and what is returned as in ``compare``; ``progress`` as in ``certify``.
     ``shrink``: the seconds that may be spent on the smallest sizes at which a mistake of a function
     still shows, which ``verdict.where`` then has.

@@ -15,9 +15,10 @@ from dataclasses import fields
 from functools import partial
 from importlib.util import find_spec
 from itertools import chain
+from textwrap import fill
 from typing import TYPE_CHECKING
 
-from refnet.check.tables import Row, cell, junit, said, save, show
+from refnet.check.tables import Row, cell, junit, said, save, show, without_sizes
 
 if TYPE_CHECKING:
     from refnet.batch import Batch, Params
@@ -79,6 +80,10 @@ def _finish(rows: list[Row], args: argparse.Namespace) -> int:
         {"suspicious"} if args.allow_suspicious else set()
     )
     junit(args.junit, rows, fine)
+    wrong = [row for row in rows if row["verdict"] not in fine]
+    names = {without_sizes(row.get("convention", "")) for row in wrong}
+    if len(wrong) > 1 and len(names) == 1 and any(names):
+        print(fill(f"one mistake explains all that are not: {names.pop()}", 80))
     verdicts = {row["verdict"] for row in rows}
     return 2 if verdicts <= {"refused"} else _status(verdicts - fine)
 

@@ -166,8 +166,8 @@ OTHERS = (
     "around.constants",
     "weighed",
     "around.additions",
-    "stored",
-    "coarse",
+    "coarser.stored",
+    "coarser.coarse",
     "two",
     "waves",
 )

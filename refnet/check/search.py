@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.check.arithmetic import arithmetic
+from refnet.check.coarser import FORWARD, Coarser
 from refnet.check.differences import of_differences
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
 from refnet.check.fitting import Fit
 from refnet.check.function_calls import Calls
 from refnet.check.mistakes import Mistake
 from refnet.check.mistakes.base import run_all
-from refnet.check.noise import spread
 from refnet.check.programs.around import Around
 from refnet.check.programs.constants import Constants, Waves
 from refnet.check.programs.elements import Elements
@@ -34,19 +33,14 @@ from refnet.nets.recurrent import RecurrentNet
 __all__ = ["Search"]
 
 Pair = tuple[Mistake, Mistake]
-FORWARD = ("loss", "outputs")
 FITTED = 1000
 """The passes that must be affordable for something to be fitted."""
 PAIRS = 5000
 """The most pairs of mistakes that are tried."""
-COARSER = (("float32", 2.0**-24), ("float16, TF32 or bfloat16", 2.0**-11), ("bfloat16", 2.0**-8))
-"""Coarser types that part of a computation may be in, with the least unit roundoff."""
 ALIKE = 0.01
 """Readings that are closer than this, in units of what would do, are not told apart."""
 MORE = 2
 """How many more names are said that would look alike."""
-BY_CHANCE = 2.0**-24
-"""The chance with which numbers may be those of a coarser type although they are not in it."""
 
 
 class Search:
@@ -77,12 +71,12 @@ class Search:
             name: bad for name, value in given.items() if (bad := ~np.isfinite(value)).any()
         }
         self.gap = {
-            name: self._in_sigmas(name, given[name] - self.true[name])
+            name: self.in_sigmas(name, given[name] - self.true[name])
             for name in self.wrong
             if given[name].shape == self.true[name].shape
         }
 
-    def _in_sigmas(self, name: str, off: Array) -> float:
+    def in_sigmas(self, name: str, off: Array) -> float:
         """The norm of a difference, each entry in its own sigma."""
         sigma = self.sigma[name]
         least = sigma[sigma > 0].min(initial=np.inf)
@@ -109,7 +103,7 @@ class Search:
             return np.inf
         unexplained = 0.0
         if name in self.gap:
-            unexplained = 10 * self._in_sigmas(name, theirs - value) / self.gap[name]
+            unexplained = 10 * self.in_sigmas(name, theirs - value) / self.gap[name]
         return float(np.max([left / enough, unexplained]))  # NaN remains, and explains nothing
 
     def white(self, results: Params, names: Iterable[str]) -> Array:
@@ -176,7 +170,7 @@ class Search:
 
     def calls(self) -> Iterator[tuple[str, Params]]:
         """Edits of the calls in a function."""
-        if not self.all.is_net and self._shaped():
+        if not self.all.is_net and self.shaped():
             yield from Calls(self.all.certified).readings(self.given, self.wrong, self.explains)
 
     def explains(self, reading: Params) -> bool:
@@ -243,7 +237,7 @@ class Search:
     def differences(self) -> str:
         """Whether gradients alone are wrong, as finite differences of the loss are."""
         names, params = sorted(self.wrong), self.all.certified.params
-        if self.infinite or not self._shaped() or not {n[1:] for n in names} <= {*params, "x"}:
+        if self.infinite or not self.shaped() or not {n[1:] for n in names} <= {*params, "x"}:
             return ""
         if any(np.iscomplexobj(value) for value in params.values()):
             return ""
@@ -273,80 +267,14 @@ class Search:
         every = shared_fitted_edits(self.given, self.true, self.all.certified, names, what)
         yield from ((label, {**self.true, **part}) for label, part in every)
 
-    def stored(self) -> str:
-        """Whether the wrong arrays hold the numbers of a coarser type alone, wrong by no more than
-        its rounding."""
-        if self._shaped():
-            for kind in (arithmetic(name) for name in ("bfloat16", "float16", "float32")):
-                entries = sum(np.count_nonzero(self.given[name]) for name in self.wrong)
-                if (
-                    kind.u > self.u
-                    and (self.u / kind.u) ** entries <= BY_CHANCE
-                    and all(kind.holds(self.given[name]).all() for name in self.wrong)
-                    and all(self._within(6 * kind.u, name, kind.tiny) for name in self.given)
-                ):
-                    return (
-                        f"part of the computation is in {kind}: the differences have its size, "
-                        f"and all numbers are those of {kind}"
-                    )
-        return ""
+    @cached_property
+    def coarser(self) -> Coarser:
+        """Coarser types that part of the computation may be in."""
+        return Coarser(self)
 
-    def coarse(self) -> str:
-        """Whether everything is wrong, each quantity by as much as the rounding of a coarser type
-        makes it; or float32 results, those of the forward pass among the wrong ones, are off as
-        products of factors rounded to TF32 are: no entry by more, and a wrong quantity by that
-        size. A smooth mistake of this size is not ``rerolled``."""
-        rerolled = self.rerolled
-        if not rerolled or not self._shaped():
-            return ""
-        if self.all.is_net and not self.wrong & set(FORWARD):
-            return ""
-        for kind, u in COARSER:
-            if (
-                u > self.u
-                and self.wrong == set(self.given)
-                and all(self._within(6 * u, name) and self._typical(u, name) for name in self.given)
-            ):
-                return (
-                    (
-                        f"perhaps part of the computation is in {kind}: the differences have its "
-                        "size, and come out anew where inputs differ by as much"
-                    )
-                    if rerolled(u)
-                    else ""
-                )
-        if self.u != 2.0**-24 or not rerolled(2.0**-11):
-            return ""
-        sigma = spread(self.all.certified, "tf32")
-        off = {name: abs(self.given[name] - self.true[name]) for name in self.given}
-        z = {name: np.where(off[name] == 0, 0, off[name] / sigma[name]) for name in off}
-        if (
-            all((value <= 6).all() for value in z.values())
-            and max(float(np.sqrt((z[name] ** 2).mean())) for name in self.wrong) >= 1 / 8
-        ):
-            return (
-                "perhaps part of the computation is in float16 or TF32: judged as tf32 all of "
-                "it is explained by rounding"
-            )
-        return ""
-
-    def _shaped(self) -> bool:
+    def shaped(self) -> bool:
+        """Whether all that was given has the shapes of the right results."""
         return all(self.given[name].shape == self.true[name].shape for name in self.given)
-
-    def _within(self, u: float, name: str, least: float = 0) -> bool:
-        """Whether a quantity is at most as far off as sigma is for a unit roundoff ``u``, or by
-        the ``least`` that it may be."""
-        off = abs(self.given[name] - self.true[name])
-        return bool((off <= np.maximum(u / self.u * self.sigma[name], least)).all())
-
-    def _typical(self, u: float, name: str) -> bool:
-        """Whether a quantity is off by as much as rounding to ``u`` makes it, in the root mean
-        square, or by an eighth, as if a part of the computation is rounded so: a smooth mistake
-        leaves some quantities right, or is larger in others. A few numbers may be right by
-        chance."""
-        size = self.given[name].size
-        z = self._in_sigmas(name, self.given[name] - self.true[name]) * self.u / u
-        return bool((0.125 if size > 9 else 0) <= z / max(size, 1) ** 0.5 <= 4)
 
     def two(self) -> Iterator[tuple[str, Params]]:
         """Two mistakes at once, of which one may be an edit of one quantity."""

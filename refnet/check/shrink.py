@@ -216,19 +216,14 @@ class NetCut:
             final = {name: value[..., :B, :] for name, value in final.items()}
         batch = Batch(x, y, None if mask is None else mask[:T, :B], weights, final)
         params = {
-            name: value[..., :B, :] if self._of_sequences(name, net) else value
+            name: value[..., :B, :]
+            if plain(name) == "h0"
+            and value.shape[-2:-1] == (self.sizes["B"],)
+            and value.ndim == max(map(len, net.shapes[name]))
+            else value
             for name, value in params.items()
         }
         return certify(net, params, batch, max_seconds=seconds), (params, batch)
-
-    def _of_sequences(self, name: str, net: Net) -> bool:
-        """Whether a parameter is an initial state for each sequence."""
-        shape = self.params[name].shape if name in self.params else ()
-        return (
-            plain(name) == "h0"
-            and shape[-2:-1] == (self.sizes["B"],)
-            and len(shape) == max(map(len, net.shapes[name]))
-        )
 
     def _narrower(self, widths: Sizes) -> Net:
         net, H = self.net, widths.get("H", 0)  # a linear net has none
@@ -254,23 +249,16 @@ class NetCut:
         return params, batch
 
     def elsewhere(self, judged: Kind | None) -> Iterator[Given]:
-        """Random inputs of the net with its parameters: at other T and B, and at these."""
+        """Random parameters and inputs of the net: at other T and B, and at these. None of a net
+        that constrains its parameters."""
         rng, known = np.random.default_rng(1), {*self.sizes.values()}
-        if self.batch.weights is not None or self.batch.x.dtype.kind != "f":
+        constrained = getattr(self.net, "transition", None) is not None
+        if self.batch.weights is not None or self.batch.x.dtype.kind != "f" or constrained:
             return
-        B = next(n for n in count(6) if n not in known)
+        B = next(n for n in count(6 if "T" in self.sizes else 16) if n not in known)
         T = next(n for n in count(B + 1) if n not in known)
         for steps, examples in ((T, B), (self.sizes.get("T", 0), self.sizes["B"])):
-            kind = self.batch.x.dtype
-            batch = random_batch(self.net, rng, kind, steps, examples)
-            if self.batch.final is not None and isinstance(self.net, RecurrentNet):
-                batch = batch._replace(final=random_final(self.net, rng, kind, examples))
-            params = {
-                name: drawn(max(self.net.shapes[name], key=len), examples, rng, kind)
-                if self._of_sequences(name, self.net)
-                else value
-                for name, value in self.params.items()
-            }
+            params, batch = self._drawn(self.net, steps, examples)
             if self.batch.mask is not None:
                 lengths = rng.permutation(np.maximum(steps - np.arange(examples), 1))
                 batch = batch._replace(mask=np.arange(steps)[:, None] < lengths)

@@ -19,7 +19,18 @@ from refnet.runs.files import is_special, named, printable, temporary, write_nam
 if TYPE_CHECKING:
     from refnet.check.verdict import Verdict
 
-__all__ = ["Row", "cell", "junit", "said", "save", "show", "size", "sizes", "target"]
+__all__ = [
+    "Row",
+    "cell",
+    "junit",
+    "said",
+    "save",
+    "show",
+    "size",
+    "sizes",
+    "target",
+    "without_sizes",
+]
 
 Row: TypeAlias = dict[str, Any]
 """What a table says in a line, by column, and more that goes into files."""
@@ -66,10 +77,7 @@ def show(rows: Iterable[Row], columns: dict[str, int]) -> list[Row]:
         printed.append(row)
         names = [row.get(name) for name in ("convention", "note") if name not in columns]
         below = [cell(line) for line in (*names, *row.get("where", ())) if line]
-        kinds = [
-            re.sub(r"\d[\d.e+-]*|nan|inf", "#", re.sub(r" \(at [TB] = .*\)", "", line))
-            for line in below
-        ]
+        kinds = [re.sub(r"\d[\d.e+-]*|nan|inf", "#", without_sizes(line)) for line in below]
         new = [line for line, kind in zip(below, kinds) if kind not in before]
         if len(new) < len(below):
             new.append("the rest as in a row above" if new else "as in a row above")
@@ -83,6 +91,15 @@ def show(rows: Iterable[Row], columns: dict[str, int]) -> list[Row]:
             flush=True,
         )
     return printed
+
+
+def without_sizes(name: str) -> str:
+    """A mistake's name without the sizes at which it was seen.
+
+    >>> without_sizes("db is halved (at T = 7, B = 6)")
+    'db is halved'
+    """
+    return re.sub(r" \(at [TB] = .*\)", "", name)
 
 
 def size(text: str) -> int:

@@ -241,7 +241,8 @@ def test_weights_arrive_one_by_one_and_the_table_fits(tmp_path, capsys):
     assert cli.main(["check", "function", f"{file}:gradients", *flags]) == 1
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
-    assert out.count("as in a row above") > 2 and out.count("the weights of the predict") == 1
+    assert "one mistake explains all that are not: the weights of" in out
+    assert out.count("as in a row above") > 2 and out.count("the weights of the predict") == 2
     assert "    the weights of the predictions are ignored" in out
     assert "the smallest sizes at which it still shows" in out
 
