@@ -133,7 +133,7 @@ def _narrow(verdict: Verdict, theirs: Results, case: Case) -> Verdict:
     kinds = {kind for kind in every if kind.kind == "f"}
     unnamed = verdict.verdict == NOT_ROUNDING and not verdict.convention
     promoted = kinds == {np.dtype(np.float32)} and "float64" in verdict.dtype
-    if case.dtype is not None or not (unnamed and promoted):
+    if case.dtype is not None or not (theirs and unnamed and promoted):
         return verdict
     narrow, _ = _compared(theirs, replace(case, dtype="float32"))
     return replace(verdict, convention=NARROW) if narrow.passed else verdict

@@ -37,7 +37,8 @@ Quantity = Callable[[Any], float | None]
 """A number that a run has, or None."""
 REPEATED = 0.2
 """The standard deviation of log(iterations) among runs of the same settings and seed whose rounding
-differs: .14 over those that two studies record, and rounded up, because they are few."""
+differs: .17 over those that two studies record with other numbers, and rounded up, because they are
+few."""
 ONE_RUN = "*One run.* "
 """What a sentence begins with that no second seed supports."""
 

@@ -60,7 +60,7 @@ def test_names_of_arrays_disturb_no_other_case(few, alone, capsys, name):
     assert cli.main(["vectors", "judge", str(few), str(alone), "--skip-missing"]) != 0
     out = capsys.readouterr().out
     assert "1 of 2 cases are explained by rounding" in out
-    assert all(c.isprintable() or c == "\n" for c in out) and len(out.splitlines()) == 4
+    assert all(c.isprintable() or c == "\n" for c in out) and len(out.splitlines()) == 5
 
 
 def test_numbers_below_float16_are_zero_in_it(tmp_path):

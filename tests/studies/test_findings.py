@@ -253,13 +253,13 @@ def test_what_is_said_of_table_i_is_what_its_lengths_say(name, reached, said):
     assert len(notes) == bool(said) and said in text
 
 
-def test_the_spread_of_repetitions_is_that_of_the_runs_recorded_twice():
+def test_the_spread_of_repetitions_is_that_of_recorded_runs_that_differ():
     known = {}
     for study in STUDIES.values():
         for row in studies.store_of(study).rows().values():
             if row.get("state") == "solved":
                 known.setdefault(row["key"], []).append(log(row["iterations"]))
-    twice = [np.var(values, ddof=1) for values in known.values() if len(values) > 1]
+    twice = [np.var(values, ddof=1) for values in known.values() if len({*values}) > 1]
     assert len(twice) > 10 and 0.5 * REPEATED < sqrt(np.mean(twice)) <= REPEATED
 
 
