@@ -168,7 +168,7 @@ def verdicts() -> str:
     rows = [
         [
             f"{row['cell']} ({row['sizes'].replace(',', ', ')})",
-            *(f"{row[name]:.1f}" for name in ("first", "edited", "wrong")),
+            *(f"{row[name]:.1f}" for name in ("first", "edited", "wrong", "nameless")),
         ]
         for row in record("verdicts")["rows"]
     ]
@@ -177,7 +177,8 @@ def verdicts() -> str:
             "net (T, H, B)",
             "first verdict, s",
             "file edited, s",
-            "edited so that it is wrong, and named, s",
+            "wrong, with a name, s",
+            "wrong, without a name, s",
         ],
         rows,
     )

@@ -176,8 +176,8 @@ OTHERS = (
 def _explained(search: Search, elsewhere: Callable[[], Search | None] | None = None) -> str:
     """The name from the first place that has one."""
     for place in (*SIMPLE, *OTHERS):
-        found = attrgetter(place)(search)()
-        fits = [(0.0, found)] * bool(found) if isinstance(found, str) else search.fits(found)
+        names = attrgetter(place)(search)()
+        fits = [(0.0, names)] * bool(names) if isinstance(names, str) else search.fits(names)
         if fits:
             there = elsewhere() if elsewhere and place in SIMPLE else None
             return _confirmed(fits, place, there) if there else _closest(fits, place)

@@ -153,8 +153,8 @@ class Calls:
                     yield Candidate(
                         f"the gradient goes through {turn} alone", place, scaled(k, 0), rest
                     )
-                    one = frozenset({n})
-                    yield Candidate(f"no gradient goes through {turn}", place, scaled(k, 0), one)
+                    here = frozenset({n})
+                    yield Candidate(f"no gradient goes through {turn}", place, scaled(k, 0), here)
                 for times, factor in FACTORS.items() if seen.turns > 1 else ():
                     name = f"the gradient of {what} {where} {times}"
                     yield Candidate(name, place, scaled(k, factor))
