@@ -149,11 +149,13 @@ def fared(runs: list[Row]) -> str:
     nearest = [
         f"{run['best']['accuracy']:.1%}"
         if "accuracy" in run["best"]
-        else f"mean squared error {run['best']['mse']:.1g}"
+        else f"a square of {run['best']['mse']:.1g}"
         for run in runs
         if run["state"] != "solved"
     ]
-    parts = [taken] * (taken != "-") + ["at best " + " and ".join(nearest)] * bool(nearest)
+    parts = [taken] * (taken != "-") + ["at best " + " and ".join(dict.fromkeys(nearest))] * bool(
+        nearest
+    )
     return f"{count}: " + "; ".join(parts)
 
 

@@ -112,11 +112,8 @@ class Calls:
             self.seen[place] = Seen(call, right, frame.f_lineno, expression(frame))
         seen = self.seen[place]
         variables = {n: value for n, value in call.variables.items() if isinstance(value, Recorded)}
-        seen.call, seen.right, seen.turns = (
-            call._replace(variables=variables),
-            right,
-            seen.turns + 1,
-        )
+        seen.call, seen.right = call._replace(variables=variables), right
+        seen.turns += 1
         return right
 
     def edited(self, candidate: Candidate, anew: int | None = None) -> Params | None:
@@ -187,25 +184,27 @@ class Calls:
                 if np.linalg.norm(off - (factor - 1) * part) > FITS * np.linalg.norm(off):
                     continue
                 what = f"the gradient of `{seen.operands[k]}` in `{seen.text}` ({seen.line})"
-                if times := self._number(factor):
-                    yield Candidate(f"{what} {times}", place, scaled(k, factor))
+                times, number = self._number(factor)
+                if times:
+                    yield Candidate(f"{what} {times}", place, scaled(k, number))
                 elif entries > FEW:
                     name = f"{what} is multiplied by {factor:.6g}"
                     unusual.append(Candidate(name, place, scaled(k, factor)))
         yield from unusual
 
-    def _number(self, factor: float) -> str:
-        """A factor in words, or ""."""
+    def _number(self, factor: float) -> tuple[str, float]:
+        """A factor in words, and the number that they mean; or ""."""
         for text, value in FACTORS.items():
             if abs(factor / value - 1) < FITS:
-                return text
+                return text, value
         known = dict(sizes(self.certified))
         known |= {f"the root of {name}": size**0.5 for name, size in known.items()}
-        for verb, number in (("multiplied", factor), ("divided", 1 / factor if factor else 0.0)):
-            texts = [text for text, value in known.items() if abs(number / value - 1) < FITS]
-            if texts:
-                return f"is {verb} by {number:.6g} = {' = '.join(texts[:2])}"
-        return ""
+        for verb, sign in (("multiplied", 1), ("divided", -1)):
+            same = {t: value for t, value in known.items() if abs(factor / value**sign - 1) < FITS}
+            if same:
+                number = next(iter(same.values()))
+                return f"is {verb} by {number:.6g} = {' = '.join([*same][:2])}", number**sign
+        return "", factor
 
     def values(self) -> Iterator[tuple[str, Seen, Candidate]]:
         """Edits of values, as text and what they are edits of."""
