@@ -233,8 +233,8 @@ class Calls:
                 if reading := self.edited(whole):
                     yield whole, reading
                     if not gradients:
-                        alone = f"the value alone has `{text}` for {where}"
-                        yield whole._replace(name=alone), {**self.true, "value": reading["value"]}
+                        name = f"the value alone has `{text}` for {where}"
+                        yield whole._replace(name=name), {**self.true, "value": reading["value"]}
             if not value:
                 name = f"the gradient takes `{text}` for {where}"
                 pulled = candidate._replace(name=name, edit=pulled_alone(candidate.edit))

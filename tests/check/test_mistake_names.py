@@ -239,10 +239,9 @@ def test_gates_in_a_cycle_are_named_as_they_are_stacked(judges, cell, order):
             ),
         ),
         ("lstm", ("1 is added to the forget gate's bias", "the labels are one too large")),
-        pytest.param(
+        (
             "lstm",
             ("the bias bh is left out (one of two biases only)", "the softmax is applied twice"),
-            marks=pytest.mark.slow,
         ),
         (
             "gru",

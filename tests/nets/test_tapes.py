@@ -149,7 +149,6 @@ def test_kernels_check_for_themselves(base, monkeypatch):
             net.backward(params, tape, outputs)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(CHECKED or not JIT, reason="runs itself, or there is nothing to check")
 def test_with_bounds_checked():
     """All of that where kernels check every index: a wrong one would be an IndexError. (A kernel
