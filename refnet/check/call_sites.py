@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,7 +89,9 @@ class Seen:
 
     def other(self, k: int, text: str) -> str:
         """The call's text with another operand."""
-        return self.text.replace(self.operands[k], text, 1)
+        operand = rf"(?<![\w.]){re.escape(self.operands[k])}(?!\w)"
+        other, replaced = re.subn(operand, lambda _: text, self.text, count=1)
+        return other if replaced else f"{self.text} with {text} for {self.operands[k]}"
 
     @property
     def line(self) -> str:

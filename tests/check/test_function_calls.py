@@ -107,3 +107,15 @@ def test_what_no_edit_gives_has_no_name(certified, seed):
         2: right | {"db": right["db"] + rng.normal(size=3)},
     }[seed]
     assert not compare(wrong, certified).convention
+
+
+def test_an_operand_is_replaced_as_a_word():
+    """x in np.exp(x), not in its name."""
+
+    def product(x, y):
+        return (np.exp(x) * y).sum()
+
+    x, y = RNG.normal(size=(2, 3))
+    wrong = {"value": (np.exp(x) * y).sum(), "dx": 0 * x, "dy": np.exp(x) + y * np.exp(y)}
+    verdict = compare(wrong, certify_function(product, x, y))
+    assert "the gradient takes `np.exp(y)` for `np.exp(x)`" in verdict.convention
