@@ -64,7 +64,6 @@ FUNCTION = """examples:
   refnet check function --example numpy > mine.py
   refnet check function mine.py:gradients --sizes 1,4,1 50,32,4 --junit report.xml
       a file that runs, a tanh net of one layer without a mask; change it into your own code
-      (the examples are numpy, torch, jax and c)
   refnet check function lstm.py:gradients --cell lstm --layers 2 --bidirectional --mask
       a function that computes another net, which the options describe
 
