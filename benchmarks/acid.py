@@ -48,7 +48,7 @@ FORMS = (
 """T, H, B, the steps that are read, and what is special: of large inputs units saturate."""
 LONG = 100
 """Steps beyond which a result is compared alone: a wrong one is located at the smaller sizes."""
-LIMIT = 3600
+LIMIT = 600
 """Seconds that a row may take."""
 FEATURES = ("avx2", "avx512f", "avx512bf16", "avx512fp16", "amx-bf16", "neon", "sve")
 """Of processors, those by which frameworks choose their kernels."""
