@@ -34,9 +34,11 @@ from refnet.compiled.layout import (
     spaces,
 )
 from refnet.compiled.noise import Noise
-from refnet.compiled.passes import Gradients, Tape, Weights, backward_kernel, forward_kernel
 from refnet.compiled.plan import Plan, plan
 from refnet.compiled.step import Cell
+from refnet.compiled.walk_arguments import Gradients, Tape, Weights
+from refnet.compiled.walk_backward import backward_kernel
+from refnet.compiled.walk_forward import forward_kernel
 from refnet.maths.activations import Activation
 
 __all__ = ["Tape", "Walk"]
