@@ -3,6 +3,7 @@
 from typing import Any
 
 from refnet.batch import Array, Params
+from refnet.cells.common import Cotangents
 from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape, init
 from refnet.compiled import walk
 from refnet.compiled._jit import inlined
@@ -120,11 +121,10 @@ def forward(
 def backward(
     p: Params,
     tape: Tape,
-    dh: Array,
+    dh: Cotangents,
     act: Activation,
     inputs: bool = True,
     gate: Activation = SIGMOID,
-    dc: Array | None = None,
     **options: Any,
 ) -> Params:
     """As ``refnet.cells.lstm.backward``, float32 or float64; ``options``: those of
@@ -132,5 +132,5 @@ def backward(
 
     Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
     """
-    cotangents = (dh,) if dc is None else (dh, dc)
+    cotangents = dh if isinstance(dh, tuple) else (dh,)
     return WALK.backward(p, walk.Tape(*tape), cotangents, (act, gate), inputs, **options)
