@@ -182,6 +182,8 @@ class RecurrentNet(Settings):
         }
         return {**{name: p[name] for name in params}, **whole}
 
+    _run_cells, _pull_cells = readout.forward, readout.backward
+
     @serial_blas
     def forward(
         self, params: Params, x: Array, mask: Array | None = None, copy: bool = True
@@ -214,13 +216,6 @@ class RecurrentNet(Settings):
         tape = tape._replace(p=p, lengths=lengths, order=order, place=place, symbols=symbols)
         outputs, tape = self._dealt(order)._run_cells(tape, x, lengths)
         return outputs.take(place, axis=-2), tape
-
-    def _run_cells(
-        self, tape: NetTape, x: Array, lengths: Array | None = None
-    ) -> tuple[Array, NetTape]:
-        """The outputs, and the complete tape; ``lengths`` of the sequences, if not all of them
-        have T steps."""
-        return readout.forward(self, tape, x, lengths)
 
     @serial_blas
     def backward(
@@ -299,15 +294,3 @@ class RecurrentNet(Settings):
                     {W: dWxh} if embedded else {W: matmul(dWxh, p[E].T), E: matmul(p[W].T, dWxh)},
                 )
         return grads
-
-    def _pull_cells(
-        self,
-        tape: NetTape,
-        doutputs: Array,
-        inputs: bool,
-        ended: Array | None = None,
-        final: Params | None = None,
-    ) -> Params:
-        """What the layer's backward pass gives, and the gradients of Why and by; ``ended`` as
-        for ``Layer.backward``, ``final`` as for ``backward``."""
-        return readout.backward(self, tape, doutputs, inputs, ended, final)

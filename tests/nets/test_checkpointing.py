@@ -14,7 +14,7 @@ from refnet.batch import Batch
 from refnet.cells import CELLS
 from refnet.compiled.layout import forget
 from refnet.maths.activations import ACTIVATIONS
-from refnet.nets import layer as checkpointing, readout as readout_passes
+from refnet.nets import layer as checkpointing
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -121,14 +121,14 @@ def test_a_planted_bug_is_rejected(bug, monkeypatch):
     readout = "every" if "Why" in bug else "last"
     case = exact_case("lstm" if "cell" in bug else "rnn", readout)
     of_net = any(word in BUGS[bug][0] for word in ("steps", "sums"))
-    owner = readout_passes if of_net else checkpointing.Layer
-    wrong = planted(owner.backward, *BUGS[bug])
+    owner, name = (RecurrentNet, "_pull_cells") if of_net else (checkpointing.Layer, "backward")
+    wrong = planted(getattr(owner, name), *BUGS[bug])
     whole = loss_and_gradients(*case)
     computed = []
     for split in (SHORT, SINGLE):  # one segment has two steps; one is run again, and not from h0
         with split, monkeypatch.context() as patched:
             assert agrees(*case)
-            patched.setattr(owner, "backward", wrong)
+            patched.setattr(owner, name, wrong)
             computed.append(agrees(*case, whole))
     assert not all(computed)
 
