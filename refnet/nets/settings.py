@@ -38,7 +38,7 @@ class Settings(Backed):
     """The settings of a recurrent net, which ``RecurrentNet`` explains. Raises ValueError or
     TypeError unless each is known and they go together.
 
-    Checked by: tests/nets/test_table_entries.py.
+    Checked by: tests/cells/test_layer_options.py.
     """
 
     READOUTS: ClassVar[tuple[str, ...]] = ("last", "every")
