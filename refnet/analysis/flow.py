@@ -23,8 +23,6 @@ from refnet.nets.states import (
     step_jacobians,
 )
 
-_ONE = Rule(lambda what, net: _one_layer(what, net), (*FORWARD.wrong, StackedNet(1, 2, 1)))
-
 
 def _one_layer(what: str, net: Any) -> None:
     FORWARD.check(what, net)
@@ -39,6 +37,9 @@ def _one_layer(what: str, net: Any) -> None:
             f"{what} has the cell {net.cell}; eta_t = ||D_t|| ||W|| is for the simple "
             "cell rnn: take jacobian_spectra of any other"
         )
+
+
+_ONE = Rule(_one_layer, (*FORWARD.wrong, StackedNet(1, 2, 1)))
 
 
 @takes(net=RECURRENT, batch=BATCH, last=FLAG)

@@ -1,5 +1,6 @@
 """Eigenvalues, singular values and how far a matrix is from normal."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -160,12 +161,7 @@ def numerical_range(W: Array, angles: int = 180) -> Array:
     return points
 
 
-_POINTS = finite(
-    Rule(
-        lambda what, value: array(what, value, kinds="fiuc"),
-        (None, "z", 1j, [1j], np.array([np.nan])),
-    )
-)
+_POINTS = finite(Rule(partial(array, kinds="fiuc"), (None, "z", 1j, [1j], np.array([np.nan]))))
 
 
 @takes(W=SQUARE, z=_POINTS)

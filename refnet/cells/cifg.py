@@ -15,6 +15,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.cells import lstm
+from refnet.cells.common import Cotangents
 from refnet.cells.lstm import Tape
 from refnet.maths.activations import ACTIVATIONS, Activation
 
@@ -107,7 +108,7 @@ def forward(
 def backward(
     p: Params,
     tape: Tape,
-    dh: Array,
+    dh: Cotangents,
     act: Activation,
     inputs: bool = True,
     gate: Activation = SIGMOID,

@@ -7,7 +7,11 @@ import numpy as np
 from refnet.batch import Array
 from refnet.maths.numeric import Number, clamp
 
-__all__ = ["CellTape", "clip_into", "dropped", "last_state", "widened"]
+__all__ = ["CellTape", "Cotangents", "clip_into", "dropped", "last_state", "widened"]
+
+Cotangents = Array | tuple[Array, Array]
+"""Where a cell's backward pass starts: dh (K, B, H), of the last K states; or, of a cell with two
+states, ``(dh, dc)`` with dc (B, H), of the last c, which is 0 otherwise."""
 
 
 class CellTape(Protocol):

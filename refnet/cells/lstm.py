@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import clip_into, dropped, widened
+from refnet.cells.common import Cotangents, clip_into, dropped, widened
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.maths.numeric import Number, matmul
 
@@ -123,11 +123,10 @@ def forward(
 def backward(
     p: Params,
     tape: Tape,
-    dh: Array,
+    dh: Cotangents,
     act: Activation,
     inputs: bool = True,
     gate: Activation = SIGMOID,
-    dc: Array | None = None,
     clip: Number | None = None,
     drop: Array | None = None,
 ) -> Params:
@@ -142,7 +141,7 @@ def backward(
 
     with ``Whr' e`` in place of e, but in the last line, if there is a projection.
     Shapes: dh (K, B, H) is the direct gradient at the last K states, h[T-K+1] .. h[T], not
-    the accumulated one; dc (B, H) that at the last cell c[T] (zero if None). Returns the
+    the accumulated one; ``(dh, dc)`` adds dc (B, H), that at the last cell c[T]. Returns the
     gradients of Whh, Wxh, bh, the peepholes, Whr, h0 (2, B, H), the activation's own parameters
     and, if ``inputs``, x (T, B, D). Any dtype. At a kink the derivative is the left-hand one.
     ``clip``: bound of each entry of da[t], as in ``rnn.backward``.
@@ -155,6 +154,7 @@ def backward(
 
     Checked by: tests/cells/test_cells.py::test_push_equals_pull.
     """
+    dh, dc = dh if isinstance(dh, tuple) else (dh, None)
     x, h, c, a, v, k = tape
     T, B, _, H = a.shape
     first, da = T - len(dh), np.empty_like(a)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import dropped
+from refnet.cells.common import clip_into, dropped
 from refnet.maths.activations import Activation
-from refnet.maths.numeric import Number, clamp, matmul
+from refnet.maths.numeric import Number, matmul
 
 __all__ = ["CANDIDATE", "GATES", "OPTIONAL", "STATES", "Tape", "backward", "forward", "init"]
 
@@ -114,9 +114,7 @@ def backward(
         g = carry + dh[t - first] if t >= first else carry
         da[t], slopes = act.backward(a[t], h[t + 1], g, p)
         dact = {name: np.asanyarray(dact[name] + slopes[name]) for name in dact}
-        if clip is not None:
-            da[t], changed = clamp(da[t], clip)
-            clipped += changed
+        clipped += clip_into(da[t], clip)
         carry = matmul(da[t], p["Whh"])
         carry = dropped(carry, drop)
     rows = da.reshape(T * B, H)

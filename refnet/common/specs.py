@@ -8,7 +8,7 @@ Checked by: tests/training/test_config.py.
 
 import inspect
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from sys import float_info
@@ -57,10 +57,13 @@ def field_options(owner: type, without: tuple[str, ...] = ()) -> dict[str, Optio
 
 
 class Kind(NamedTuple):
-    """What a setting's specs stand for: the names known, and the options of each."""
+    """What a setting's specs stand for: the entries by name, and what gives the options of one."""
 
-    names: Collection[str]
-    options: Callable[[str], dict[str, Option]]
+    names: Mapping[str, Any]
+    options_of: Callable[[Any], dict[str, Option]]
+
+    def options(self, name: str) -> dict[str, Option]:
+        return self.options_of(self.names[name])
 
 
 def parse_spec(text: str) -> tuple[str, dict[str, str]]:

@@ -9,6 +9,7 @@ JSON and commands stay as they are, to be pasted. Files and pipes get all text a
 import re
 from collections.abc import Iterator
 from itertools import groupby, zip_longest
+from operator import methodcaller
 from shutil import get_terminal_size
 from textwrap import TextWrapper, wrap
 from typing import IO, Any
@@ -112,7 +113,7 @@ def wrapped(text: str, width: int) -> str:
     if PROGRAM.match(text):
         return text
     lines, out = text.split("\n"), list[str]()
-    for is_table, part in groupby(lines, lambda line: line.startswith("|")):
+    for is_table, part in groupby(lines, methodcaller("startswith", "|")):
         block = list(part)
         if is_table and len(block) > 2 and max(map(len, block)) > width:
             out += _table(block, width)

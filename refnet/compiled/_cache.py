@@ -11,6 +11,7 @@ import stat
 import sys
 from contextlib import suppress
 from functools import cache
+from operator import methodcaller
 from pathlib import Path
 
 import llvmlite
@@ -127,7 +128,7 @@ def write(path: Path, data: bytes) -> None:
         return
     try:
         _prepare(path.parent)
-        write_atomically(path, lambda file: file.write(data), sync=False)
+        write_atomically(path, methodcaller("write", data), sync=False)
     except OSError as error:
         say("compiled kernels are not kept in %s: %s", path.parent, error)
         return

@@ -110,9 +110,10 @@ def _starts(counts: tuple[int, ...]) -> Array:
 
 
 @inlined
-def _part(places: Arg, k: int, n: int, begin: int, end: int, starts: Arg, like: Arg) -> Arg:
+def _part(at: Arg, k: int, n: int) -> Arg:
     """The numbers of the blocks from ``begin`` to ``end`` that the n-th arrays have, if all stood
-    in a row; of the k-th kind."""
+    in a row; of the k-th kind. ``at``: a kernel's arguments but the constants."""
+    begin, end, like, starts, places = at
     last = max(min(end * BLOCK, starts[n + 1]) - starts[n], 0)
     first = min(max(begin * BLOCK - starts[n], 0), last)
     # so that loops count from 0: one whose indices could be below it is not vectorised
@@ -122,11 +123,12 @@ def _part(places: Arg, k: int, n: int, begin: int, end: int, starts: Arg, like: 
 @jit
 def _sgd(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: Arg) -> None:
     """With the rate."""
+    at = begin, end, work, starts, places
     for n in range(len(constants)):
         rate = constants[n, 0]
-        value = _part(places, 0, n, begin, end, starts, work)
-        g = _part(places, 1, n, begin, end, starts, work)
-        result = _part(places, 2, n, begin, end, starts, work)
+        value = _part(at, 0, n)
+        g = _part(at, 1, n)
+        result = _part(at, 2, n)
         for i in range(len(value)):
             result[i] = value[i] - rate * g[i]
 
@@ -134,13 +136,14 @@ def _sgd(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: A
 @jit
 def _momentum(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: Arg) -> None:
     """With the rate, the momentum, and whether the form is Nesterov's."""
+    at = begin, end, work, starts, places
     for n in range(len(constants)):
         rate, momentum, ahead = constants[n, 0], constants[n, 1], constants[n, 2] != 0
-        value = _part(places, 0, n, begin, end, starts, work)
-        g = _part(places, 1, n, begin, end, starts, work)
-        old = _part(places, 2, n, begin, end, starts, work)
-        result = _part(places, 3, n, begin, end, starts, work)
-        new = _part(places, 4, n, begin, end, starts, work)
+        value = _part(at, 0, n)
+        g = _part(at, 1, n)
+        old = _part(at, 2, n)
+        result = _part(at, 3, n)
+        new = _part(at, 4, n)
         for i in range(len(value)):
             v = momentum * old[i] + g[i]
             new[i] = v
@@ -150,14 +153,15 @@ def _momentum(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, plac
 @jit
 def _rmsprop(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: Arg) -> None:
     """With the rate, the decay, 1 - decay, eps, and whether eps is inside the root."""
+    at = begin, end, work, starts, places
     for n in range(len(constants)):
         rate, decay, rest = constants[n, 0], constants[n, 1], constants[n, 2]
         eps, inside = constants[n, 3], constants[n, 4] != 0
-        value = _part(places, 0, n, begin, end, starts, work)
-        g = _part(places, 1, n, begin, end, starts, work)
-        old = _part(places, 2, n, begin, end, starts, work)
-        result = _part(places, 3, n, begin, end, starts, work)
-        new = _part(places, 4, n, begin, end, starts, work)
+        value = _part(at, 0, n)
+        g = _part(at, 1, n)
+        old = _part(at, 2, n)
+        result = _part(at, 3, n)
+        new = _part(at, 4, n)
         for i in range(len(value)):
             r = decay * old[i] + rest * (g[i] * g[i])
             root = np.sqrt(r + eps) if inside else np.sqrt(r) + eps
@@ -169,18 +173,19 @@ def _rmsprop(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, place
 def _adam(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: Arg) -> None:
     """With the rate, beta1, 1 - beta1, 1 / (1 - beta1^n), the same three of beta2, eps, whether
     the value decays (AdamW's), and the rate times its weight decay."""
+    at = begin, end, work, starts, places
     for n in range(len(constants)):
         rate, eps = constants[n, 0], constants[n, 7]
         beta1, rest1, unbias1 = constants[n, 1], constants[n, 2], constants[n, 3]
         beta2, rest2, unbias2 = constants[n, 4], constants[n, 5], constants[n, 6]
         decays, decay = constants[n, 8] != 0, constants[n, 9]
-        value = _part(places, 0, n, begin, end, starts, work)
-        g = _part(places, 1, n, begin, end, starts, work)
-        mean = _part(places, 2, n, begin, end, starts, work)
-        square = _part(places, 3, n, begin, end, starts, work)
-        result = _part(places, 4, n, begin, end, starts, work)
-        new_mean = _part(places, 5, n, begin, end, starts, work)
-        new_square = _part(places, 6, n, begin, end, starts, work)
+        value = _part(at, 0, n)
+        g = _part(at, 1, n)
+        mean = _part(at, 2, n)
+        square = _part(at, 3, n)
+        result = _part(at, 4, n)
+        new_mean = _part(at, 5, n)
+        new_square = _part(at, 6, n)
         for i in range(len(value)):
             m = beta1 * mean[i] + rest1 * g[i]
             r = beta2 * square[i] + rest2 * (g[i] * g[i])
@@ -193,15 +198,16 @@ def _adam(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: 
 @jit
 def _adadelta(begin: int, end: int, work: Arg, starts: Arg, constants: Arg, places: Arg) -> None:
     """With the rate, the decay, 1 - decay and eps."""
+    at = begin, end, work, starts, places
     for n in range(len(constants)):
         rate, decay, rest, eps = constants[n, 0], constants[n, 1], constants[n, 2], constants[n, 3]
-        value = _part(places, 0, n, begin, end, starts, work)
-        g = _part(places, 1, n, begin, end, starts, work)
-        square = _part(places, 2, n, begin, end, starts, work)
-        update = _part(places, 3, n, begin, end, starts, work)
-        result = _part(places, 4, n, begin, end, starts, work)
-        new_square = _part(places, 5, n, begin, end, starts, work)
-        new_update = _part(places, 6, n, begin, end, starts, work)
+        value = _part(at, 0, n)
+        g = _part(at, 1, n)
+        square = _part(at, 2, n)
+        update = _part(at, 3, n)
+        result = _part(at, 4, n)
+        new_square = _part(at, 5, n)
+        new_update = _part(at, 6, n)
         for i in range(len(value)):
             r = decay * square[i] + rest * (g[i] * g[i])
             d = g[i] * np.sqrt(update[i] + eps) / np.sqrt(r + eps)

@@ -10,7 +10,7 @@ The sizes alone fix the order of every sum. Subnormal numbers count as zero (``F
 Checked by: tests/compiled/test_compiled_feedforward.py.
 """
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import NamedTuple
 
@@ -383,7 +383,7 @@ def forward(
             h[:0] if a is None else a,
             outputs,
         ),
-        then=lambda: backward(where, p, tape, outputs, widths, act),
+        then=partial(backward, where, p, tape, outputs, widths, act),
     )
     rows = h[plan.rows].reshape(len(x), plan.layers.strides[-2])
     return outputs, rows[:, : widths[-2]], tape

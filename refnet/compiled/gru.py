@@ -1,16 +1,11 @@
 """The gated recurrent unit of ``refnet.cells.gru``, compiled: its step, and the walk over time."""
 
-from typing import Any
-
-from refnet.batch import Array, Params
-from refnet.cells.gru import CANDIDATE, GATES, SIGMOID, STATES, Tape, init
-from refnet.compiled import walk
+from refnet.cells.gru import CANDIDATE, GATES, STATES, Tape, init
 from refnet.compiled._jit import inlined
 from refnet.compiled.annotations import Arg
 from refnet.compiled.step import Cell, Product, activate, slope
 from refnet.compiled.vector import number
-from refnet.compiled.walk import Walk
-from refnet.maths.activations import Activation
+from refnet.compiled.walk import Gated, Walk
 
 __all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init"]
 
@@ -67,34 +62,5 @@ WALK = Walk(
     step,
     step_back,
 )
-
-
-def forward(
-    p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID, **options: Any
-) -> Tape:
-    """As ``refnet.cells.gru.forward``, float32 or float64; the tape's ``a`` may be None.
-    ``options``: those of ``Walk.forward``.
-
-    Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
-    """
-    x, h, _, a, v, u = WALK.forward(p, x, h0, (act, gate), **options)
-    return Tape(x, h, a, v, u)
-
-
-def backward(
-    p: Params,
-    tape: Tape,
-    dh: Array,
-    act: Activation,
-    inputs: bool = True,
-    gate: Activation = SIGMOID,
-    **options: Any,
-) -> Params:
-    """As ``refnet.cells.gru.backward``, float32 or float64; ``options``: those of
-    ``Walk.backward``.
-
-    Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
-    """
-    x, h, a, v, u = tape
-    whole = walk.Tape(x, h, None, a, v, u)
-    return WALK.backward(p, whole, (dh,), (act, gate), inputs, **options)
+PASSES = Gated(WALK, Tape, "xhavk")
+forward, backward = PASSES.forward, PASSES.backward

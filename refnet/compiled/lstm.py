@@ -1,17 +1,12 @@
 """The LSTM of ``refnet.cells.lstm``, compiled: its step, and the walk over time."""
 
-from typing import Any
-
-from refnet.batch import Array, Params
-from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, SIGMOID, STATES, Tape, init
-from refnet.compiled import walk
+from refnet.cells.lstm import CANDIDATE, GATES, PEEPHOLES, STATES, Tape, init
 from refnet.compiled._jit import inlined
 from refnet.compiled.activations import push
 from refnet.compiled.annotations import Arg
 from refnet.compiled.step import Cell, Product, activate, add_product, slope, through
 from refnet.compiled.vector import copy_rows, split
-from refnet.compiled.walk import Walk
-from refnet.maths.activations import Activation
+from refnet.compiled.walk import Gated, Walk
 
 __all__ = ["CANDIDATE", "GATES", "STATES", "Tape", "backward", "forward", "init"]
 
@@ -104,33 +99,5 @@ WALK = Walk(
     step,
     step_back,
 )
-
-
-def forward(
-    p: Params, x: Array, h0: Array, act: Activation, gate: Activation = SIGMOID, **options: Any
-) -> Tape:
-    """As ``refnet.cells.lstm.forward``, float32 or float64; the tape's ``a`` may be None.
-    ``options``: those of ``Walk.forward``.
-
-    Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
-    """
-    return Tape(*WALK.forward(p, x, h0, (act, gate), **options))
-
-
-def backward(
-    p: Params,
-    tape: Tape,
-    dh: Array,
-    act: Activation,
-    inputs: bool = True,
-    gate: Activation = SIGMOID,
-    dc: Array | None = None,
-    **options: Any,
-) -> Params:
-    """As ``refnet.cells.lstm.backward``, float32 or float64; ``options``: those of
-    ``Walk.backward``.
-
-    Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
-    """
-    cotangents = (dh,) if dc is None else (dh, dc)
-    return WALK.backward(p, walk.Tape(*tape), cotangents, (act, gate), inputs, **options)
+PASSES = Gated(WALK, Tape, "xhcavk")
+forward, backward = PASSES.forward, PASSES.backward

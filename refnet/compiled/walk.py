@@ -13,11 +13,14 @@ collects the products' gradients of a chunk of rows, some steps long, and multip
 The sizes alone fix the order of every sum. Subnormal numbers count as zero (``FLUSH``).
 """
 
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.cells.common import Cotangents
 from refnet.compiled._jit import run
 from refnet.compiled.activations import needs_a, own_gradients, own_parameter, settings
 from refnet.compiled.annotations import Arg
@@ -34,16 +37,20 @@ from refnet.compiled.layout import (
     spaces,
 )
 from refnet.compiled.noise import Noise
-from refnet.compiled.passes import Gradients, Tape, Weights, backward_kernel, forward_kernel
 from refnet.compiled.plan import Plan, plan
 from refnet.compiled.step import Cell
-from refnet.maths.activations import Activation
+from refnet.compiled.walk_arguments import Gradients, Tape, Weights
+from refnet.compiled.walk_backward import backward_kernel
+from refnet.compiled.walk_forward import forward_kernel
+from refnet.maths.activations import ACTIVATIONS, Activation
 
-__all__ = ["Tape", "Walk"]
+__all__ = ["Gated", "Tape", "Walk"]
 
+T = TypeVar("T")
 Acts = tuple[Activation, ...]
 """A cell's activation and, if it has gates, theirs."""
 
+SIGMOID = ACTIVATIONS["sigmoid"]
 WEIGHTS = ("Whh", "Wxh", "bh")
 KEEPS = ("last", "states", "tape")
 """What a forward pass keeps: the first and the last h; all h, for a read-out at every step; or all
@@ -267,3 +274,43 @@ class Walk:
         if grads.clips:
             gradients["clipped"] = np.asarray(int(grads.clipped.sum()))
         return gradients
+
+
+class Gated(Generic[T]):
+    """The forward and backward pass of a cell with gates, as in ``refnet.cells``, for float32 and
+    float64. ``tape``: the cell's own tape; ``parts``: the fields of the walk's ``Tape``, by their
+    letters, that it has, in its order.
+
+    Checked by: tests/compiled/test_compiled.py::test_gated_matches_the_reference.
+    """
+
+    def __init__(self, walk: Walk, tape: Callable[..., T], parts: str) -> None:
+        self.walk, self.tape, self.parts = walk, tape, parts
+
+    def forward(
+        self,
+        p: Params,
+        x: Array,
+        h0: Array,
+        act: Activation,
+        gate: Activation = SIGMOID,
+        **options: Arg,
+    ) -> T:
+        """As the cell's; the tape's ``a`` may be None. ``options``: those of ``Walk.forward``."""
+        whole = self.walk.forward(p, x, h0, (act, gate), **options)
+        return self.tape(*[getattr(whole, part) for part in self.parts])
+
+    def backward(
+        self,
+        p: Params,
+        tape: Iterable[Array],
+        dh: Cotangents,
+        act: Activation,
+        inputs: bool = True,
+        gate: Activation = SIGMOID,
+        **options: Arg,
+    ) -> Params:
+        """As the cell's; ``options``: those of ``Walk.backward``."""
+        whole = Tape(*map(dict(zip(self.parts, tape)).get, Tape._fields))
+        cotangents = dh if isinstance(dh, tuple) else (dh,)
+        return self.walk.backward(p, whole, cotangents, (act, gate), inputs, **options)

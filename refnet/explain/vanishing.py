@@ -45,9 +45,7 @@ def slope(W: Array, Wxh: Array) -> float:
 
 
 def _start(net: RecurrentNet, weights: str, seed: int) -> Params:
-    return net.init(
-        default_rng(seed), np.float64, recurrent=lambda shape, rng: initialize(weights, shape, rng)
-    )
+    return net.init(default_rng(seed), np.float64, recurrent=partial(initialize, weights))
 
 
 def explain_starts(

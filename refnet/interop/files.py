@@ -5,6 +5,7 @@ Checked by: tests/interop/test_travel.py.
 """
 
 from io import BytesIO
+from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -63,7 +64,7 @@ def write(path: Path | str, net: Net, params: Params, lengths: bool = False) -> 
         with TemporaryDirectory() as folder, catch_warnings(action="ignore"):
             keras_weights.to_model(net, params).save(f"{folder}/net.keras")
             data = Path(folder, "net.keras").read_bytes()
-    write_named(path, lambda file: file.write(data))
+    write_named(path, methodcaller("write", data))
     return None
 
 

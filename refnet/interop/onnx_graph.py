@@ -79,18 +79,23 @@ def _fetch(tensor: Proto, folder: Path) -> None:
     tensor.data_location = onnx_package().TensorProto.DEFAULT
 
 
+def as_given(array: Array, name: str) -> Array:
+    """The numbers to compute with are those of the graph."""
+    return array
+
+
 def constants(proto: Proto) -> Params:
     """The weights of a graph by name, those that its nodes make of others, too."""
     values = {entry.name: array_of(entry) for entry in proto.graph.initializer}
     for node in proto.graph.node:
         inputs = [name for name in node.input if name]
         if node.op_type not in RECURRENT and all(name in values for name in inputs):
-            values |= _outputs(node, values, lambda array, _: array)
+            values |= _outputs(node, values, as_given)
     return values
 
 
 def evaluate(
-    proto: Proto, feeds: Params, wanted: Iterable[str] = (), lifted: Lift = lambda array, _: array
+    proto: Proto, feeds: Params, wanted: Iterable[str] = (), lifted: Lift = as_given
 ) -> dict[str, Array]:
     """The ``wanted`` values of a graph, by default its outputs. ``lifted(array, name)`` turns
     floats into the numbers to compute with.

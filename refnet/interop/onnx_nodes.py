@@ -62,19 +62,24 @@ def onnx_package() -> ModuleType:
 
 
 def _affine(alpha: float, beta: float) -> Activation:
-    return Activation(
-        "Affine",
-        lambda a, p, _: times(alpha, a) + constant(beta, a),
-        lambda a, h, dh, p, _: (times(alpha, dh), {}),
-    )
+    def value(a: Array, p: Params, _: float) -> Array:
+        return times(alpha, a) + constant(beta, a)
+
+    def pull(a: Array, h: Array, dh: Array, p: Params, _: float) -> tuple[Array, Params]:
+        return times(alpha, dh), {}
+
+    return Activation("Affine", value, pull)
 
 
 def _scaled_tanh(alpha: float, beta: float) -> Activation:
+    def value(a: Array, p: Params, _: float) -> Array:
+        return times(alpha, tanh(times(beta, a)))
+
     def pull(a: Array, h: Array, dh: Array, p: Params, _: float) -> tuple[Array, Params]:
         t = tanh(times(beta, a))
         return times(alpha * beta, dh * (1 - t * t)), {}
 
-    return Activation("ScaledTanh", lambda a, p, _: times(alpha, tanh(times(beta, a))), pull)
+    return Activation("ScaledTanh", value, pull)
 
 
 def _hard_sigmoid(alpha: float, beta: float) -> Activation:

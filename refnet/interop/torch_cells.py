@@ -212,9 +212,9 @@ class _Run(torch.autograd.Function):  # type: ignore[misc, name-defined]
             tape = ctx.job.run(p, tape.x, steps.begin(array_of(h0)))
         last = np.zeros(h0.shape, tape.h.dtype) if dend is None else steps.begin(array_of(dend))
         dh = _with_last(doutputs, last[0], steps, dend is not None)
-        options = {"lengths": steps.lengths} | ({} if len(last) == 1 else {"dc": last[1]})
+        cotangents = dh if len(last) == 1 else (dh, last[1])
         with _threads_of_torch():
-            grads = layer.pull(p, tape, dh, ctx.needs_input_grad[1], **options)
+            grads = layer.pull(p, tape, cotangents, ctx.needs_input_grad[1], lengths=steps.lengths)
         dx = steps.leave(grads["x"]) if "x" in grads else None
         dh0 = steps.end(grads["h0"].reshape(h0.shape))
         arrays = [dx, dh0, *(grads[name] for name in names)]

@@ -6,6 +6,7 @@ Checked by: tests/interop/test_torch_orthogonal.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -98,6 +99,11 @@ def _assign(tensors: Mapping[str, Tensor], arrays: Params) -> None:
             tensors[name].copy_(torch.from_numpy(np.array(array)))
 
 
+def multiples(grads: Params, d: Array) -> Params:
+    """The pullback of a number d with these gradients."""
+    return {name: d * grad for name, grad in grads.items()}
+
+
 def open_penalty(given: Matrices, strength: float, form: str = "squared") -> Tensor:
     """OPEN as a penalty: ``strength`` times the sum of the matrices' defects, to add to a loss.
 
@@ -110,7 +116,7 @@ def open_penalty(given: Matrices, strength: float, form: str = "squared") -> Ten
 
     def run(arrays: Params) -> tuple[Array, Callable[[Array], Params]]:
         value, grads = orthogonality.open_penalty(arrays, strength, form)
-        return value, lambda d: {name: d * grad for name, grad in grads.items()}
+        return value, partial(multiples, grads)
 
     return applied(run, _named(given))
 

@@ -8,7 +8,7 @@ Checked by: tests/interop/test_torch_orthogonal.py.
 """
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from refnet.batch import Array, Params
 from refnet.interop.torch_cells import Run, applied, array_of
+from refnet.interop.torch_matrices import multiples
 from refnet.interop.torch_modules import Input, States, run_layers
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.slots import Transition, parts
@@ -29,13 +30,13 @@ def _pulled(transition: Transition, part: str) -> Run:
 
     def matrix(parts: Params) -> tuple[Array, Callable[[Array], Params]]:
         W, residuals = transition.matrix(parts)
-        return W.copy(), lambda dW: transition.pull_back(parts, residuals, dW)
+        return W.copy(), partial(transition.pull_back, parts, residuals)
 
     def penalty(parts: Params) -> tuple[Array, Callable[[Array], Params]]:
         value, grads = transition.penalty(parts)
         grads = {name: grads.get(name, np.zeros_like(part)) for name, part in parts.items()}
         dtype = next(iter(parts.values())).dtype
-        return np.asarray(value, dtype), lambda d: {name: d * g for name, g in grads.items()}
+        return np.asarray(value, dtype), partial(multiples, grads)
 
     return {"matrix": matrix, "penalty": penalty}[part]
 

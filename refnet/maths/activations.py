@@ -101,13 +101,33 @@ def _pointwise(
     smooth: bool = False,
 ) -> Activation:
     """A function of each entry by itself, whose slope its argument a and its value h give."""
-    return Activation(
-        name,
-        lambda a, p, alpha: value(a),
-        lambda a, h, dh, p, alpha: (dh * slope(a, h), {}),
-        rational,
-        smooth,
-    )
+
+    def forward(a: Array, p: Params, alpha: float) -> Array:
+        return value(a)
+
+    def pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
+        return dh * slope(a, h), {}
+
+    return Activation(name, forward, pull, rational, smooth)
+
+
+def _identity(a: Array, p: Params, alpha: float) -> Array:
+    """``h = a``."""
+    return a
+
+
+def _identity_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
+    return dh, {}
+
+
+def _tanh_slope(a: Array, h: Array) -> Array:
+    """``1 - h^2``."""
+    return 1 - h * h
+
+
+def _sigmoid_slope(a: Array, h: Array) -> Array:
+    """``h (1 - h)``."""
+    return h * (1 - h)
 
 
 def _magnitude(a: Array) -> Array:
@@ -115,14 +135,17 @@ def _magnitude(a: Array) -> Array:
 
 
 def _softsign(a: Array) -> Array:
+    """``a / (1 + |a|)``."""
     return np.asanyarray(a / (1 + _magnitude(a)))
 
 
 def _softsign_slope(a: Array, h: Array) -> Array:
+    """``1 / (1 + |a|)^2``."""
     return np.asanyarray(1 / (1 + _magnitude(a)) / (1 + _magnitude(a)))
 
 
 def _leaky(a: Array, p: Params, alpha: float) -> Array:
+    """``alpha a`` for a <= 0, otherwise a."""
     return np.where(nonpositive(a), times(alpha, a), a)
 
 
@@ -131,6 +154,7 @@ def _leaky_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple
 
 
 def _relu(a: Array, p: Params, alpha: float) -> Array:
+    """``max(a, 0)``."""
     return np.where(nonpositive(a), 0, a)
 
 
@@ -139,6 +163,7 @@ def _relu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[
 
 
 def _prelu(a: Array, p: Params, alpha: float) -> Array:
+    """``slope a`` for a <= 0, otherwise a; the slope is learned."""
     return np.where(nonpositive(a), p["slope"] * a, a)
 
 
@@ -150,6 +175,7 @@ def _prelu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple
 
 
 def _elu(a: Array, p: Params, alpha: float) -> Array:
+    """``alpha (e^a - 1)`` for a <= 0, otherwise a."""
     left = nonpositive(a)
     guarded = a if a.dtype == object else np.where(left, a, 0)  # expm1 would overflow
     return np.where(left, times(alpha, expm1(guarded)), a)
@@ -175,7 +201,17 @@ def _permute_pairs(values: Array, a: Array) -> Array:
     return out
 
 
+def _oplu(a: Array, p: Params, alpha: float) -> Array:
+    """Each pair in descending order, ``(max(a, b), min(a, b))``."""
+    return _permute_pairs(a, a)
+
+
+def _oplu_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
+    return _permute_pairs(dh, a), {}
+
+
 def _modrelu(a: Array, p: Params, alpha: float) -> Array:
+    """``sign(a) max(|a| + b, 0)``; the bias b is learned."""
     grown = _magnitude(a) + p["b_mod"]
     signed = np.where(nonpositive(a), np.where(nonpositive(-a), a + 0, -grown), grown)
     return np.where(nonpositive(grown), 0, signed)
@@ -214,6 +250,7 @@ def _joined(off: Array, x: Array, y: Array) -> Array:
 
 
 def _modrelu_pairs(a: Array, p: Params, alpha: float) -> Array:
+    """``z / r max(r + b, 0)`` of each pair z = (x, y) with the modulus r."""
     m = _moduli(a, p["b_mod"])
     return _joined(m.off, m.x * m.factor, m.y * m.factor)
 
@@ -236,49 +273,46 @@ def _sum_leading(values: Array) -> Array:
     return np.asanyarray(values.reshape(-1, values.shape[-1]).sum(axis=0))
 
 
+def _shared(hidden: int) -> tuple[int, ...]:
+    """The shape of a parameter that all units share."""
+    return ()
+
+
+def _by_unit(hidden: int) -> tuple[int, ...]:
+    return (hidden,)
+
+
+def _by_pair(hidden: int) -> tuple[int, ...]:
+    return (hidden // 2,)
+
+
 _ENTRIES = (
-    Activation(
-        "identity",
-        lambda a, p, alpha: a,
-        lambda a, h, dh, p, alpha: (dh, {}),
-        rational=True,
-        smooth=True,
-    ),
-    _pointwise("tanh", tanh, lambda a, h: 1 - h * h, smooth=True),
-    _pointwise("sigmoid", sigmoid, lambda a, h: h * (1 - h), smooth=True),
+    Activation("identity", _identity, _identity_pull, rational=True, smooth=True),
+    _pointwise("tanh", tanh, _tanh_slope, smooth=True),
+    _pointwise("sigmoid", sigmoid, _sigmoid_slope, smooth=True),
     _pointwise("softsign", _softsign, _softsign_slope, rational=True),
     Activation("relu", _relu, _relu_pull, rational=True),
     Activation("leaky_relu", _leaky, _leaky_pull, rational=True, alpha=0.01),
-    Activation(
-        "prelu", _prelu, _prelu_pull, rational=True, start=(("slope", lambda hidden: (), 0.25),)
-    ),
+    Activation("prelu", _prelu, _prelu_pull, rational=True, start=(("slope", _shared, 0.25),)),
     Activation("elu", _elu, _elu_pull, alpha=1),
-    Activation(
-        "oplu",
-        lambda a, p, alpha: _permute_pairs(a, a),
-        lambda a, h, dh, p, alpha: (_permute_pairs(dh, a), {}),
-        rational=True,
-        pairs=True,
-    ),
-    Activation(
-        "modrelu",
-        _modrelu,
-        _modrelu_pull,
-        rational=True,
-        start=(("b_mod", lambda hidden: (hidden,), 0),),
-    ),
+    Activation("oplu", _oplu, _oplu_pull, rational=True, pairs=True),
+    Activation("modrelu", _modrelu, _modrelu_pull, rational=True, start=(("b_mod", _by_unit, 0),)),
     Activation(
         "modrelu_pairs",
         _modrelu_pairs,
         _modrelu_pairs_pull,
-        start=(("b_mod", lambda hidden: (hidden // 2,), 0),),
+        start=(("b_mod", _by_pair, 0),),
         pairs=True,
     ),
 )
+
+
+def _lacks(value: object) -> list[str]:
+    return [] if isinstance(value, Activation) else ["being an Activation"]
+
+
 ACTIVATIONS: Table[Activation] = Table(
-    "activation",
-    {entry.name: entry for entry in _ENTRIES},
-    lambda value: [] if isinstance(value, Activation) else ["being an Activation"],
+    "activation", {entry.name: entry for entry in _ENTRIES}, _lacks
 )
 
 
@@ -316,8 +350,7 @@ ACCURACY: dict[str, Accuracy] = {
 }
 
 
-def _options(name: str) -> dict[str, Option]:
-    entry = ACTIVATIONS[name]
+def _options(entry: Activation) -> dict[str, Option]:
     defaults = {"alpha": entry.alpha} if entry.alpha else {}
     if entry.start:
         defaults["start"] = entry.start[-1][2]
@@ -368,12 +401,13 @@ def clipped(act: Activation, limit: Number) -> Activation:
     -3.0
     """
 
+    def value(a: Array, p: Params, alpha: float) -> Array:
+        return act.forward(clamp(a, limit)[0], p)
+
     def pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
         bound = constant(limit, a)
         off = nonpositive(a + bound) | (nonpositive(bound - a) & ~nonpositive(a - bound))
         da, slopes = act.backward(clamp(a, limit)[0], h, dh, p)
         return np.where(off, 0, da), slopes
 
-    return replace(
-        act, value=lambda a, p, alpha: act.forward(clamp(a, limit)[0], p), pull=pull, smooth=False
-    )
+    return replace(act, value=value, pull=pull, smooth=False)

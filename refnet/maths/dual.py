@@ -8,6 +8,7 @@ Checked by: tests/cells/test_exact_transpose.py::test_dual_derivatives.
 from __future__ import annotations
 
 from fractions import Fraction
+from operator import attrgetter
 
 import numpy as np
 
@@ -170,4 +171,4 @@ def _product(a: Array, b: Array) -> Array:
 
 
 MATMUL[Dual] = _product
-PARTS[Dual] = lambda number: (number.x, number.d)
+PARTS[Dual] = attrgetter("x", "d")

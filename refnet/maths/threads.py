@@ -5,16 +5,19 @@ depend on the sizes alone, and so do the bits.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import ContextVar, copy_context
 from functools import cache
 from threading import Barrier, local
+from typing import TypeVar
 
 import numpy as np
 
 from refnet.batch import Array
 from refnet.common.process import blas_is_serial
+
+T = TypeVar("T")
 
 LARGE = 2**24
 """Multiplications from which threads are worth their while: a part of a product then takes some
@@ -109,28 +112,29 @@ def _threads() -> int:
     return get_threads()
 
 
-def in_threads(part: Callable[[int], None], count: int) -> None:
-    """``part(n)`` for n < count, some of them in other threads; returns when all are done.
+def in_threads(part: Callable[[T], object], items: Sequence[T]) -> None:
+    """``part(item)`` for all items, some of them in other threads; returns when all are done.
 
     Raises the first error of one of them.
 
-    >>> squares = [0, 0, 0]
-    >>> in_threads(lambda n: squares.__setitem__(n, n * n), 3)
-    >>> squares
-    [0, 1, 4]
+    >>> seen = []
+    >>> in_threads(seen.append, range(3))
+    >>> sorted(seen)
+    [0, 1, 2]
 
     Checked by: tests/maths/test_threads.py.
     """
+    count = len(items)
     threads = min(_threads(), count)
     pool = _pool(os.getpid(), threads - 1) if threads > 1 else None
     if pool is None:
-        for n in range(count):
-            part(n)
+        for item in items:
+            part(item)
         return
 
     def some(thread: int) -> None:
-        for n in range(count * thread // threads, count * (thread + 1) // threads):
-            part(n)
+        for item in items[count * thread // threads : count * (thread + 1) // threads]:
+            part(item)
 
     inside = copy_context()  # NumPy's error state is part of it
     inside.run(_INSIDE.set, True)
@@ -163,8 +167,7 @@ def split_product(a: Array, b: Array) -> Array:
         else:
             np.matmul(a, b[:, part], out=out[:, part])
 
-    parts = cut(size)
-    in_threads(lambda n: multiply(parts[n]), len(parts))
+    in_threads(multiply, cut(size))
     return out
 
 
@@ -190,4 +193,4 @@ def in_parts(function: Callable[[Array], None], a: Array, work: int) -> None:
     [[2.0, 2.0, 2.0]]
     """
     parts = cut(a.shape[1]) if work >= LARGE else [slice(None)]
-    in_threads(lambda n: function(a[:, parts[n]]), len(parts))
+    in_threads(function, [a[:, part] for part in parts])

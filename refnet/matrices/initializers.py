@@ -6,6 +6,7 @@ Checked by: tests/matrices/test_initializers.py.
 """
 
 from collections.abc import Callable
+from functools import partial
 from inspect import isfunction, signature
 
 import numpy as np
@@ -223,7 +224,7 @@ INITIALIZERS: Table[Callable[..., Array]] = Table(
     "initializer", {entry.__name__: entry for entry in _ENTRIES}, _lacks
 )
 
-SPEC = Kind(INITIALIZERS, lambda name: signature_options(INITIALIZERS[name], 2))
+SPEC = Kind(INITIALIZERS, partial(signature_options, given=2))
 """What the text "gaussian:sd=0.1" may hold."""
 
 

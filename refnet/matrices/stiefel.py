@@ -204,7 +204,7 @@ def defect(M: Array) -> float:
         E[diagonal, diagonal] -= 1
         squares[n] = np.dot(E.ravel(), E.ravel()) + 2 * np.dot(above, above)
 
-    in_threads(measure, len(parts))
+    in_threads(measure, range(len(parts)))
     return float(squares.sum() ** 0.5)
 
 

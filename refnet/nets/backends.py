@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
-from refnet.cells.common import CellTape
+from refnet.cells.common import CellTape, Cotangents
 from refnet.common.arguments import array, short, turned
 from refnet.maths.activations import Activation
 from refnet.maths.losses import LOSSES, Loss, smoothed, softmax
@@ -86,7 +86,7 @@ class ByNumbers(NamedTuple):
         self,
         p: Params,
         tape: CellTape,
-        dh: Array,
+        dh: Cotangents,
         act: Activation,
         inputs: bool = True,
         **options: Any,

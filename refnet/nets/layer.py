@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import CellTape, last_state
+from refnet.cells.common import CellTape, Cotangents, last_state
 from refnet.maths.activations import Activation
 from refnet.maths.numeric import Number, alike, times
 from refnet.nets.padding import emptied
@@ -107,7 +107,7 @@ class Layer:
         return tape
 
     def pull(
-        self, p: Params, tape: CellTape, dh: Array, inputs: bool = True, **options: Any
+        self, p: Params, tape: CellTape, dh: Cotangents, inputs: bool = True, **options: Any
     ) -> Params:
         """What the cell's backward pass gives for that tape."""
         options |= self._options(p)
@@ -189,11 +189,11 @@ class Layer:
             part = held.pop() if held else self.run(seen, x[first:end], start, lengths=later)
             if ended is not None:
                 part = emptied(part, ended - first)
-            dh = pull(first, part)
+            cotangents: Cotangents = (dh := pull(first, part))
             if carry is not None:
                 dh[-1:] += carry if carry.ndim == 2 else carry[0][:, : dh.shape[2]]
-                options |= {} if carry.ndim == 2 else {"dc": carry[1]}
-            grads = self.pull(seen, part, dh, inputs, **options)
+                cotangents = dh if carry.ndim == 2 else (dh, carry[1])
+            grads = self.pull(seen, part, cotangents, inputs, **options)
             carry = grads["h0"]
             if inputs:
                 dx.append(grads["x"])
@@ -204,7 +204,7 @@ class Layer:
                     if name in total and name not in ("h0", "x")
                 }
             total = grads
-            del part, dh  # before the next ones are made
+            del part, dh, cotangents  # before the next ones are made
         if len(dx) > 1:
             total["x"] = np.concatenate(dx[::-1])
         if "bhh" in p:

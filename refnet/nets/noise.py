@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.cells.common import CellTape, widened
+from refnet.cells.common import CellTape, Cotangents, widened
 from refnet.common.arguments import admit
 from refnet.maths.activations import Activation
 from refnet.maths.numeric import alike
@@ -152,10 +152,9 @@ class Zoned(NamedTuple):
         self,
         p: Params,
         tape: ZonedTape | CellTape,
-        dh: Array,
+        dh: Cotangents,
         act: Activation,
         inputs: bool = True,
-        dc: Array | None = None,
         **options: Any,
     ) -> Params:
         """As of ``passes``. With e the complete gradient at h[t+1], the cell's pullback has
@@ -163,9 +162,9 @@ class Zoned(NamedTuple):
         shares = options.pop("shares", None)
         options.pop("added", None)
         if not isinstance(tape, ZonedTape):
-            options |= {} if dc is None else {"dc": dc}
             unchanged: Params = self.passes.backward(p, tape, dh, act, inputs, **options)
             return unchanged
+        dh, dc = dh if isinstance(dh, tuple) else (dh, None)
         two, width = tape.c is not None, dh.shape[2]
         shape = (2, *tape.c.shape[1:]) if tape.c is not None else tape.h.shape[1:]
         e = np.zeros_like(tape.h, shape=shape)
@@ -180,16 +179,8 @@ class Zoned(NamedTuple):
                 e_h[:, :width] = e_h[:, :width] + dh[t - first]
             k = _at(shares, t)
             through, direct = (e, 0) if k is None else ((1 - k) * e, k * e)
-            last = {"dc": through[1]} if two else {}
-            grads = self.passes.backward(
-                p,
-                tape.parts[t],
-                (through[0][:, :width] if two else through)[None],
-                act,
-                inputs,
-                **last,
-                **options,
-            )
+            cotangents = (through[:1, :, :width], through[1]) if two else through[None]
+            grads = self.passes.backward(p, tape.parts[t], cotangents, act, inputs, **options)
             e = np.array(direct + grads.pop("h0"))
             if inputs:
                 dx.append(grads.pop("x"))

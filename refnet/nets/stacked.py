@@ -27,7 +27,8 @@ from refnet.matrices.initializers import glorot_uniform
 from refnet.matrices.slots import Residuals
 from refnet.nets.base import Initializer, NetTape, draw_matrix, float_type, named as named
 from refnet.nets.layer import Checkpoints, Layer
-from refnet.nets.recurrent import RecurrentNet, columns
+from refnet.nets.readout import columns, read_out
+from refnet.nets.recurrent import RecurrentNet
 
 HEAD = ("Why", "by")
 
@@ -236,15 +237,15 @@ class StackedNet(RecurrentNet):
             x = masked(x, steps) if compiled is None else x
             if number + 1 < self.layers:
                 with np.errstate(all="ignore"):  # what follows an end may be anything
-                    x = self._thinned(x, number)
+                    x = self.thinned(x, number)
         if self.readout == "none":
             rows, outputs = x[:0], x.copy()
         elif self.readout == "last":
             rows = np.concatenate(ends, axis=1)
-            outputs = self._read_out(p, rows)
+            outputs = read_out(self, p, rows, self.layers - 1)
         else:
             rows = x.reshape(T * B, self.width)
-            outputs = self._read_out(p, rows).reshape(T, B, self.outputs)
+            outputs = read_out(self, p, rows, self.layers - 1).reshape(T, B, self.outputs)
         last = T if (steps == T).all() else steps
         return outputs, NetTape(*tape[:4], tapes, rows, last, outputs.shape, *tape[8:])
 
@@ -265,10 +266,10 @@ class StackedNet(RecurrentNet):
         if self.readout != "none":
             flat = doutputs.reshape(-1, self.outputs)
             grads |= {
-                "Why": self.product(flat.T, self._thinned(tape.rows, self.layers - 1)),
+                "Why": self.product(flat.T, self.thinned(tape.rows, self.layers - 1)),
                 "by": doutputs.sum(axis=0).reshape(-1, self.outputs).sum(axis=0),
             }
-            d = self._thinned(self.product(flat, p["Why"]), self.layers - 1)
+            d = self.thinned(self.product(flat, p["Why"]), self.layers - 1)
         last = d if self.readout == "last" else None  # (B, H or 2 H), in each cell's own time
         if last is None:
             d = masked(d.reshape(T, B, self.width), steps if tape.lengths is None else T)
@@ -306,7 +307,7 @@ class StackedNet(RecurrentNet):
                 grads |= {named(name, suffix): value for name, value in pulled.items()}
             last = None
             if below:
-                d = self._thinned(np.asanyarray(sum(below[1:], below[0])), number - 1)
+                d = self.thinned(np.asanyarray(sum(below[1:], below[0])), number - 1)
         return {**grads, "x": d} if inputs and tape.symbols is None else grads
 
 

@@ -80,8 +80,8 @@ def _pull(
     """The pull-back of ``e`` at the state after one step, x (1, B, D), to ``state`` before it, both
     (P, B, H), and if wanted to x."""
     tape = cell.layer.run(p, x, state if len(state) > 1 else state[0])
-    through_cell = {"dc": e[1]} if len(state) > 1 else {}
-    grads = cell.layer.pull(p, tape, e[:1, :, : cell.width], inputs=inputs, **through_cell)
+    dh = e[:1, :, : cell.width]
+    grads = cell.layer.pull(p, tape, (dh, e[1]) if len(state) > 1 else dh, inputs)
     return grads["h0"].reshape(state.shape), grads.get("x")
 
 

@@ -33,12 +33,17 @@ from refnet.training.specs import read_spec
 
 EPS = np.finfo(float).eps
 SOFTSIGN = ACTIVATIONS["softsign"]
-RATIONAL_GATE = Activation(
-    "rational_gate",
-    lambda a, p, alpha: (1 + SOFTSIGN.forward(a, p)) / 2,
-    lambda a, h, dh, p, alpha: (SOFTSIGN.backward(a, 2 * h - 1, dh, p)[0] / 2, {}),
-    rational=True,
-)
+
+
+def _gate(a: Array, p: Params, alpha: float) -> Array:
+    return (1 + SOFTSIGN.forward(a, p)) / 2
+
+
+def _gate_pull(a: Array, h: Array, dh: Array, p: Params, alpha: float) -> tuple[Array, Params]:
+    return SOFTSIGN.backward(a, 2 * h - 1, dh, p)[0] / 2, {}
+
+
+RATIONAL_GATE = Activation("rational_gate", _gate, _gate_pull, rational=True)
 """(1 + softsign(a)) / 2: a gate's activation that is rational, in (0, 1), of generic slope."""
 
 
@@ -67,8 +72,8 @@ def generic(rng: np.random.Generator, shape: tuple[int, ...], under: int = 97) -
     """
     values = rng.choice(np.arange(1, 400), size=shape, replace=False)
     signs = rng.choice([-1, 1], size=shape)
-    fractions = np.vectorize(lambda v: Fraction(int(v), under), otypes=[object])
-    return np.asarray(fractions(values * signs), object)
+    fractions = [Fraction(value, under) for value in (values * signs).ravel().tolist()]
+    return np.array(fractions, object).reshape(shape)
 
 
 def _cell_is_exact(cell: Any) -> str:

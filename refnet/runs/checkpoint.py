@@ -28,6 +28,7 @@ version.
 import hashlib
 import json
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,7 +103,7 @@ def save(path: Path, checkpoint: Checkpoint, config: Record) -> None:
                 "pickled; floats, integers and text can be saved"
             )
     # no allow_pickle=False: NumPy before 2.2 takes that for one more array
-    write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    write_atomically(path, partial(np.savez, **arrays))  # type: ignore[arg-type]
 
 
 def peek(path: Path) -> Record:

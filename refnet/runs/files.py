@@ -14,6 +14,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
+from operator import methodcaller
 from pathlib import Path
 from shlex import quote
 from typing import IO
@@ -251,4 +252,4 @@ def named(text: str) -> Path:
 
 def write_text(path: Path, text: str) -> None:
     """``write_atomically`` for text, as UTF-8; of names that are not, bytes as ``\\udcff``."""
-    write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))
+    write_atomically(path, methodcaller("write", text.encode(errors="backslashreplace")))

@@ -6,6 +6,7 @@ import os
 import platform
 import zlib
 from hashlib import sha256
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -108,7 +109,7 @@ class Rows:
                 tail,
             )
         if path.exists() and (tail or os.stat(path).st_nlink > 1):  # others keep what they link to
-            write_named(path, lambda file: file.write(contents(path, LIMIT)[: rows.size]))
+            write_named(path, methodcaller("write", contents(path, LIMIT)[: rows.size]))
         return rows
 
 

@@ -177,9 +177,7 @@ def save(figure: Canvas, path: Path, dpi: int = DPI, **metadata: str) -> None:
     with matplotlib.style.context(["default", RC]):
         write_named(
             path,
-            lambda file: figure.savefig(
-                file, format=form, dpi=dpi, metadata={**FORMATS[form], **metadata}
-            ),
+            partial(figure.savefig, format=form, dpi=dpi, metadata={**FORMATS[form], **metadata}),
         )
 
 

@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, suppress
+from operator import methodcaller
 from pathlib import Path
 from stat import S_ISDIR
 
@@ -215,7 +216,7 @@ class Store:
     def _ask(self, asked: dict[str, str]) -> None:
         if self._left(asked):
             text = json.dumps(asked, indent=1).encode() + b"\n"
-            write_atomically(self.again, lambda file: file.write(text))
+            write_atomically(self.again, methodcaller("write", text))
         else:
             self.again.unlink(missing_ok=True)
 

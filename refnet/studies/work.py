@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ def _call(job: Job, folder: Path) -> Record:
         "seconds": round(time.perf_counter() - started, 1),
     }
     line = line_of({"key": job.key, "settings": job.settings, "made": outcome})
-    write_atomically(path, lambda file: file.write(line))
+    write_atomically(path, methodcaller("write", line))
     return outcome
 
 

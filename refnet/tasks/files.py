@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from hashlib import sha256
+from operator import methodcaller
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -96,7 +97,7 @@ def load(
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             sweep(target.parent)
-            write_atomically(target, lambda file: file.write(packed))
+            write_atomically(target, methodcaller("write", packed))
         except OSError as error:
             logging.getLogger("refnet").warning(
                 "%s is used, but not kept for the next run: %s", source.name, described(error)

@@ -29,6 +29,15 @@ Observer = Callable[[str, Record], None]
 """Called with ("oinit" | "step" | "row", facts) as a run goes on."""
 
 
+def unobserved(kind: str, facts: Record) -> None:
+    """The observer that does nothing."""
+
+
+def never() -> bool:
+    """The answer of a ``stop`` that lets a run go on."""
+    return False
+
+
 def better(task: Task, row: Record, best: Record) -> bool:
     """Whether a row is better than the best so far by the task's metric; any is at first.
 
@@ -90,9 +99,7 @@ class Fit:
         return cls(experiment=experiment, run=Run.start(experiment)[0])
 
     @np.errstate(over="ignore", invalid="ignore")  # every step checks that its results are finite
-    def advance(
-        self, observe: Observer = lambda kind, facts: None, stop: Callable[[], bool] = lambda: False
-    ) -> str:
+    def advance(self, observe: Observer = unobserved, stop: Callable[[], bool] = never) -> str:
         """Train to the last iteration, a solution, or a stop, which is asked for before every
         step; how it ended: "finished", "solved", "stalled" (for want of a better row) or
         "interrupted".

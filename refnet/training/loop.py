@@ -23,7 +23,7 @@ from refnet.training.code import admit, record as record_code
 from refnet.training.config import Config, check_given
 from refnet.training.config_files import to_toml
 from refnet.training.experiment import Experiment, build
-from refnet.training.fit import Fit, Loaded, Observer, plateau
+from refnet.training.fit import Fit, Loaded, Observer, never, plateau, unobserved
 from refnet.training.protocols import configure, configure_task
 from refnet.training.steps import (
     STEPS,
@@ -40,6 +40,7 @@ CONFIG = instance(Config, "a refnet.Config")
 DATA = "task.json"
 
 
+# Typed apart, because the folder decides what the result is.
 @overload
 def train(task: Config | Task | str, folder: None = None, **settings: Any) -> Loaded: ...
 @overload
@@ -55,8 +56,8 @@ def train(
 def train(
     task: Config | Task | str,
     folder: Path | str | None = None,
-    observe: Observer = lambda kind, facts: None,
-    stop: Callable[[], bool] = lambda: False,
+    observe: Observer = unobserved,
+    stop: Callable[[], bool] = never,
     draw: bool = True,
     **settings: Any,
 ) -> Summary | Loaded:
@@ -183,8 +184,8 @@ def _try(experiment: Experiment, run: Run) -> None:
 def resume(
     config: Config,
     folder: Path | str,
-    observe: Observer = lambda kind, facts: None,
-    stop: Callable[[], bool] = lambda: False,
+    observe: Observer = unobserved,
+    stop: Callable[[], bool] = never,
     draw: bool = True,
     trust: bool = False,
 ) -> Summary:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import fields
+from functools import partial
 
 from refnet.maths.activations import activation
 from refnet.matrices.initializers import initialize
@@ -29,7 +30,7 @@ def initializer(config: Config, setting: str) -> Initializer | None:
     if not getattr(config, setting):
         return None
     name, options = read_spec(setting, getattr(config, setting))
-    return lambda shape, rng: initialize(name, shape, rng, **options)
+    return partial(initialize, name, **options)
 
 
 def _check_methods(config: Config, parametrization: Transition | None, embedding: int) -> None:

@@ -14,6 +14,7 @@ Checked by: tests/training/test_protocols.py, tests/training/test_printed_settin
 
 from collections.abc import Mapping
 from math import log, sqrt
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -340,7 +341,7 @@ PROTOCOLS: dict[str, tuple[tuple[str, ...], list[Rule]]] = {
             Rule(
                 {"task": "ptb"},
                 {
-                    "embedding": lambda settings: settings["hidden"],
+                    "embedding": itemgetter("hidden"),
                     "weight_decay": 1e-4 * log(2),
                     "clip_at": 30 * log(2),
                     "optimizer": f"rmsprop:form=lasagne,eps={1e-6 * log(2) ** 2}",

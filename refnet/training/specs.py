@@ -3,7 +3,8 @@
 Checked by: tests/training/test_config.py::test_options_have_types.
 """
 
-import typing
+from functools import partial
+from typing import Any
 
 from refnet import tasks
 from refnet.cells import CELLS
@@ -13,22 +14,22 @@ from refnet.maths.activations import SPEC as ACTIVATION
 from refnet.matrices.initializers import SPEC as INITIALIZER
 from refnet.matrices.transitions import SPEC as TRANSITION
 from refnet.runs.read import Record
-from refnet.training.optimizers import OPTIMIZERS
+from refnet.training.optimizers import OPTIMIZERS, RMSprop
 from refnet.training.schedules import SCHEDULES
 
 
-def _optimizer(name: str) -> dict[str, Option]:
-    options = field_options(typing.cast(type, OPTIMIZERS[name]), ("rate", "rates", "skip"))
-    return {**options, "form": Option((str,), None)} if name == "rmsprop" else options
+def _optimizer(entry: type) -> dict[str, Option]:
+    options = field_options(entry, ("rate", "rates", "skip"))
+    return {**options, "form": Option((str,), None)} if entry is RMSprop else options
 
 
-def _task(name: str) -> dict[str, Option]:
-    return field_options(tasks.TASKS[name], ("path", "dtype", "order"))
+def _cell(entry: Any) -> dict[str, Option]:
+    return signature_options(entry.init, 1)
 
 
 KINDS: dict[str, Kind] = {
-    "task": Kind(tasks.TASKS, _task),
-    "cell": Kind(CELLS, lambda name: signature_options(CELLS[name].init, 1)),
+    "task": Kind(tasks.TASKS, partial(field_options, without=("path", "dtype", "order"))),
+    "cell": Kind(CELLS, _cell),
     "activation": ACTIVATION,
     "transition": TRANSITION,
     "weights": INITIALIZER,
@@ -36,7 +37,7 @@ KINDS: dict[str, Kind] = {
     "recurrent": INITIALIZER,
     "gate_recurrent": INITIALIZER,
     "optimizer": Kind(OPTIMIZERS, _optimizer),
-    "schedule": Kind(SCHEDULES, lambda name: field_options(typing.cast(type, SCHEDULES[name]))),
+    "schedule": Kind(SCHEDULES, field_options),
 }
 """Setting -> what its specs stand for."""
 

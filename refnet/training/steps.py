@@ -309,8 +309,12 @@ def evaluate(experiment: Experiment, run: Run, norm: float) -> Record:
     _refuse_infinite(where, [(name, x) for name, x in numbers if x.dtype.kind == "f"])
     matrices = e.matrices_of(run.params, e.hidden)
     square = [W for W in matrices.values() if W.shape[0] == W.shape[1]]
-    radii = [0.0] * len(square)
-    in_threads(lambda n: radii.__setitem__(n, spectral_radius(square[n])), len(square))
+    radii: list[float] = []
+
+    def measure(W: Array) -> None:
+        radii.append(spectral_radius(W))
+
+    in_threads(measure, square)
     row = {
         "iteration": run.iteration,
         "loss": run.loss_sum / steps if steps else None,

@@ -20,8 +20,8 @@ SIGMOID = ACTIVATIONS["sigmoid"]
 
 
 class Case(NamedTuple):
-    """``at``: parameters, x and h0; ``dh`` is the cotangent of the last states, ``dc`` of the last
-    cell state, if there is one."""
+    """``at``: parameters, x and h0; ``dh`` is the cotangent of the last states, ``dc`` holds that
+    of the last cell state, if there is one."""
 
     cell: object
     act: Activation
@@ -29,15 +29,15 @@ class Case(NamedTuple):
     at: dict
     direction: dict
     dh: object
-    dc: dict
+    dc: tuple
 
     def run(self, **changes):
         at = {**self.at, **changes}
         return self.cell.forward(at, at["x"], at["h0"], self.act, **self.gates)
 
-    def pulled(self, tape, dh, backward=None, **options):
+    def pulled(self, tape, dh, dc=(), backward=None, **options):
         backward = backward or self.cell.backward
-        return backward(self.at, tape, dh, self.act, **self.gates, **options)
+        return backward(self.at, tape, (dh, *dc) if dc else dh, self.act, **self.gates, **options)
 
 
 def build(fill, name, sizes, gate, act, K, optional=()):
@@ -49,7 +49,7 @@ def build(fill, name, sizes, gate, act, K, optional=()):
     shapes |= {"Whh": (G * H, H), "Wxh": (G * H, D), "x": (T, B, D)}
     shapes["h0"] = (2, B, H) if cell.STATES == 2 else (B, H)
     at, direction = ({key: fill(shape) for key, shape in shapes.items()} for _ in range(2))
-    dc = {"dc": fill((B, H))} if cell.STATES == 2 else {}
+    dc = (fill((B, H)),) if cell.STATES == 2 else ()
     return Case(cell, act, {"gate": gate} if G > 1 else {}, at, direction, fill((K, B, H)), dc)
 
 
@@ -83,11 +83,11 @@ def last_states(case, at):
 
 
 def pulled(case, backward=None):
-    return case.pulled(case.run(), case.dh, backward, **case.dc)
+    return case.pulled(case.run(), case.dh, case.dc, backward)
 
 
 def push_minus_pull(case, backward=None):
-    cotangent = flat(case.dh, *case.dc.values())
+    cotangent = flat(case.dh, *case.dc)
     return gap(
         partial(last_states, case), case.at, case.direction, cotangent, pulled(case, backward)
     )
@@ -109,7 +109,7 @@ def complex_step_error(case, backward=None):
     """
     step = 2.0**-300
     shifted = {key: value + 1j * (step * case.direction[key]) for key, value in case.at.items()}
-    cotangent = flat(case.dh, *case.dc.values())
+    cotangent = flat(case.dh, *case.dc)
     push = (last_states(case, shifted).imag / step * cotangent).sum()
     T, B, D = case.at["x"].shape
     H = case.at["Whh"].shape[1]
@@ -201,10 +201,10 @@ def test_pieces_with_the_state_carried_over_equal_the_whole(name):
     tail = case.run(x=x[1:], h0=middle)
     assert (whole.h[1:] == tail.h).all()
 
-    expected = case.pulled(whole, dh, **case.dc)
-    late = case.pulled(tail, dh, **case.dc)
-    carry, dc = (late["h0"][:1], {"dc": late["h0"][1]}) if case.dc else (late["h0"][None], {})
-    early = case.pulled(head, carry, **dc)
+    expected = case.pulled(whole, dh, case.dc)
+    late = case.pulled(tail, dh, case.dc)
+    carry, dc = (late["h0"][:1], (late["h0"][1],)) if case.dc else (late["h0"][None], ())
+    early = case.pulled(head, carry, dc)
     assert (early["h0"] == expected["h0"]).all()
     for key in set(case.at) - {"x", "h0"}:
         assert (early[key] + late[key] == expected[key]).all()

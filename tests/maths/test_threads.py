@@ -59,10 +59,10 @@ def test_parts_run_at_once_and_inner_parts_alone(two):
     def part(n):
         barrier.wait()
         inner = set()
-        in_threads(lambda _: inner.add(threading.get_ident()), 5)
+        in_threads(lambda _: inner.add(threading.get_ident()), range(5))
         seen[n] = (threading.get_ident(), inner)
 
-    in_threads(part, 2)
+    in_threads(part, range(2))
     assert len({thread for thread, _ in seen.values()}) == 2
     assert all(inner == {thread} for thread, inner in seen.values())
 
@@ -78,17 +78,17 @@ def test_an_error_comes_out_when_all_are_done(two, wrong):
         done.append(n)
 
     with refused(str(wrong), ZeroDivisionError):
-        in_threads(part, 4)
+        in_threads(part, range(4))
     before = len(done)
     time.sleep(0.05)
     assert len(done) == before
-    in_threads(done.append, 4)
+    in_threads(done.append, range(4))
 
 
 def test_error_state_reaches_the_threads(two):
     big = np.full((256, 256), 1e30, np.float32)
     with np.errstate(over="raise"), pytest.raises(FloatingPointError):
-        in_threads(lambda n: np.multiply(big, big), 2)
+        in_threads(lambda n: np.multiply(big, big), range(2))
     with np.errstate(all="ignore"):
         assert np.isinf(matmul(big, big)).all()
 
@@ -189,5 +189,5 @@ def test_where_no_thread_starts_the_caller_does_all_parts(two, monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", refuse)
     monkeypatch.setattr(threads, "_pool", threads._pool.__wrapped__)
     callers = [None] * 5
-    in_threads(lambda n: callers.__setitem__(n, threading.current_thread()), 5)
+    in_threads(lambda n: callers.__setitem__(n, threading.current_thread()), range(5))
     assert callers == [threading.current_thread()] * 5

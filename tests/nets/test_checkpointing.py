@@ -103,7 +103,7 @@ def exact_case(cell, readout):
 
 BUGS = {
     "carry dropped": ("dh[-1:] += carry if carry.ndim == 2 else carry[0][:, :dh.shape[2]]", "pass"),
-    "cell carry dropped": ('{"dc": carry[1]}', "{}"),
+    "cell carry dropped": ("(dh, carry[1])", "dh"),
     "every segment from h0": ("x[first:end], start, lengths", "x[first:end], starts[0], lengths"),
     "last segment's weights only": ("np.asanyarray(total[name] + value)", "value"),
     "segments of dx in the wrong order": ("dx[::-1]", "dx"),

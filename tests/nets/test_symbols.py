@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from refnet.batch import Batch
-from refnet.nets import recurrent
+from refnet.nets import readout
 from refnet.nets.gradients import hvp, jvp, loss_and_gradients, per_example_gradients
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
@@ -87,7 +87,7 @@ def test_planted_bugs_are_rejected(monkeypatch):
         ("np.add.at(total, flat, dx)", "total[flat] = dx"),
         ("flat, dx = symbols.ravel()", "flat, dx = np.roll(symbols, 1).ravel()"),
     ):
-        monkeypatch.setattr(recurrent, "columns", planted(recurrent.columns, old, new))
+        monkeypatch.setattr(readout, "columns", planted(readout.columns, old, new))
         assert (loss_and_gradients(net, params, batch).gradients["Wxh.E"] != wanted).any()
         monkeypatch.undo()
 
@@ -120,7 +120,7 @@ def test_sums_by_symbol_are_those_of_the_plain_loop():
     total = np.zeros((7, 3), np.float32)
     for symbol, row in zip(symbols.ravel(), dx.reshape(-1, 3)):
         total[symbol] += row
-    assert recurrent.columns(symbols, dx, 7).tobytes() == total.T.tobytes()
+    assert readout.columns(symbols, dx, 7).tobytes() == total.T.tobytes()
 
 
 def test_what_does_not_fit_is_refused():

@@ -5,6 +5,7 @@ suboptimal."""
 import math
 from collections.abc import Callable
 from fractions import Fraction as F
+from functools import partial
 
 import numpy as np
 from numpy.random import Generator
@@ -52,7 +53,7 @@ def _e33(rng: Generator) -> Comparisons:
     )
     yield Comparison(
         "mean sign of Q_11, refnet's orthogonal initialiser",
-        mean_sign(lambda: initialize("orthogonal", (4, 4), rng)),
+        mean_sign(partial(initialize, "orthogonal", (4, 4), rng)),
         None,
         0.0,
         5 / math.sqrt(N),

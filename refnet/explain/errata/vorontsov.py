@@ -193,8 +193,12 @@ def _e31(rng: Generator) -> Comparisons:
     )
 
 
+def _two_layers(a: Array) -> Array:
+    return W2 @ softsign(W1 @ softsign(a))
+
+
 def _e34(rng: Generator) -> Comparisons:
-    two = jacobian(lambda a: W2 @ softsign(W1 @ softsign(a)), A1)
+    two = jacobian(_two_layers, A1)
     later = W1 @ softsign(A1)
     yield Comparison(
         "da_3/da_1, transposed (denominator layout)",
@@ -206,7 +210,7 @@ def _e34(rng: Generator) -> Comparisons:
 
 def _e38(rng: Generator) -> Comparisons:
     later = W1 @ softsign(A1)
-    exact = jacobian(lambda a: W2 @ softsign(W1 @ softsign(a)), A1)
+    exact = jacobian(_two_layers, A1)
     yield Comparison(
         "da_3/da_1 = W_3 D_2 W_2 D_1; printed: with D_3 and D_2",
         exact,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from refnet.common.names import Table, lacking
-from refnet.common.specs import Kind, field_options, read
+from refnet.common.specs import Kind, Option, field_options, read
 from refnet.matrices.slots import Transition
 from refnet.matrices.transitions.manifold import Orthogonal, Product
 from refnet.matrices.transitions.parametrisations import (
@@ -62,10 +62,12 @@ TRANSITIONS: Table[Any] = Table(
     partial(lacking, needs=NEEDS),
 )
 
-SPEC = Kind(
-    ChainMap(TRANSITIONS, {"dense": None}),
-    lambda name: {} if name == "dense" else field_options(TRANSITIONS[name]),
-)
+
+def _options(entry: type | None) -> dict[str, Option]:
+    return field_options(entry) if entry else {}
+
+
+SPEC = Kind(ChainMap(TRANSITIONS, {"dense": None}), _options)
 """The names and options that a text such as "svd:margin=0.1" may hold."""
 
 

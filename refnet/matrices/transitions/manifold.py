@@ -127,7 +127,7 @@ class Manifold(Plain):
             for name in names:
                 move(name)
         else:
-            in_threads(lambda n: move(names[n]), len(names))
+            in_threads(move, names)
         guards = {name: guarded for name in names if (guarded := steps[name][1]) is not None}
         return Moved(
             {name: steps[name][0] for name in names},

@@ -17,11 +17,10 @@ import numpy as np
 
 from refnet.cells.common import clip_into, dropped
 from refnet.cells.gru_before import SIGMOID, Tape
-from refnet.compiled import walk
 from refnet.compiled._jit import inlined
 from refnet.compiled.step import Cell, Product, activate, slope
 from refnet.compiled.vector import number
-from refnet.compiled.walk import Walk
+from refnet.compiled.walk import Gated, Walk
 from refnet.maths.numeric import matmul
 
 
@@ -64,19 +63,6 @@ CELL = Cell(PRODUCTS, extra=2, reads=(0,), direct=True)
 WALK = Walk("MGU", CELL, step, step_back)
 
 
-class Kernel:
-    """``MGU`` compiled, for float32 and float64."""
-
-    def forward(p, x, h0, act, gate=SIGMOID, **options):
-        x, h, _, a, v, _ = WALK.forward(p, x, h0, (act, gate), **options)
-        return Tape(x, h, a, v)
-
-    def backward(p, tape, dh, act, inputs=True, gate=SIGMOID, **options):
-        x, h, a, v = tape
-        whole = walk.Tape(x, h, None, a, v, None)
-        return WALK.backward(p, whole, (dh,), (act, gate), inputs, **options)
-
-
 class MGU:
     """The cell: functions of arrays, in NumPy, for numbers of any type."""
 
@@ -84,7 +70,7 @@ class MGU:
     CANDIDATE = "n"
     STATES = 1
     OPTIONAL = ()
-    KERNEL = Kernel
+    KERNEL = Gated(WALK, Tape, "xhav")  # its tape has x, h, a and v
 
     def init(hidden):
         return {"bh": np.zeros(2 * hidden)}
