@@ -19,10 +19,21 @@ from refnet.check.programs.edges import Edges, Option
 from refnet.check.programs.fits import edges_with_a_constant
 from refnet.check.programs.layers import Change, Layers, near, same
 from refnet.check.programs.least_squares import constants
+from refnet.check.programs.notation import formula
 from refnet.check.where import indices
 from refnet.nets.base import named
 
 __all__ = ["EdgeMistakes"]
+
+GRADIENTS = {
+    "the gradient of {0} is that of {1}": ("v", "v"),
+    "the gradient of {0} has that of {1} added": ("u + v", "v"),
+    "the gradient of {0} has that of {1} added, which is zero": ("u + v", "0 v"),
+    "the gradients of {0} and of {1} change places": ("v", "u"),
+    "the gradients of {0} and of {1} are both their sum": ("u + v", "u + v"),
+    "the gradients of {0} and of {1} are both their mean": ("(u + v) / 2", "(u + v) / 2"),
+}
+"""What may be given for the gradients u and v of two cells."""
 
 
 class EdgeMistakes:
@@ -65,10 +76,16 @@ class EdgeMistakes:
             }
             for some in (alike, *({n: other} for n, other in alike.items())):
                 here, there = " and ".join(some), " and ".join(some.values())
-                grads = {f"d{n}": true[f"d{other}"] for n, other in some.items()}
-                yield f"the gradient of {here} is that of {there}", {**true, **grads}
-                both = {**true, **{n: true[n] + value for n, value in grads.items()}}
-                yield f"the gradient of {here} has that of {there} added", both
+                for text, parts in GRADIENTS.items():
+                    if text.startswith("the gradients") and here > there:
+                        continue  # they are named in the other order
+                    grads = dict(true)
+                    for n, other in some.items():
+                        u, v = grads[f"d{n}"], grads[f"d{other}"]
+                        grads[f"d{n}"], grads[f"d{other}"] = (
+                            np.asarray(formula(part, "u, v")(u, v)) for part in parts
+                        )
+                    yield text.format(here, there), grads
                 yield from self._with(some, f"{there} is used for {here}")
 
     def _with(self, some: dict[str, str], name: str) -> Iterator[tuple[str, Params]]:
@@ -84,6 +101,8 @@ class EdgeMistakes:
             zero = {f"d{n}": 0 * reading[f"d{n}"] for n in some}
             added = {f"d{o}": reading[f"d{o}"] + reading[f"d{n}"] for n, o in some.items()}
             yield f"{name}, with its gradient", {**reading, **zero, **added}
+            both = {f"d{n}": added[f"d{o}"] for n, o in some.items()}
+            yield f"{name}, and both have its gradient", {**reading, **both, **added}
         elif self.forward:
             return
         layers.pulling = usual.p if self.forward else usual.net.matrices(params)[0]
@@ -147,14 +166,21 @@ class EdgeMistakes:
         for option in options:
             if self.forward:
                 yield self._forward(option)
-            elif option.move.linear:
+            elif option.move.linear and option.edge != "outputs":
                 yield self._backward(option)
+        wrong = self.search.wrong
         if self.forward:
-            yield from ([change] for change in self.edges.starts())
+            yield from ([change] for change in (*self.edges.starts(), *self.edges.skips()))
+        elif not wrong & {"loss", *self.head}:
+            yield from (
+                [change] for number, change in self.edges.ends() if self._highest(wrong) <= number
+            )
 
     def _may_be(self, option: Option) -> bool:
         """Whether the states are right before it, and wrong after it."""
         wrong = bool(self.states & self.search.wrong)
+        if option.edge == "outputs" and "outputs" not in self.search.given:
+            return False  # the loss may take a view of them
         return not option.seen and not (self.states and option.outer == wrong)
 
     def _forward(self, option: Option) -> Iterator[Change]:
@@ -183,7 +209,7 @@ class EdgeMistakes:
         if option.edge.startswith("start"):
             below = {f"dh0{option.edge[5:]}"}
         else:
-            below = {n for n in wrong if self._layer(n) <= option.layer}
+            below = wrong if self._highest(wrong) <= option.layer else set()
         if wrong <= below and not option.seen:
             yield Change(f"the gradient of {option.what} {option.move.transposed}", {}, here)
         cells = [s for s in self.layers.cells if option.edge in ("x", f"in{s}")]
@@ -192,12 +218,13 @@ class EdgeMistakes:
             yield Change(f"{name}, in the gradient of Wxh alone", sums=here)
 
     @staticmethod
-    def _layer(name: str) -> int:
-        """Of a gradient's name: -1 for dx."""
-        if name == "dx":
-            return -1
-        digits = name.partition("_l")[2].partition("_")[0].partition(".")[0]
-        return int(digits) if digits.isdigit() else 0
+    def _highest(names: Iterable[str]) -> int:
+        """The highest layer to which some of these gradients belong: -1 for dx."""
+        layers = [-1]
+        for name in names:
+            digits = name.partition("_l")[2].partition("_")[0].partition(".")[0]
+            layers.append(-1 if name == "dx" else int(digits) if digits.isdigit() else 0)
+        return max(layers)
 
 
 def _shape(params: Params, name: str) -> tuple[int, ...] | None:

@@ -6,17 +6,31 @@ tries them in the forward pass, in the backward pass and in the sums over the st
 Checked by: tests/check/test_outside.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
 from refnet.batch import Array
-from refnet.check.programs.layers import Change, Layers
-from refnet.check.programs.moves import SAME, Move, bent, largest, moves, of_examples, scaled
+from refnet.check.programs.layers import Change, Handed, Layers
+from refnet.check.programs.moves import (
+    SAME,
+    Move,
+    bent,
+    gathered,
+    largest,
+    moves,
+    of_examples,
+    scaled,
+    scalings,
+)
 from refnet.check.programs.notation import formula, slope_of
 
 __all__ = ["Edges", "Option", "constant_start"]
+
+
+STATE = "the initial state"
 
 
 class Option(NamedTuple):
@@ -45,11 +59,15 @@ class Edges:
         top = len(layers.layers) - 1
         for move in self._rows():
             yield Option("what is read out", "rows", move, top, True)
+        twice = [move for move in moves(np.ones(1), 1) if move.scales]
+        for move in (*twice, *_of_units(layers.net.outputs), *_bent()):
+            yield Option("the read-out", "outputs", move, top, True)
         for number in range(top, -1, -1):
             yield from self._of_a_layer(number)
             for suffix in layers.layers[number]:
                 yield from self._of_a_cell(suffix, number)
-        for move in (*moves(layers.lengths, T), *_of_units(layers.batch.x.shape[2])):
+        inputs = (*_of_units(layers.batch.x.shape[2]), *_bent(), *_scaled())
+        for move in (*moves(layers.lengths, T), *inputs):
             yield Option("the input x", "x", move, -1)
 
     def _rows(self) -> Iterator[Move]:
@@ -143,7 +161,7 @@ class Edges:
             text, where = _part(part, n)
             options += [m._replace(name=m.name + text).only(SAME, where > 0) for m in whole]
         for move in options:
-            yield Option(f"the initial state{self._named(suffix)}", f"start{suffix}", move, number)
+            yield Option(f"{STATE}{self._named(suffix)}", f"start{suffix}", move, number)
 
     def _named(self, suffix: str) -> str:
         if not suffix:
@@ -155,13 +173,66 @@ class Edges:
         return text
 
     def starts(self) -> Iterator[Change]:
-        """Cells that start from the last states of another one."""
-        names = list(self.layers.cells)
-        for n, suffix in enumerate(names):
-            for other in names[:n]:
-                text = f"the initial state{self._named(suffix)} is the last one{self._named(other)}"
-                yield Change(text, starts={suffix: (other, True)})
-                yield Change(f"{text}, without a gradient", starts={suffix: (other, False)})
+        """Cells that start from the last states of another one, or of the example before."""
+        for what, where in self._parts(STATE, STATE, "the initial {}"):
+            for suffix, other in self._pairs(self.layers.cells):
+                text = f"{what}{self._named(suffix)} is the last one{self._named(other)}"
+                for follows, more in ((True, ""), (False, ", without a gradient")):
+                    here = Handed(other, scaled("", where), follows)
+                    yield Change(f"{text}{more}", starts={suffix: here})
+            for suffix, move, turned in self._of_the_examples(where):
+                here = {suffix: Handed(suffix, move, True)}
+                text = f"{what} of each example is the last one of the example before"
+                yield Change(text, starts=here, ends={suffix: Handed(suffix, turned)})
+                yield Change(f"{text}, without a gradient", starts=here)
+
+    def skips(self) -> Iterator[Change]:
+        """Layers that see the input of the layer below, beside its output or for it."""
+        layers, L = self.layers, len(self.layers.layers)
+        sizes = [layers.batch.x.shape[2], *[layers.net.width] * L]
+        some = [n for n in range(1, L + 1 - layers.last) if sizes[n] == sizes[n - 1]]
+        for chosen in ([n] for n in some) if len(some) == 1 else (some, *([n] for n in some)):
+            below = " and ".join(f"layer {n - 1}" for n in chosen)
+            for usual, how in ((1, "is added to its output"), (0, "stands for its output")):
+                name, skips = f"the input of {below} {how}", dict.fromkeys(chosen, usual)
+                yield Change(name, skips=skips)
+                yield Change(f"{name}, in the forward pass alone", skips=skips, follows=False)
+
+    def ends(self) -> Iterator[tuple[int, Change]]:
+        """Cells whose backward pass begins with what is left of another one's, or of that of the
+        example before; each with the highest layer whose gradients are others."""
+        layers = self.layers.layers
+        for what, where in self._parts("dh and dc", "dh", "d{}"):
+            text = f"what is left of {what}"
+            for suffix, other in self._pairs([s for layer in layers[::-1] for s in layer]):
+                move = Handed(other, scaled("", where))
+                number = next(n for n, layer in enumerate(layers) if suffix in layer)
+                end = f"{text}{self._named(other)}"
+                name = f"the backward pass{self._named(suffix)} begins with {end}"
+                yield number, Change(name, ends={suffix: move})
+            for suffix, move, _ in self._of_the_examples(where):
+                name = f"the backward pass of each example begins with {text} of the example before"
+                yield 0, Change(name, ends={suffix: Handed(suffix, move)})
+
+    def _parts(self, both: str, alone: str, of_a_state: str) -> list[tuple[str, Array]]:
+        """All states of a cell, perhaps it has one alone, and each of two: what is said of them,
+        and where they are."""
+        n = self.states(next(iter(self.layers.cells)))
+        names = [both, *map(of_a_state.format, "hc")] if n > 1 else [alone]
+        return [(name, _part(part, n)[1]) for part, name in enumerate(names)]
+
+    @staticmethod
+    def _pairs(cells: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Each cell with each of those before it."""
+        return ((suffix, other) for other, suffix in combinations(cells, 2))
+
+    def _of_the_examples(self, where: Array) -> Iterator[tuple[str, Move, Move]]:
+        """The only cell, the move of what is left to the next example, and that back."""
+        (suffix, *others), B = self.layers.cells, self.layers.B
+        if not others and B > 1:
+            t, b = np.indices((len(where), B))
+            move = scaled("", where * (b > 0)).after(gathered("", t, (b - 1) % B))
+            yield suffix, move, move._replace(there=move.back, back=move.there)
 
 
 def _part(part: int, n: int) -> tuple[str, Array]:
@@ -180,6 +251,12 @@ def _both(n: int, name: str) -> Move:
     """One state in the place of both."""
     there, back = [n, n], np.arange(2).reshape(2, 1, 1) == n
     return Move(f"has {name} for h and c", lambda v: v[there], lambda d: back * d.sum(axis=0))
+
+
+def _scaled() -> Iterator[Move]:
+    """What is made of the inputs before all else, with their gradient as it is."""
+    for name, scale in scalings("all its values"):
+        yield Move(f"is {name}", scale, np.copy, linear=False)
 
 
 UNITS = {
@@ -221,5 +298,7 @@ def _bent() -> Iterator[Move]:
         ("goes through the sigmoid", "sigmoid(v)"),
         ("is squared", "v^2"),
         ("is its absolute value", "abs(v)"),
+        ("is 1 less itself", "1 - v"),
+        ("is mapped from 0 .. 1 to -1 .. 1", "2 v - 1"),
     ):
         yield bent(name, formula(text), slope_of(formula(text)))

@@ -40,12 +40,13 @@ def gradients(g: Grammar, parameters: bool) -> Iterator[Candidate]:
     if not parameters:
         groups = {text: [block] for block, text in names.items()}
         groups |= {f"{' and '.join(names.values())}": [*names], "every product": [*families]}
+        both = (("dWhh", ["Whh", "Whh'"]), ("dWxh and dbh", ["Wxh", "bh", "Wxh'"]))
+        groups |= {f"{text} and {names[blocks[-1]]}": blocks for text, blocks in both}
     G = range(len(g.gates))
     ways = [({a: b}, f"{{}} takes the gradient of gate {g.gates[b]} for that of {g.gates[a]}")
             for a, b in permutations(G, 2)]  # fmt: skip
-    if not parameters:
-        ways += [(dict(enumerate(order)), f"the gates' gradients are taken {how} in {{}}")
-                 for how, order in orders(g.gates).items()]  # fmt: skip
+    ways += [(dict(enumerate(order)), f"the gates' gradients are taken {how} in {{}}")
+             for how, order in orders(g.gates).items()]  # fmt: skip
     for what, blocks in groups.items() if len(g.gates) > 1 else ():
         for way, said in ways:
             edits = []

@@ -75,6 +75,7 @@ class Grammar(Words):
             if name in STATES:
                 both = (Factor(name, by) for by in (-1, 0) if by or target not in needed)
                 yield from (other for other in both if other[:2] != f[:2])
+                yield Factor(name, -1, "", "first")
             elif name not in (f.name, *PASSED):
                 yield Factor(name) if target not in needed else Factor(name, -1)
 
