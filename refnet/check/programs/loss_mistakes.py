@@ -162,14 +162,14 @@ class LossMistakes:
             if known and len(added) > 1:
                 return  # they give what one constant gives, too
             J = np.stack([self._column(scores.preview(score.dv)) for score in added], axis=1)
-            w = solved(J, gap)[1]
+            w = np.round(solved(J, gap)[1], 12) + 0.0
             each, dv = right.each, right.dv
             for k, score in zip(w, added):
                 each, dv = each + k * score.each, dv + k * score.dv
             both = Score(name.format(*w), each, dv)
-            if w.all() and self._factor(dv) == 1:
+            for _, said, reading in self._read(both, 1.0) if self._factor(dv) == 1 else ():
                 known = True
-                yield from (part[1:] for part in self._read(both, 1.0))
+                yield said, reading
 
     def _column(self, parts: Params) -> Array:
         return np.concatenate([parts[name].ravel() for name in self.head])

@@ -324,17 +324,19 @@ class Scores:
         largest = self.v.max(axis=1, keepdims=True)
         for rest, top in (("", self.v.max()), (", below each row's largest,", largest)):
             exp = np.exp(self.v - top).reshape(*self.grid, -1)
-            for what, axes in (("the examples", 1), ("the steps", 0), ("all predictions", None)):
+            for what, axes in (("the examples", 1), ("the steps", 0), ("all predictions", (0, 1)),
+                               ("all outputs", None)):  # fmt: skip
                 q = (exp / exp.sum(axis=axes, keepdims=True)).reshape(self.v.shape)
-                yield self._divided(f"over {what}{rest} for that over the classes", q)
-        yield self._divided("with a mean for its sum", self.p * self.v.shape[1])
+                yield self.softmax(f"over {what}{rest} for that over the classes", q)
+        yield self.softmax("divided by a mean, not a sum", self.p * self.v.shape[1])
         for c, others in enumerate(~np.eye(self.v.shape[1], dtype=bool)[:CLASS]):
             q = self.p / np.maximum((self.p * others).sum(axis=1, keepdims=True), 1e-300)
-            name, each, slope = self._divided(f"without class {c} in its sum", q)
-            yield f"{name}, though not in its gradient", each, slope
-            slope = q * others * self.t.sum(axis=1, keepdims=True) - self.t
+            name, each, slope = self.softmax(f"divided by its sum without class {c}", q)
             yield name, each, slope
+            name = f"the loss leaves class {c} out of the softmax's sum"
+            yield name, each, q * others * self.t.sum(axis=1, keepdims=True) - self.t
 
-    def _divided(self, name: str, q: Array) -> tuple[str, Array, Array]:
+    def softmax(self, name: str, q: Array) -> tuple[str, Array, Array]:
+        """What a softmax q in the loss gives that has q less the target for its gradient."""
         name = f"the loss takes the softmax {name}"
         return name, -(self.t * np.log(q)).sum(axis=1), q - self.t
