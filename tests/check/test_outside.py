@@ -78,7 +78,7 @@ def test_a_backward_pass_that_follows_is_the_derivative(name):
     for n, option in enumerate(Edges(Layers(net, params, batch)).options()):
         if n % 13 or "is its absolute" in option.move.name:
             continue
-        here = {option.edge: option.move}
+        here = option.moves
         change, sides = Change("", here, here, here), []
         slope = Layers(net, params, batch).run(change)
         for by in (-step, step):
@@ -114,7 +114,7 @@ def test_constants_are_fitted():
     edges, k, tried = list(edges_with_a_constant(Edges(layers))), 0.37, 0
     for n in np.random.default_rng(0).choice(len(edges), 4, replace=False):
         option = edges[n][0](k)
-        here = {option.edge: option.move}
+        here = option.moves
         said = name(layers.run(Change("", here, here, here)))
         assert f"{k}" in said or said in ("", "right"), said
         tried += f"{k}" in said

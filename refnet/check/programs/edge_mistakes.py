@@ -8,7 +8,7 @@ Checked by: tests/check/test_outside.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import permutations
+from itertools import chain, permutations
 from typing import Any
 
 import numpy as np
@@ -55,9 +55,13 @@ class EdgeMistakes:
         only the wrong examples."""
         if not self.sound:
             return
-        yield from self._tried(self._changes(self.edges.options()))
-        yield from self._shared()
-        some = self._some()
+        explained = False
+        for name, reading in chain(
+            self._tried(self._changes(self.edges.options())), self._shared()
+        ):
+            explained |= self.search.explains(reading)
+            yield name, reading
+        some = None if explained else self._some()
         if some is not None:
             of = f", of {self._said(some)}"
             yield from (
@@ -131,9 +135,11 @@ class EdgeMistakes:
     def _for(self, some: Array) -> Iterator[Option]:
         for option in self.edges.options():
             if not option.edge.startswith("start"):
-                yield option._replace(
-                    move=option.move.only(self.layers.edges[option.edge], some[None])
-                )
+                moves = {
+                    edge: move.only(self.layers.edges[edge], some[None])
+                    for edge, move in option.moves.items()
+                }
+                yield option._replace(move=moves.pop(option.edge), more=moves)
 
     def _tried(self, groups: Iterable[Iterable[Change]]) -> Iterator[tuple[str, Params]]:
         """Of every group, the changes that fit and differ."""
@@ -172,9 +178,8 @@ class EdgeMistakes:
         if self.forward:
             yield from ([change] for change in (*self.edges.starts(), *self.edges.skips()))
         elif not wrong & {"loss", *self.head}:
-            yield from (
-                [change] for number, change in self.edges.ends() if self._highest(wrong) <= number
-            )
+            top, every = self._highest(wrong), self.edges.backward()
+            yield from ([change] for number, change in every if top <= number)
 
     def _may_be(self, option: Option) -> bool:
         """Whether the states are right before it, and wrong after it."""
@@ -187,7 +192,7 @@ class EdgeMistakes:
         """With a backward pass that follows, and without."""
         if not self._may_be(option):
             return
-        here, name = {option.edge: option.move}, f"{option.what} {option.move.name}"
+        here, name = option.moves, f"{option.what} {option.move.name}"
         alone = Change(f"{name}, in the forward pass alone", here)
         if self.search.agrees({"outputs": self.layers.forward(alone)[0]}):
             yield Change(name, here, here, here)
@@ -199,7 +204,7 @@ class EdgeMistakes:
         wrong = self.search.wrong
         if "loss" in wrong:
             return
-        here, name = {option.edge: option.move}, f"{option.what} {option.move.name}"
+        here, name = option.moves, f"{option.what} {option.move.name}"
         if self.head:
             if option.outer and wrong == {"dWhy"} and not option.move.scales:
                 yield Change(f"{name}, in the gradient of Why alone", sums=here)
@@ -207,12 +212,12 @@ class EdgeMistakes:
                 yield Change(f"{name}, in the backward pass alone", {}, here, here)
             return
         if option.edge.startswith("start"):
-            below = {f"dh0{option.edge[5:]}"}
+            below = {f"dh0{edge[5:]}" for edge in here}
         else:
             below = wrong if self._highest(wrong) <= option.layer else set()
         if wrong <= below and not option.seen:
             yield Change(f"the gradient of {option.what} {option.move.transposed}", {}, here)
-        cells = [s for s in self.layers.cells if option.edge in ("x", f"in{s}")]
+        cells = [s for s in self.layers.cells if here.keys() & {"x", f"in{s}"}]
         sums = not option.move.scales
         if sums and wrong <= {f"dWxh{s}{part}" for s in cells for part in ("", ".W", ".E")}:
             yield Change(f"{name}, in the gradient of Wxh alone", sums=here)

@@ -6,8 +6,8 @@ tries them in the forward pass, in the backward pass and in the sums over the st
 Checked by: tests/check/test_outside.py.
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations, permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -31,12 +31,15 @@ __all__ = ["Edges", "Option", "constant_start"]
 
 
 STATE = "the initial state"
+KINDS = {"in": "the input", "out": "the output", "start": STATE}
+"""The edges that every cell has."""
 
 
 class Option(NamedTuple):
     """Another move on an edge, whose subject in a name is ``what``. ``layer``: the highest layer
     whose gradients it changes; ``outer``: whether the edge is between the cells and the outputs;
-    ``seen``: whether another edge gives the same but in the weight gradients."""
+    ``seen``: whether another edge gives the same but in the weight gradients; ``more``: the same
+    move on other edges."""
 
     what: str
     edge: str
@@ -44,6 +47,12 @@ class Option(NamedTuple):
     layer: int
     outer: bool = False
     seen: bool = False
+    more: Mapping[str, Move] = {}
+
+    @property
+    def moves(self) -> dict[str, Move]:
+        """The moves by their edges."""
+        return {self.edge: self.move, **self.more}
 
 
 class Edges:
@@ -51,10 +60,26 @@ class Edges:
 
     def __init__(self, layers: Layers) -> None:
         self.layers = layers
-        self.many = len(layers.layers) > 1
+        self.many, self.two = len(layers.layers) > 1, len(layers.layers[0]) > 1
+        self.ends = bool((layers.lengths < layers.T).any())
+        """Whether some sequences end before the last step."""
 
     def options(self) -> Iterator[Option]:
-        """Every edge with everything that may stand there, from the read-out down."""
+        """Every edge with everything that may stand there, and the same in every cell."""
+        groups: dict[tuple[str, str], list[Option]] = {}
+        for option in self._of_an_edge():
+            yield option
+            name = option.edge.partition("_l")[0]
+            kind = {"x": name if self.two else "in", "read": "out"}.get(name, name)
+            groups.setdefault((kind, option.move.name), []).append(option)
+        for (kind, _), (first, *rest) in groups.items():
+            if rest and len(rest) == len(self.layers.cells) - 1:
+                what = f"{KINDS[kind]} of every {'direction' if self.two else 'layer'}"
+                more = {option.edge: option.move for option in rest}
+                yield first._replace(what=what, outer=False, seen=False, more=more)
+
+    def _of_an_edge(self) -> Iterator[Option]:
+        """From the read-out down."""
         layers, T = self.layers, self.layers.T
         top = len(layers.layers) - 1
         for move in self._rows():
@@ -87,15 +112,20 @@ class Edges:
         top, two = number == len(layers.layers) - 1, len(layers.layers[number]) > 1
         what = "the state that is read out" if len(layers.cells) == 1 else f"the output{of}"
         edge = f"read{suffix}" if top and layers.last else f"out{suffix}"
+        reverse = suffix.endswith("_reverse")
+        turned = "is reversed within each sequence" if self.ends else "is reversed in time"
         for move in (*moves(layers.lengths, layers.T + 1, 1), largest()):
-            yield Option(what, edge, move.before(edges[edge]), number, top)
+            if not (reverse and move.name == turned):  # which is said otherwise
+                yield Option(what, edge, move.before(edges[edge]), number, top)
         for move in () if top else (*_bent(), *_of_units(layers.net.width // (1 + two))):
             yield Option(what, edge, move.after(edges[edge]), number)
-        if suffix.endswith("_reverse"):
+        if reverse:
             yield from self._turned(suffix, number)
         yield from self._start(suffix, number)
-        seen = not two and bool((layers.lengths == layers.T).all())
         for move in moves(layers.lengths, layers.T) if number or two else ():
+            if reverse and move.name == turned:
+                continue
+            seen = not two and not self.ends
             here = move.before(edges[f"in{suffix}"])
             yield Option(f"the input{of}", f"in{suffix}", here, number - 1, seen=seen)
 
@@ -107,7 +137,7 @@ class Edges:
             what = f"the output of layer {number}"
             for move in (*moves(layers.lengths, layers.T), *_of_units(layers.net.width)):
                 yield Option(what, edge, move.after(layers.edges[edge]), number)
-        if len(layers.cells) > 1 and (layers.lengths < layers.T).any():
+        if len(layers.cells) > 1 and self.ends:
             move = SAME._replace(name="is not zero")
             yield Option(f"the padding of layer {number}'s output", edge, move, number, top)
 
@@ -124,7 +154,7 @@ class Edges:
             number,
             number == len(layers.layers) - 1,
         )
-        if (layers.lengths < layers.T).any():
+        if self.ends:
             whole, name = layers.turn(suffix, True), "is turned round with its padding"
             yield Option(f"the input{of}", f"in{suffix}", whole._replace(name=name), number - 1)
             yield Option(
@@ -198,21 +228,25 @@ class Edges:
                 yield Change(name, skips=skips)
                 yield Change(f"{name}, in the forward pass alone", skips=skips, follows=False)
 
-    def ends(self) -> Iterator[tuple[int, Change]]:
+    def backward(self) -> Iterator[tuple[int, Change]]:
         """Cells whose backward pass begins with what is left of another one's, or of that of the
-        example before; each with the highest layer whose gradients are others."""
+        example before, or reads another cell's tape; each with the highest layer whose gradients
+        are others."""
         layers = self.layers.layers
+        order = [suffix for layer in layers[::-1] for suffix in layer]
+        number = {suffix: n for n, layer in enumerate(layers) for suffix in layer}
         for what, where in self._parts("dh and dc", "dh", "d{}"):
-            text = f"what is left of {what}"
-            for suffix, other in self._pairs([s for layer in layers[::-1] for s in layer]):
-                move = Handed(other, scaled("", where))
-                number = next(n for n, layer in enumerate(layers) if suffix in layer)
-                end = f"{text}{self._named(other)}"
-                name = f"the backward pass{self._named(suffix)} begins with {end}"
-                yield number, Change(name, ends={suffix: move})
+            text = f"begins with what is left of {what}"
+            for suffix, other in self._pairs(order):
+                handed = Handed(other, scaled("", where))
+                name = f"the backward pass{self._named(suffix)} {text}{self._named(other)}"
+                yield number[suffix], Change(name, ends={suffix: handed})
             for suffix, move, _ in self._of_the_examples(where):
-                name = f"the backward pass of each example begins with {text} of the example before"
+                name = f"the backward pass of each example {text} of the example before"
                 yield 0, Change(name, ends={suffix: Handed(suffix, move)})
+        for suffix, other in permutations(order, 2):
+            name = f"the backward pass{self._named(suffix)} reads the states and gates"
+            yield number[suffix], Change(f"{name}{self._named(other)}", tapes={suffix: other})
 
     def _parts(self, both: str, alone: str, of_a_state: str) -> list[tuple[str, Array]]:
         """All states of a cell, perhaps it has one alone, and each of two: what is said of them,

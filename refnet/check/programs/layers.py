@@ -41,9 +41,10 @@ class Change(NamedTuple):
     in the backward pass and in the weight gradients, by edge; ``skips``: how often a layer's usual
     input counts beside that of the layer below, and whether the gradient ``follows``, where the
     read-out is one more layer; ``starts``: the last states with which a cell starts; ``ends``: the
-    gradients of initial states with which its backward pass does; ``inside``: edited cells, as
-    functions of x, the initial state and the gradients of the states and of the last one, which
-    give all results by the names of a net of one layer."""
+    gradients of initial states with which its backward pass does; ``tapes``: the cell whose tape
+    the backward pass of another one reads; ``inside``: edited cells, as functions of x, the initial
+    state and the gradients of the states and of the last one, which give all results by the names
+    of a net of one layer."""
 
     name: str
     there: Moves = {}
@@ -53,6 +54,7 @@ class Change(NamedTuple):
     follows: bool = True
     starts: Mapping[str, Handed] = {}
     ends: Mapping[str, Handed] = {}
+    tapes: Mapping[str, str] = {}
     inside: Mapping[str, Inside] = {}
 
 
@@ -248,13 +250,14 @@ class Layers:
         change: Change,
     ) -> Params:
         """The gradients of one cell."""
-        tape, cell, (dh, carry) = tapes[suffix], self.cells[suffix], arriving
+        source = change.tapes.get(suffix, suffix)
+        tape, cell, (dh, carry) = tapes[source], self.cells[suffix], arriving
         if suffix in change.inside:
             results = change.inside[suffix](tape.x, tape.start, dh, carry)
             return {n[1:]: value for n, value in results.items() if n[0] == "d"}
         x = self._into(number, tapes, sums, change)
         pulled = cell.layer.backward(
-            self.net.of(self.pulling, suffix), tape._replace(x=sums[f"in{suffix}"].there(x)),
+            self.net.of(self.pulling, suffix), tape._replace(x=sums[f"in{source}"].there(x)),
             lambda first, tape: dh[1:].copy(), carry=carry,
         )  # fmt: skip
         pulled.pop("clipped", None)

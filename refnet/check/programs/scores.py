@@ -207,10 +207,23 @@ class Scores:
         for kind in (self._targets, self._slopes, self._formulas, self._outputs):
             formula = kind in (self._slopes, self._formulas)
             yield from (self.score(*parts, formula) for parts in kind())
+        yield from self._shifted()
         for move in self.moves:
             if not move.scales:
                 name = f"the gradient of the outputs {move.name}"
                 yield Score(name, self.right.each, self.rearranged(move, self.right.dv))
+
+    def _shifted(self) -> Iterator[Score]:
+        """Targets of another step, where the step that has none does not count."""
+        T, target = self.grid[0], self.t.reshape(*self.grid, -1)
+        ways = (1, "before", 0, "first"), (-1, "after", T - 1, "last")
+        for by, side, end, edge in ways if T > 1 else ():
+            each, slope = self.of(self.v, np.roll(target, by, axis=0).reshape(self.t.shape))
+            w = self.w * (np.indices(self.grid)[0].ravel() != end)
+            name = f"the target is that of the step {side}, and the {edge} one is left out"
+            for more, k in (("", 1), (", also of the count", self.w.sum() / max(w.sum(), 1e-300))):
+                share = (k * w / self.divisor)[:, None]
+                yield Score(name + more, each * share[:, 0], slope * share)
 
     def additions(self) -> Iterator[tuple[str, list[Score]]]:
         """What may be added to the loss, each part times a constant: its name, in which the
