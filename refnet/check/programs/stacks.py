@@ -60,6 +60,8 @@ class Stacks:
         }
         first = next(iter(self.programs.values()))
         self.grammar = Grammar(first, self.net.gates)
+        self.rows = {row.name: row for row in self._rows()}
+        """Those of which several may give the same at these sizes."""
 
     @staticmethod
     def _start(tape: Any) -> Array:
@@ -98,7 +100,9 @@ class Stacks:
             for candidate in fit:
                 inside = {suffix: partial(self._inside, suffix, candidate) for suffix in cells}
                 reading = self.layers.run(Change(candidate.name, inside=inside), self.search.agrees)
-                if reading is not None and not any(same(reading, other) for other in seen):
+                if reading is None:
+                    continue
+                if candidate.name in self.rows or not any(same(reading, other) for other in seen):
                     seen.append(reading)
                     yield f"{candidate.name}{said}", reading
 
@@ -125,7 +129,10 @@ class Stacks:
         above = {suffix for layer in layers[number + 1 :] for suffix in layer}
         if {*here} != wrong & {*layers[number]} or above & {*cells}:
             return
-        every: Iterable[Candidate] = [*backward_edits(self.grammar, True, True), *self._rows()]
+        every: Iterable[Candidate] = [
+            *backward_edits(self.grammar, True, True),
+            *self.rows.values(),
+        ]
         for suffix in here:
             every = [c for c, results in self._run(suffix, every) if self._fits(suffix, results)]
         yield from every

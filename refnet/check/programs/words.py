@@ -72,6 +72,8 @@ class Words:
             text += "[{}]" if f.name in STEPS or by else ""
         if f.edge == "first" and "{" in text:
             step = str(by * (f.name not in STATES))
+        elif f.edge == "last" and f.name in STATES:
+            step = "T"
         elif f.edge in WHOLE:
             text = text.split("[")[0] + WHOLE[f.edge]
         elif f.step and "{" not in text and f.name in TEXTS:
