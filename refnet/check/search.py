@@ -29,6 +29,7 @@ from refnet.check.programs.steps import Steps
 from refnet.check.programs.weights import Weights
 from refnet.check.where import phrases
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import plain
 
 __all__ = ["Search"]
 
@@ -154,11 +155,19 @@ class Search:
         return f"perhaps {', or '.join([name.removeprefix('perhaps '), *others[:MORE]])}"
 
     def edited(self) -> Iterator[tuple[str, Params]]:
-        """Right quantities that are reported in another way."""
-        if len(self.wrong) == 1:
-            (name,) = self.wrong
-            for label, value in edits(name, self.true[name], self.all.certified):
-                yield label, {**self.true, name: value}
+        """Right quantities that are reported in another way: one, or the same one of each cell."""
+        wrong = sorted(self.wrong)
+        of = {name: (self.true[name], self.all.certified) for name in wrong}
+        if len({*map(plain, wrong)}) == 1:
+            every = [
+                {label.replace(name, "{}"): value for label, value in edits(name, *of[name])}
+                for name in wrong
+            ]
+            for label in every[0]:
+                if all(label in each for each in every):
+                    what = "each of " * (len(wrong) > 1) + ", ".join(wrong)
+                    values = {name: each[label] for name, each in zip(wrong, every)}
+                    yield label.replace("{}", what), {**self.true, **values}
         if sum(name.startswith("d") for name in self.given) > 1:
             for label, part in shared_edits(self.true, self.all.certified):
                 yield label, {**self.true, **part}

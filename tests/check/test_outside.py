@@ -1,8 +1,12 @@
 """Mistakes outside the cells: as the reference, transposed, differentiated, and named."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 
+from refnet.check import judge
 from refnet.check.conventions import Readings
 from refnet.check.noise import spread
 from refnet.check.programs.counts import counts
@@ -17,6 +21,7 @@ from refnet.exact import certify
 from refnet.exact.enclose import run_on
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
+from support.byhand import read, two_layers
 from support.drawn import drawn
 
 NETS = {
@@ -73,7 +78,7 @@ def test_a_backward_pass_that_follows_is_the_derivative(name):
     for n, option in enumerate(Edges(Layers(net, params, batch)).options()):
         if n % 13 or "is its absolute" in option.move.name:
             continue
-        here = {option.edge: option.move}
+        here = option.moves
         change, sides = Change("", here, here, here), []
         slope = Layers(net, params, batch).run(change)
         for by in (-step, step):
@@ -109,7 +114,7 @@ def test_constants_are_fitted():
     edges, k, tried = list(edges_with_a_constant(Edges(layers))), 0.37, 0
     for n in np.random.default_rng(0).choice(len(edges), 4, replace=False):
         option = edges[n][0](k)
-        here = {option.edge: option.move}
+        here = option.moves
         said = name(layers.run(Change("", here, here, here)))
         assert f"{k}" in said or said in ("", "right"), said
         tried += f"{k}" in said
@@ -159,3 +164,94 @@ def test_changes_are_named(name):
             assert said
             tried += said != "right"
     assert tried > 3
+
+
+@pytest.mark.parametrize("name", ["last", "layers", "both"])
+def test_what_is_handed_on_has_its_derivative(name):
+    """States that another cell starts from, or another example; inputs that skip a layer."""
+    net = replace(NETS[name], inputs=NETS[name].hidden)
+    params, batch = drawn(net, 4, 3, float)
+    edges = Edges(Layers(net, params, batch))
+    every = [c for c in (*edges.starts(), *edges.skips())
+             if "without" not in c.name and "alone" not in c.name]  # fmt: skip
+    rng, step = np.random.default_rng(0), 1e-6
+    way = {key: rng.normal(size=value.shape) for key, value in params.items()}
+    for change in every:
+        slope = Layers(net, params, batch).run(change)
+        sides = (
+            Layers(net, {key: v + by * way[key] for key, v in params.items()}, batch).run(change)
+            for by in (step, -step)
+        )
+        along = sum((slope[f"d{key}"] * way[key]).sum() for key in params)
+        above, below = (side["loss"] for side in sides)
+        assert abs((above - below) / 2 / step - along) < 1e-6 * (1 + abs(along)), change.name
+    assert len(every) >= 3
+
+
+@pytest.mark.needs("flint")
+@pytest.mark.parametrize(
+    "bug, said",
+    [
+        ("started", "the initial state of layer 1 is the last one of layer 0, without a gradient"),
+        ("kept", "the backward pass of layer 0 begins with what is left of dh of layer 1"),
+        ("residual", "the input of layer 1 is added to its output"),
+        ("cut", "the gradient is truncated: the state is detached every 3 steps, in every layer"),
+    ],
+)
+def test_layers_by_hand_are_named(bug, said):
+    net = StackedNet(2, 4, 3, layers=2, readout="every")
+    params, batch = drawn(net, 7, 3, float)
+    assert judge(net, two_layers, params, batch).passed
+    assert judge(net, partial(two_layers, bug=bug), params, batch).convention == said
+
+
+EXAMPLES = """
+def gradients(p, x, y):
+    T, B, _ = x.shape
+    h, dx = np.zeros((T + 1, *x.shape[1:2], len(p["bh"]))), np.zeros_like(x)
+    dW, dV, db = 0 * p["Whh"], 0 * p["Wxh"], 0 * p["bh"]
+    start = np.zeros(len(p["bh"]))
+    for b in range(B):
+        h[0, b] = start
+        for t in range(T):
+            h[t + 1, b] = np.tanh(p["Wxh"] @ x[t, b] + p["Whh"] @ h[t, b] + p["bh"])
+    loss, v, dv = read(p, h[T], y)
+    rows = dv @ p["Why"]
+    dh = np.zeros(len(p["bh"]))
+    for b in range(B):
+        dh = rows[b]
+        for t in reversed(range(T)):
+            da = dh * (1 - h[t + 1, b] ** 2)
+            dW, dV, db = dW + np.outer(da, h[t, b]), dV + np.outer(da, x[t, b]), db + da
+            dx[t, b], dh = p["Wxh"].T @ da, p["Whh"].T @ da
+    return {"loss": loss, "outputs": v, "dWhy": dv.T @ h[T], "dby": dv.sum(axis=0), "dx": dx,
+            "dWhh": dW, "dWxh": dV, "dbh": db}
+"""
+"""A tanh net, one example after the other."""
+
+
+@pytest.mark.needs("flint")
+@pytest.mark.parametrize(
+    "old, new, said",
+    [
+        ("", "", ""),
+        (
+            "dh = rows[b]",
+            "dh = dh + rows[b]",
+            "the backward pass of each example begins with what is left of dh of the example "
+            "before",
+        ),
+        (
+            "h[0, b] = start",
+            "h[0, b] = start if b == 0 else h[T, b - 1]",
+            "the initial state of each example is the last one of the example before, without a "
+            "gradient",
+        ),
+    ],
+)
+def test_what_is_kept_between_examples_is_named(old, new, said):
+    names = {"np": np, "read": read}
+    exec(EXAMPLES.replace(old, new) if old else EXAMPLES, names)
+    net = RecurrentNet(2, 4, 3)
+    params, batch = drawn(net, 5, 3, float)
+    assert judge(net, names["gradients"], params, batch).convention == said

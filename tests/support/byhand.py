@@ -58,3 +58,32 @@ def lstm(p, batch, sigmoid=usual_sigmoid, tanh=np.tanh, leak=0, coupled=False):
         "h": np.stack(h),
         "c": np.stack(c),
     }
+
+
+def two_layers(p, batch, bug=""):
+    """A tanh net of two layers by hand, read out at every step; ``bug``: what it does otherwise."""
+    x, y, *_ = batch
+    (T, B, _), H = x.shape, p["Whh_l0"].shape[0]
+    seen, states = [x], []
+    for s in ("_l0", "_l1"):
+        h = np.zeros((T + 1, B, H))
+        h[0] = states[0][T] if states and bug == "started" else 0
+        for t in range(T):
+            h[t + 1] = np.tanh(seen[-1][t] @ p[f"Wxh{s}"].T + h[t] @ p[f"Whh{s}"].T + p[f"bh{s}"])
+        states.append(h)
+        seen.append(h[1:] + (seen[-1] if bug == "residual" and s == "_l1" else 0))
+    loss, v, dv = read(p, seen[2].reshape(T * B, H), y.ravel())
+    grads = {"Why": dv.T @ seen[2].reshape(T * B, H), "by": dv.sum(axis=0)}
+    d, dh = (dv @ p["Why"]).reshape(T, B, H), np.zeros((B, H))
+    for n in (1, 0):
+        above, W, V = d, p[f"Whh_l{n}"], p[f"Wxh_l{n}"]
+        dW, dV, db, d = np.zeros_like(W), np.zeros_like(V), 0, np.zeros_like(seen[n])
+        dh = dh if bug == "kept" else np.zeros((B, H))
+        for t in reversed(range(T)):
+            da = (dh + above[t]) * (1 - states[n][t + 1] ** 2)
+            dW, dV, db = dW + da.T @ states[n][t], dV + da.T @ seen[n][t], db + da.sum(axis=0)
+            d[t], dh = da @ V, da @ W * (t % 3 > 0 or bug != "cut")
+        d = d + (above if bug == "residual" and n else 0)
+        grads |= {f"Whh_l{n}": dW, f"Wxh_l{n}": dV, f"bh_l{n}": db}
+    results = {"loss": loss, "outputs": v.reshape(T, B, -1), "dx": d}
+    return results | {f"d{name}": value for name, value in grads.items()}

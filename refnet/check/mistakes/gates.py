@@ -73,8 +73,8 @@ def of_the_gates(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
         return
     yield from of_the_order(net.gates, STACKED)
     yield from _gate_by_gate(net)
-    for name in STACKED.split():
-        yield from of_the_order(net.gates, name)
+    for names in (*STACKED.split(), "Wxh and bh"):
+        yield from of_the_order(net.gates, names, f" of {names} alone")
     if net.cell == "lstm":
         yield from _of_the_lstm(net, params)
         yield from _of_the_peepholes(params)
@@ -91,9 +91,8 @@ def orders(gates: tuple[str, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
             yield order, ", ".join(gates[n] for n in order)
 
 
-def of_the_order(gates: tuple[str, ...], stacked: str) -> Mistakes:
+def of_the_order(gates: tuple[str, ...], stacked: str, alone: str = "") -> Mistakes:
     """Mistakes in the order in which the gates are stacked in the named parameters."""
-    alone = "" if " " in stacked else f" of {stacked} alone"
     for order, names in orders(gates):
         source = KNOWN.get(names, "")
         # block m is their gate order[m]: gate n finds its rows in block order.index(n)

@@ -13,6 +13,7 @@ from refnet.check.programs.exchanges import (
     gradients,
     late,
     moves,
+    overwritten,
     peepholes,
     swaps,
     tapes,
@@ -46,6 +47,7 @@ def backward_edits(g: Grammar, in_sums: bool, in_the_loop: bool) -> Iterator[Can
         yield from tapes(g)
         yield from peepholes(g)
         yield from late(g)
+        yield from overwritten(g)
     yield from together(g)
 
 

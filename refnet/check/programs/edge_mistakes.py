@@ -8,7 +8,7 @@ Checked by: tests/check/test_outside.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import permutations
+from itertools import chain, permutations
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,21 @@ from refnet.check.programs.edges import Edges, Option
 from refnet.check.programs.fits import edges_with_a_constant
 from refnet.check.programs.layers import Change, Layers, near, same
 from refnet.check.programs.least_squares import constants
+from refnet.check.programs.notation import formula
 from refnet.check.where import indices
 from refnet.nets.base import named
 
 __all__ = ["EdgeMistakes"]
+
+GRADIENTS = {
+    "the gradient of {0} is that of {1}": ("v", "v"),
+    "the gradient of {0} has that of {1} added": ("u + v", "v"),
+    "the gradient of {0} has that of {1} added, which is zero": ("u + v", "0 v"),
+    "the gradients of {0} and of {1} change places": ("v", "u"),
+    "the gradients of {0} and of {1} are both their sum": ("u + v", "u + v"),
+    "the gradients of {0} and of {1} are both their mean": ("(u + v) / 2", "(u + v) / 2"),
+}
+"""What may be given for the gradients u and v of two cells."""
 
 
 class EdgeMistakes:
@@ -44,9 +55,13 @@ class EdgeMistakes:
         only the wrong examples."""
         if not self.sound:
             return
-        yield from self._tried(self._changes(self.edges.options()))
-        yield from self._shared()
-        some = self._some()
+        explained = False
+        for name, reading in chain(
+            self._tried(self._changes(self.edges.options())), self._shared()
+        ):
+            explained |= self.search.explains(reading)
+            yield name, reading
+        some = None if explained else self._some()
         if some is not None:
             of = f", of {self._said(some)}"
             yield from (
@@ -65,10 +80,16 @@ class EdgeMistakes:
             }
             for some in (alike, *({n: other} for n, other in alike.items())):
                 here, there = " and ".join(some), " and ".join(some.values())
-                grads = {f"d{n}": true[f"d{other}"] for n, other in some.items()}
-                yield f"the gradient of {here} is that of {there}", {**true, **grads}
-                both = {**true, **{n: true[n] + value for n, value in grads.items()}}
-                yield f"the gradient of {here} has that of {there} added", both
+                for text, parts in GRADIENTS.items():
+                    if text.startswith("the gradients") and here > there:
+                        continue  # they are named in the other order
+                    grads = dict(true)
+                    for n, other in some.items():
+                        u, v = grads[f"d{n}"], grads[f"d{other}"]
+                        grads[f"d{n}"], grads[f"d{other}"] = (
+                            np.asarray(formula(part, "u, v")(u, v)) for part in parts
+                        )
+                    yield text.format(here, there), grads
                 yield from self._with(some, f"{there} is used for {here}")
 
     def _with(self, some: dict[str, str], name: str) -> Iterator[tuple[str, Params]]:
@@ -84,6 +105,8 @@ class EdgeMistakes:
             zero = {f"d{n}": 0 * reading[f"d{n}"] for n in some}
             added = {f"d{o}": reading[f"d{o}"] + reading[f"d{n}"] for n, o in some.items()}
             yield f"{name}, with its gradient", {**reading, **zero, **added}
+            both = {f"d{n}": added[f"d{o}"] for n, o in some.items()}
+            yield f"{name}, and both have its gradient", {**reading, **both, **added}
         elif self.forward:
             return
         layers.pulling = usual.p if self.forward else usual.net.matrices(params)[0]
@@ -112,9 +135,11 @@ class EdgeMistakes:
     def _for(self, some: Array) -> Iterator[Option]:
         for option in self.edges.options():
             if not option.edge.startswith("start"):
-                yield option._replace(
-                    move=option.move.only(self.layers.edges[option.edge], some[None])
-                )
+                moves = {
+                    edge: move.only(self.layers.edges[edge], some[None])
+                    for edge, move in option.moves.items()
+                }
+                yield option._replace(move=moves.pop(option.edge), more=moves)
 
     def _tried(self, groups: Iterable[Iterable[Change]]) -> Iterator[tuple[str, Params]]:
         """Of every group, the changes that fit and differ."""
@@ -147,21 +172,27 @@ class EdgeMistakes:
         for option in options:
             if self.forward:
                 yield self._forward(option)
-            elif option.move.linear:
+            elif option.move.linear and option.edge != "outputs":
                 yield self._backward(option)
+        wrong = self.search.wrong
         if self.forward:
-            yield from ([change] for change in self.edges.starts())
+            yield from ([change] for change in (*self.edges.starts(), *self.edges.skips()))
+        elif not wrong & {"loss", *self.head}:
+            top, every = self._highest(wrong), self.edges.backward()
+            yield from ([change] for number, change in every if top <= number)
 
     def _may_be(self, option: Option) -> bool:
         """Whether the states are right before it, and wrong after it."""
         wrong = bool(self.states & self.search.wrong)
+        if option.edge == "outputs" and "outputs" not in self.search.given:
+            return False  # the loss may take a view of them
         return not option.seen and not (self.states and option.outer == wrong)
 
     def _forward(self, option: Option) -> Iterator[Change]:
         """With a backward pass that follows, and without."""
         if not self._may_be(option):
             return
-        here, name = {option.edge: option.move}, f"{option.what} {option.move.name}"
+        here, name = option.moves, f"{option.what} {option.move.name}"
         alone = Change(f"{name}, in the forward pass alone", here)
         if self.search.agrees({"outputs": self.layers.forward(alone)[0]}):
             yield Change(name, here, here, here)
@@ -173,7 +204,7 @@ class EdgeMistakes:
         wrong = self.search.wrong
         if "loss" in wrong:
             return
-        here, name = {option.edge: option.move}, f"{option.what} {option.move.name}"
+        here, name = option.moves, f"{option.what} {option.move.name}"
         if self.head:
             if option.outer and wrong == {"dWhy"} and not option.move.scales:
                 yield Change(f"{name}, in the gradient of Why alone", sums=here)
@@ -181,23 +212,24 @@ class EdgeMistakes:
                 yield Change(f"{name}, in the backward pass alone", {}, here, here)
             return
         if option.edge.startswith("start"):
-            below = {f"dh0{option.edge[5:]}"}
+            below = {f"dh0{edge[5:]}" for edge in here}
         else:
-            below = {n for n in wrong if self._layer(n) <= option.layer}
+            below = wrong if self._highest(wrong) <= option.layer else set()
         if wrong <= below and not option.seen:
             yield Change(f"the gradient of {option.what} {option.move.transposed}", {}, here)
-        cells = [s for s in self.layers.cells if option.edge in ("x", f"in{s}")]
+        cells = [s for s in self.layers.cells if here.keys() & {"x", f"in{s}"}]
         sums = not option.move.scales
         if sums and wrong <= {f"dWxh{s}{part}" for s in cells for part in ("", ".W", ".E")}:
             yield Change(f"{name}, in the gradient of Wxh alone", sums=here)
 
     @staticmethod
-    def _layer(name: str) -> int:
-        """Of a gradient's name: -1 for dx."""
-        if name == "dx":
-            return -1
-        digits = name.partition("_l")[2].partition("_")[0].partition(".")[0]
-        return int(digits) if digits.isdigit() else 0
+    def _highest(names: Iterable[str]) -> int:
+        """The highest layer to which some of these gradients belong: -1 for dx."""
+        layers = [-1]
+        for name in names:
+            digits = name.partition("_l")[2].partition("_")[0].partition(".")[0]
+            layers.append(-1 if name == "dx" else int(digits) if digits.isdigit() else 0)
+        return max(layers)
 
 
 def _shape(params: Params, name: str) -> tuple[int, ...] | None:

@@ -6,23 +6,40 @@ tries them in the forward pass, in the backward pass and in the sums over the st
 Checked by: tests/check/test_outside.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations, permutations
 from typing import NamedTuple
 
 import numpy as np
 
 from refnet.batch import Array
-from refnet.check.programs.layers import Change, Layers
-from refnet.check.programs.moves import SAME, Move, bent, largest, moves, of_examples, scaled
+from refnet.check.programs.layers import Change, Handed, Layers
+from refnet.check.programs.moves import (
+    SAME,
+    Move,
+    bent,
+    gathered,
+    largest,
+    moves,
+    of_examples,
+    scaled,
+    scalings,
+)
 from refnet.check.programs.notation import formula, slope_of
 
 __all__ = ["Edges", "Option", "constant_start"]
 
 
+STATE = "the initial state"
+KINDS = {"in": "the input", "out": "the output", "start": STATE}
+"""The edges that every cell has."""
+
+
 class Option(NamedTuple):
     """Another move on an edge, whose subject in a name is ``what``. ``layer``: the highest layer
     whose gradients it changes; ``outer``: whether the edge is between the cells and the outputs;
-    ``seen``: whether another edge gives the same but in the weight gradients."""
+    ``seen``: whether another edge gives the same but in the weight gradients; ``more``: the same
+    move on other edges."""
 
     what: str
     edge: str
@@ -30,6 +47,12 @@ class Option(NamedTuple):
     layer: int
     outer: bool = False
     seen: bool = False
+    more: Mapping[str, Move] = {}
+
+    @property
+    def moves(self) -> dict[str, Move]:
+        """The moves by their edges."""
+        return {self.edge: self.move, **self.more}
 
 
 class Edges:
@@ -37,19 +60,39 @@ class Edges:
 
     def __init__(self, layers: Layers) -> None:
         self.layers = layers
-        self.many = len(layers.layers) > 1
+        self.many, self.two = len(layers.layers) > 1, len(layers.layers[0]) > 1
+        self.ends = bool((layers.lengths < layers.T).any())
+        """Whether some sequences end before the last step."""
 
     def options(self) -> Iterator[Option]:
-        """Every edge with everything that may stand there, from the read-out down."""
+        """Every edge with everything that may stand there, and the same in every cell."""
+        groups: dict[tuple[str, str], list[Option]] = {}
+        for option in self._of_an_edge():
+            yield option
+            name = option.edge.partition("_l")[0]
+            kind = {"x": name if self.two else "in", "read": "out"}.get(name, name)
+            groups.setdefault((kind, option.move.name), []).append(option)
+        for (kind, _), (first, *rest) in groups.items():
+            if rest and len(rest) == len(self.layers.cells) - 1:
+                what = f"{KINDS[kind]} of every {'direction' if self.two else 'layer'}"
+                more = {option.edge: option.move for option in rest}
+                yield first._replace(what=what, outer=False, seen=False, more=more)
+
+    def _of_an_edge(self) -> Iterator[Option]:
+        """From the read-out down."""
         layers, T = self.layers, self.layers.T
         top = len(layers.layers) - 1
         for move in self._rows():
             yield Option("what is read out", "rows", move, top, True)
+        twice = [move for move in moves(np.ones(1), 1) if move.scales]
+        for move in (*twice, *_of_units(layers.net.outputs), *_bent()):
+            yield Option("the read-out", "outputs", move, top, True)
         for number in range(top, -1, -1):
             yield from self._of_a_layer(number)
             for suffix in layers.layers[number]:
                 yield from self._of_a_cell(suffix, number)
-        for move in (*moves(layers.lengths, T), *_of_units(layers.batch.x.shape[2])):
+        inputs = (*_of_units(layers.batch.x.shape[2]), *_bent(), *_scaled())
+        for move in (*moves(layers.lengths, T), *inputs):
             yield Option("the input x", "x", move, -1)
 
     def _rows(self) -> Iterator[Move]:
@@ -69,15 +112,20 @@ class Edges:
         top, two = number == len(layers.layers) - 1, len(layers.layers[number]) > 1
         what = "the state that is read out" if len(layers.cells) == 1 else f"the output{of}"
         edge = f"read{suffix}" if top and layers.last else f"out{suffix}"
+        reverse = suffix.endswith("_reverse")
+        turned = "is reversed within each sequence" if self.ends else "is reversed in time"
         for move in (*moves(layers.lengths, layers.T + 1, 1), largest()):
-            yield Option(what, edge, move.before(edges[edge]), number, top)
+            if not (reverse and move.name == turned):  # which is said otherwise
+                yield Option(what, edge, move.before(edges[edge]), number, top)
         for move in () if top else (*_bent(), *_of_units(layers.net.width // (1 + two))):
             yield Option(what, edge, move.after(edges[edge]), number)
-        if suffix.endswith("_reverse"):
+        if reverse:
             yield from self._turned(suffix, number)
         yield from self._start(suffix, number)
-        seen = not two and bool((layers.lengths == layers.T).all())
         for move in moves(layers.lengths, layers.T) if number or two else ():
+            if reverse and move.name == turned:
+                continue
+            seen = not two and not self.ends
             here = move.before(edges[f"in{suffix}"])
             yield Option(f"the input{of}", f"in{suffix}", here, number - 1, seen=seen)
 
@@ -89,7 +137,7 @@ class Edges:
             what = f"the output of layer {number}"
             for move in (*moves(layers.lengths, layers.T), *_of_units(layers.net.width)):
                 yield Option(what, edge, move.after(layers.edges[edge]), number)
-        if len(layers.cells) > 1 and (layers.lengths < layers.T).any():
+        if len(layers.cells) > 1 and self.ends:
             move = SAME._replace(name="is not zero")
             yield Option(f"the padding of layer {number}'s output", edge, move, number, top)
 
@@ -106,7 +154,7 @@ class Edges:
             number,
             number == len(layers.layers) - 1,
         )
-        if (layers.lengths < layers.T).any():
+        if self.ends:
             whole, name = layers.turn(suffix, True), "is turned round with its padding"
             yield Option(f"the input{of}", f"in{suffix}", whole._replace(name=name), number - 1)
             yield Option(
@@ -143,7 +191,7 @@ class Edges:
             text, where = _part(part, n)
             options += [m._replace(name=m.name + text).only(SAME, where > 0) for m in whole]
         for move in options:
-            yield Option(f"the initial state{self._named(suffix)}", f"start{suffix}", move, number)
+            yield Option(f"{STATE}{self._named(suffix)}", f"start{suffix}", move, number)
 
     def _named(self, suffix: str) -> str:
         if not suffix:
@@ -155,13 +203,70 @@ class Edges:
         return text
 
     def starts(self) -> Iterator[Change]:
-        """Cells that start from the last states of another one."""
-        names = list(self.layers.cells)
-        for n, suffix in enumerate(names):
-            for other in names[:n]:
-                text = f"the initial state{self._named(suffix)} is the last one{self._named(other)}"
-                yield Change(text, starts={suffix: (other, True)})
-                yield Change(f"{text}, without a gradient", starts={suffix: (other, False)})
+        """Cells that start from the last states of another one, or of the example before."""
+        for what, where in self._parts(STATE, STATE, "the initial {}"):
+            for suffix, other in self._pairs(self.layers.cells):
+                text = f"{what}{self._named(suffix)} is the last one{self._named(other)}"
+                for follows, more in ((True, ""), (False, ", without a gradient")):
+                    here = Handed(other, scaled("", where), follows)
+                    yield Change(f"{text}{more}", starts={suffix: here})
+            for suffix, move, turned in self._of_the_examples(where):
+                here = {suffix: Handed(suffix, move, True)}
+                text = f"{what} of each example is the last one of the example before"
+                yield Change(text, starts=here, ends={suffix: Handed(suffix, turned)})
+                yield Change(f"{text}, without a gradient", starts=here)
+
+    def skips(self) -> Iterator[Change]:
+        """Layers that see the input of the layer below, beside its output or for it."""
+        layers, L = self.layers, len(self.layers.layers)
+        sizes = [layers.batch.x.shape[2], *[layers.net.width] * L]
+        some = [n for n in range(1, L + 1 - layers.last) if sizes[n] == sizes[n - 1]]
+        for chosen in ([n] for n in some) if len(some) == 1 else (some, *([n] for n in some)):
+            below = " and ".join(f"layer {n - 1}" for n in chosen)
+            for usual, how in ((1, "is added to its output"), (0, "stands for its output")):
+                name, skips = f"the input of {below} {how}", dict.fromkeys(chosen, usual)
+                yield Change(name, skips=skips)
+                yield Change(f"{name}, in the forward pass alone", skips=skips, follows=False)
+
+    def backward(self) -> Iterator[tuple[int, Change]]:
+        """Cells whose backward pass begins with what is left of another one's, or of that of the
+        example before, or reads another cell's tape; each with the highest layer whose gradients
+        are others."""
+        layers = self.layers.layers
+        order = [suffix for layer in layers[::-1] for suffix in layer]
+        number = {suffix: n for n, layer in enumerate(layers) for suffix in layer}
+        for what, where in self._parts("dh and dc", "dh", "d{}"):
+            text = f"begins with what is left of {what}"
+            for suffix, other in self._pairs(order):
+                handed = Handed(other, scaled("", where))
+                name = f"the backward pass{self._named(suffix)} {text}{self._named(other)}"
+                yield number[suffix], Change(name, ends={suffix: handed})
+            for suffix, move, _ in self._of_the_examples(where):
+                name = f"the backward pass of each example {text} of the example before"
+                yield 0, Change(name, ends={suffix: Handed(suffix, move)})
+        for suffix, other in permutations(order, 2):
+            name = f"the backward pass{self._named(suffix)} reads the states and gates"
+            yield number[suffix], Change(f"{name}{self._named(other)}", tapes={suffix: other})
+
+    def _parts(self, both: str, alone: str, of_a_state: str) -> list[tuple[str, Array]]:
+        """All states of a cell, perhaps it has one alone, and each of two: what is said of them,
+        and where they are."""
+        n = self.states(next(iter(self.layers.cells)))
+        names = [both, *map(of_a_state.format, "hc")] if n > 1 else [alone]
+        return [(name, _part(part, n)[1]) for part, name in enumerate(names)]
+
+    @staticmethod
+    def _pairs(cells: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Each cell with each of those before it."""
+        return ((suffix, other) for other, suffix in combinations(cells, 2))
+
+    def _of_the_examples(self, where: Array) -> Iterator[tuple[str, Move, Move]]:
+        """The only cell, the move of what is left to the next example, and that back."""
+        (suffix, *others), B = self.layers.cells, self.layers.B
+        if not others and B > 1:
+            t, b = np.indices((len(where), B))
+            move = scaled("", where * (b > 0)).after(gathered("", t, (b - 1) % B))
+            yield suffix, move, move._replace(there=move.back, back=move.there)
 
 
 def _part(part: int, n: int) -> tuple[str, Array]:
@@ -180,6 +285,12 @@ def _both(n: int, name: str) -> Move:
     """One state in the place of both."""
     there, back = [n, n], np.arange(2).reshape(2, 1, 1) == n
     return Move(f"has {name} for h and c", lambda v: v[there], lambda d: back * d.sum(axis=0))
+
+
+def _scaled() -> Iterator[Move]:
+    """What is made of the inputs before all else, with their gradient as it is."""
+    for name, scale in scalings("all its values"):
+        yield Move(f"is {name}", scale, np.copy, linear=False)
 
 
 UNITS = {
@@ -221,5 +332,7 @@ def _bent() -> Iterator[Move]:
         ("goes through the sigmoid", "sigmoid(v)"),
         ("is squared", "v^2"),
         ("is its absolute value", "abs(v)"),
+        ("is 1 less itself", "1 - v"),
+        ("is mapped from 0 .. 1 to -1 .. 1", "2 v - 1"),
     ):
         yield bent(name, formula(text), slope_of(formula(text)))

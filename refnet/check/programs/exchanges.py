@@ -16,7 +16,7 @@ from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.program import stem
 from refnet.check.programs.words import CARRIED
 
-__all__ = ["gradients", "late", "moves", "peepholes", "swaps", "tapes", "together"]
+__all__ = ["gradients", "late", "moves", "overwritten", "peepholes", "swaps", "tapes", "together"]
 
 Pulls = dict[Place, Line]
 
@@ -40,12 +40,14 @@ def gradients(g: Grammar, parameters: bool) -> Iterator[Candidate]:
     if not parameters:
         groups = {text: [block] for block, text in names.items()}
         groups |= {f"{' and '.join(names.values())}": [*names], "every product": [*families]}
+        both = (("dWhh", ["Whh", "Whh'"]), ("dWxh and dbh", ["Wxh", "bh", "Wxh'"]))
+        groups |= {f"{text} and {names[blocks[-1]]}": blocks for text, blocks in both}
     G = range(len(g.gates))
     ways = [({a: b}, f"{{}} takes the gradient of gate {g.gates[b]} for that of {g.gates[a]}")
             for a, b in permutations(G, 2)]  # fmt: skip
-    if not parameters:
-        ways += [(dict(enumerate(order)), f"the gates' gradients are taken {how} in {{}}")
-                 for how, order in orders(g.gates).items()]  # fmt: skip
+    for how, order in orders(g.gates).items():
+        said = f"the gates' gradients are taken {how.removeprefix('with its gates ')} in {{}}"
+        ways.append((dict(enumerate(order)), said))
     for what, blocks in groups.items() if len(g.gates) > 1 else ():
         for way, said in ways:
             edits = []
@@ -213,6 +215,31 @@ def _late(g: Grammar, part: Line, readers: Pulls) -> Iterator[Candidate]:
     yield Candidate(said, tuple(edits))
     if after != edits:
         yield Candidate(f"{said}, and goes on as it is", tuple(after))
+
+
+def overwritten(g: Grammar) -> Iterator[Candidate]:
+    """A variable's gradient is overwritten by one of its pulls, in place, before others read it."""
+    for v, n in g.program.index.items():
+        readers = {place: pull for place, pull in g.program.added.items() if place[1] == n}
+        for first, pull in readers.items():
+            (term,) = pull.terms
+            others = {at: p for at, p in readers.items() if p.target != pull.target}
+            if term.matrix or len(term.factors) < 2 or g.program.lines[n].function:
+                continue
+            for size in range(1, len(others) + 1):
+                for chosen in combinations(others, size):
+                    named = dict.fromkeys(g.receiver(n, others[at]) for at in chosen)
+                    edits = []
+                    for at in chosen:
+                        (t,) = others[at].terms
+                        more = t.of(t.factors[0], *term.factors[1:], *t.factors[1:])
+                        more = more._replace(
+                            coefficient=t.coefficient * term.coefficient,
+                            inside=t.inside + len(term.factors) - 1,
+                        )
+                        edits.append(Edit(at, (others[at].of(more),)))
+                    said = f"{g.word(Factor(f'd {v}'))} is overwritten by {g.product(term)} before"
+                    yield Candidate(f"{said} {', '.join(named)}", tuple(edits))
 
 
 def together(g: Grammar) -> Iterator[Candidate]:

@@ -30,6 +30,12 @@ OF_STEPS = {
     "step t counts K^t times": "k^step",
     "a step counts K times for every step after it": "k^(T - 1 - step)",
 }
+EXP = "exp(v - max(v))"
+OF_THE_SOFTMAX = {
+    "divided by its sum plus K": f"{EXP} / (sum({EXP}) + k)",
+    "with K added to every exp": f"({EXP} + k) / sum({EXP} + k)",
+    "clipped to K .. 1 - K": "clip(p, k, 1 - k)",
+}
 OF_NUMBERS = {"the target is K larger": ("t + k", 0.1), "the target counts K times": ("t k", 0.9)}
 
 
@@ -94,6 +100,9 @@ def scores_with_a_constant(scores: Scores) -> Iterator[tuple[Callable[[float], S
     def sloped(k: float, name: str, text: str) -> Score:
         return scores.score(named(name, k), e, scores.value(text, k=k))
 
+    def softmax(k: float, name: str, text: str) -> Score:
+        return scores.score(*scores.softmax(named(name, k), scores.value(text, k=k)))
+
     def some(values: Array) -> Guesses:
         return tuple(float(np.quantile(abs(values), q)) for q in (0.2, 0.5, 0.8))
 
@@ -107,5 +116,7 @@ def scores_with_a_constant(scores: Scores) -> Iterator[tuple[Callable[[float], S
     if of_labels:
         name = "the gradient of the loss is multiplied by (1 - p)^K of the label"
         yield partial(sloped, name=name, text="d (1 - sum(p t))^k"), (0.9, 2.0)
+        for name, text in OF_THE_SOFTMAX.items():
+            yield partial(softmax, name=name, text=text), (1e-3, 0.1)
     for name, (text, guess) in OF_NUMBERS.items() if not of_labels else ():
         yield partial(target, name=name, text=text), (guess,)

@@ -75,6 +75,8 @@ class Grammar(Words):
             if name in STATES:
                 both = (Factor(name, by) for by in (-1, 0) if by or target not in needed)
                 yield from (other for other in both if other[:2] != f[:2])
+                for edge in ("first", "last")[: 1 + (before > len(self.program.lines))]:
+                    yield Factor(name, -1, "", edge)
             elif name not in (f.name, *PASSED):
                 yield Factor(name) if target not in needed else Factor(name, -1)
 
@@ -235,12 +237,17 @@ class Grammar(Words):
                     k = self.program.lines[index["k"]].of(Term((_read(Factor("c"), *way),)))
                     both = (*edits, Edit(("tape", index["k"], 0), (k,)))
                     yield Candidate(f"in the backward pass c and tanh(c) are {said}", both)
+                    both += tuple(self.tape("h", *way))
+                    yield Candidate(f"in the backward pass h, c and tanh(c) are {said}", both)
                 every += edits
             states = {*STATES, *PASSED}
             gates = tuple(e for e in every if e.lines[0].target.name not in states)
             if len(self.gates) > 1:
                 yield Candidate(f"in the backward pass the gates are {said}", gates)
                 yield Candidate(f"in the backward pass gates and states are {said}", tuple(every))
+            if "k" in index:
+                others = tuple(e for e in gates if e.lines[0].target.name != "k")
+                yield Candidate(f"in the backward pass i, f, g and o are {said}", others)
 
     def tape(self, name: str, by: int = 0, edge: str = "", form: str = "") -> list[Edit]:
         """Edits with which the backward pass reads a variable, and its copies, of another step or

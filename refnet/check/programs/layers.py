@@ -21,24 +21,40 @@ from refnet.nets.gradients import scored
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet, masked, turned
 
-__all__ = ["Change", "Layers", "near", "same"]
+__all__ = ["Change", "Handed", "Layers", "near", "same"]
 
 Moves = Mapping[str, Move]
 Inside = Callable[[Array, Array, Array | None, Array | None], Params]
 
 
+class Handed(NamedTuple):
+    """What a cell begins with, (states, B, H): a move of what is left of another cell or, of
+    itself, of the example before. ``follows``: whether the gradient goes back there."""
+
+    cell: str
+    move: Move
+    follows: bool = False
+
+
 class Change(NamedTuple):
     """A mistake. ``there``, ``back`` and ``sums``: the moves that are others in the forward pass,
-    in the backward pass and in the weight gradients, by edge; ``starts``: the cell from whose last
-    states a cell starts, and whether the gradient goes there; ``inside``: edited cells, as
-    functions of x, the initial state and the gradients of the states and of the last one, which
-    give all results by the names of a net of one layer."""
+    in the backward pass and in the weight gradients, by edge; ``skips``: how often a layer's usual
+    input counts beside that of the layer below, and whether the gradient ``follows``, where the
+    read-out is one more layer; ``starts``: the last states with which a cell starts; ``ends``: the
+    gradients of initial states with which its backward pass does; ``tapes``: the cell whose tape
+    the backward pass of another one reads; ``inside``: edited cells, as functions of x, the initial
+    state and the gradients of the states and of the last one, which give all results by the names
+    of a net of one layer."""
 
     name: str
     there: Moves = {}
     back: Moves = {}
     sums: Moves = {}
-    starts: Mapping[str, tuple[str, bool]] = {}
+    skips: Mapping[int, float] = {}
+    follows: bool = True
+    starts: Mapping[str, Handed] = {}
+    ends: Mapping[str, Handed] = {}
+    tapes: Mapping[str, str] = {}
     inside: Mapping[str, Inside] = {}
 
 
@@ -77,6 +93,7 @@ class Layers:
                     yield f"read{suffix}", gathered("", self.lengths[None], rows=self.T + 1)
             yield f"pad{number}", Move("", self._masked, self._masked)
         yield "rows", SAME
+        yield "outputs", SAME
 
     def turn(self, suffix: str, whole: bool = False) -> Move:
         """The move that brings sequences into the order in which a cell sees them."""
@@ -93,36 +110,49 @@ class Layers:
     def forward(self, change: Change) -> tuple[Array, dict[str, Any]]:
         """The outputs, and the cells' tapes."""
         edges, tapes = self.edges | dict(change.there), dict[str, Any]()
-        new = bool(change.starts) or not self.tapes
+        new = bool(change.starts or change.skips) or not self.tapes
         for number, layer in enumerate(self.layers):
             new |= any(self.into(name) == number for name in change.there)
             new |= any(suffix in layer for suffix in change.inside)
             if not new:
                 tapes |= {suffix: self.tapes[suffix] for suffix in layer}
                 continue
-            x = self._below(tapes, number, edges) if number else edges["x"].there(self.batch.x)
+            x = self._into(number, tapes, edges, change)
             for suffix, cell in layer.items():
                 p, seen = self.net.of(self.p, suffix), edges[f"in{suffix}"].there(x)
-                start = cell.initial_state(p, seen)
-                if suffix in change.starts:
-                    start = last_state(tapes[change.starts[suffix][0]])
-                start = edges[f"start{suffix}"].there(_pair(start)).reshape(start.shape)
-                if suffix in change.inside:
-                    states = change.inside[suffix](seen, start, None, None)
-                    known = {name: states[name] for name in "hc" if name in states}
-                    tapes[suffix] = SimpleNamespace(x=seen, start=start, **known)
-                else:
-                    tapes[suffix] = cell.layer.run(cell.layer.scaled(p), seen, start)
-        rows = self._rows_of(tapes, edges)
+                usual = start = cell.initial_state(p, seen)
+                for _ in range(self._rounds(change.starts, suffix)):
+                    if suffix in change.starts:
+                        start = self._begun(change.starts[suffix], usual, tapes)
+                    start = edges[f"start{suffix}"].there(_pair(start)).reshape(start.shape)
+                    if suffix in change.inside:
+                        states = change.inside[suffix](seen, start, None, None)
+                        known = {name: states[name] for name in "hc" if name in states}
+                        tapes[suffix] = SimpleNamespace(x=seen, start=start, **known)
+                    else:
+                        tapes[suffix] = cell.layer.run(cell.layer.scaled(p), seen, start)
+        rows = self._rows_of(tapes, edges, change)
         outputs = rows if self.net.readout == "none" else rows @ self.p["Why"].T + self.p["by"]
+        outputs = edges["outputs"].there(outputs)
         return (outputs[0] if self.last else outputs), tapes
+
+    def _rounds(self, handed: Mapping[str, Handed], suffix: str) -> int:
+        """How many runs bring every example to what is left of the one before."""
+        return self.B if suffix in handed and handed[suffix].cell == suffix else 1
+
+    def _begun(self, handed: Handed, usual: Array, tapes: dict[str, Any]) -> Array:
+        """The initial state, of which a part is handed over."""
+        if handed.cell not in tapes:
+            return usual
+        left, there = _pair(last_state(tapes[handed.cell])), handed.move.there
+        return (_pair(usual) * (1 - there(0 * left + 1)) + there(left)).reshape(usual.shape)
 
     def into(self, edge: str) -> int:
         """The lowest layer that a move on this edge changes in the forward pass; the number of
         layers for the read-out."""
         if edge == "x":
             return 0
-        if edge == "rows" or edge.startswith("read"):
+        if edge in ("rows", "outputs") or edge.startswith("read"):
             return len(self.layers)
         digits = edge.partition("_l")[2].partition("_")[0] or edge.removeprefix("pad")
         return int(digits if digits.isdigit() else 0) + edge.startswith(("out", "pad"))
@@ -138,11 +168,11 @@ class Layers:
         if right is not None and not right({"loss": loss}):
             return None
         back, sums = self.edges | dict(change.back), self.edges | dict(change.sums)
-        flat = dv.reshape(-1, dv.shape[-1])
+        d = back["outputs"].back(dv[None] if self.last else dv)
+        flat = d.reshape(-1, d.shape[-1])
         grads: Params = {}
-        d = dv[None] if self.last else dv
         if self.net.readout != "none":
-            rows = self._rows_of(tapes, sums)
+            rows = self._rows_of(tapes, sums, change)
             grads = {"Why": flat.T @ rows.reshape(len(flat), -1), "by": flat.sum(axis=0)}
             d = d @ self.pulling["Why"]
         pulled = self._backward(back["rows"].back(d), tapes, back, sums, change)
@@ -158,10 +188,10 @@ class Layers:
             **{f"d{name}": value for name, value in grads.items()},
         }  # fmt: skip
 
-    def _rows_of(self, tapes: dict[str, Any], edges: Moves) -> Array:
+    def _rows_of(self, tapes: dict[str, Any], edges: Moves, change: Change) -> Array:
         """What is read out."""
         if not self.last:
-            return edges["rows"].there(self._below(tapes, len(self.layers), edges))
+            return edges["rows"].there(self._into(len(self.layers), tapes, edges, change))
         ends = [edges[f"read{s}"].there(tapes[s].h) for s in self.layers[-1]]
         return edges["rows"].there(np.concatenate(ends, axis=2))
 
@@ -169,44 +199,78 @@ class Layers:
         self, d: Array, tapes: dict[str, Any], back: Moves, sums: Moves, change: Change
     ) -> Params:
         grads: Params = {}
-        carried = dict(self.batch.final or {})
+        carried, ends = dict(self.batch.final or {}), dict[str, Array]()
         last = self.last
         for number in reversed(range(len(self.layers))):
+            usual = change.skips.get(number + 1, 1) if change.follows else 1
+            passed = d if change.follows and number + 1 in change.skips else 0
+            d = d * usual
             if not last:
                 d = back[f"pad{number}"].back(d)
             below: list[Array] = []
-            for n, (suffix, cell) in reversed([*enumerate(self.layers[number].items())]):
+            order = [*reversed([*enumerate(self.layers[number].items())])]
+            (_, (first, _)), (_, (second, _)) = order[0], order[-1]
+            if first in change.ends and change.ends[first].cell == second:
+                order.reverse()
+            for n, (suffix, cell) in order:
                 part = d[..., n * cell.width : (n + 1) * cell.width]
                 dh = back[("read" if last else "out") + suffix].back(part)
                 carry = carried.get(f"h0{suffix}")
+                for _ in range(self._rounds(change.ends, suffix)):
+                    if suffix in change.ends and (left := change.ends[suffix]).cell in ends:
+                        end = ends[left.cell]
+                        more = left.move.there(_pair(end)).reshape(end.shape)
+                        carry = carried.get(f"h0{suffix}", 0) + more
+                    pulled = self._pulled(suffix, number, (dh, carry), tapes, sums, change)
+                    h0 = pulled["h0"].copy()
+                    h0[(0,) * (h0.ndim - 2)][:, : cell.width] += dh[0]
+                    ends[suffix] = h0
                 self.arriving[suffix] = dh, carry
-                if suffix in change.inside:
-                    tape = tapes[suffix]
-                    results = change.inside[suffix](tape.x, tape.start, dh, carry)
-                    pulled = {n[1:]: value for n, value in results.items() if n[0] == "d"}
-                else:
-                    lower = self._below(tapes, number, sums) if number else self.batch.x
-                    lower = lower if number else sums["x"].there(lower)
-                    tape = tapes[suffix]._replace(x=sums[f"in{suffix}"].there(lower))
-                    pulled = cell.layer.backward(
-                        self.net.of(self.pulling, suffix), tape, lambda first, tape: dh[1:].copy(),
-                        carry=carry,
-                    )  # fmt: skip
-                    pulled.pop("clipped", None)
-                h0 = pulled["h0"].copy()
-                h0[(0,) * (h0.ndim - 2)][:, : cell.width] += dh[0]
-                h0 = back[f"start{suffix}"].back(_pair(h0)).reshape(h0.shape)
+                h0 = _pair(back[f"start{suffix}"].back(_pair(h0)))
                 if suffix in change.starts:
-                    other, follows = change.starts[suffix]
+                    other, move, follows = change.starts[suffix]
                     if follows:
-                        carried[f"h0{other}"] = carried.get(f"h0{other}", 0) + h0
-                    h0 = 0 * h0
-                pulled["h0"] = h0
+                        more = move.back(h0).reshape(pulled["h0"].shape)
+                        carried[f"h0{other}"] = carried.get(f"h0{other}", 0) + more
+                    h0 = h0 * (1 - move.there(0 * h0 + 1))
+                pulled["h0"] = h0.reshape(pulled["h0"].shape)
                 below.append(back[f"in{suffix}"].back(pulled.pop("x")))
                 grads |= {named(name, suffix): value for name, value in pulled.items()}
             last = False
-            d = np.asarray(sum(below[::-1]))
+            d = np.asarray(sum(below[::-1]) + passed)
         return {**grads, "x": back["x"].back(d)}
+
+    def _pulled(
+        self,
+        suffix: str,
+        number: int,
+        arriving: tuple[Array, Array | None],
+        tapes: dict[str, Any],
+        sums: Moves,
+        change: Change,
+    ) -> Params:
+        """The gradients of one cell."""
+        source = change.tapes.get(suffix, suffix)
+        tape, cell, (dh, carry) = tapes[source], self.cells[suffix], arriving
+        if suffix in change.inside:
+            results = change.inside[suffix](tape.x, tape.start, dh, carry)
+            return {n[1:]: value for n, value in results.items() if n[0] == "d"}
+        x = self._into(number, tapes, sums, change)
+        pulled = cell.layer.backward(
+            self.net.of(self.pulling, suffix), tape._replace(x=sums[f"in{source}"].there(x)),
+            lambda first, tape: dh[1:].copy(), carry=carry,
+        )  # fmt: skip
+        pulled.pop("clipped", None)
+        return pulled
+
+    def _into(self, number: int, tapes: dict[str, Any], edges: Moves, change: Change) -> Array:
+        """What a layer sees or, above the last one, the read-out."""
+        if number == 0:
+            return edges["x"].there(self.batch.x)
+        x = self._below(tapes, number, edges)
+        if number in change.skips:
+            x = change.skips[number] * x + self._into(number - 1, tapes, edges, change)
+        return x
 
     def _below(self, tapes: dict[str, Any], number: int, edges: Moves) -> Array:
         """The output of the layer below."""

@@ -17,7 +17,7 @@ from refnet.batch import Array, Params
 from refnet.check.programs.counts import counts
 from refnet.check.programs.fits import scores_with_a_constant
 from refnet.check.programs.layers import near, same
-from refnet.check.programs.least_squares import constants
+from refnet.check.programs.least_squares import constants, solved
 from refnet.check.programs.scores import Score, Scores
 
 __all__ = ["LossMistakes"]
@@ -147,8 +147,7 @@ class LossMistakes:
         return k if fits and self.numbers >= 4 else 0.0
 
     def _fitted(self, theirs: Params, parts: Params) -> float:
-        a = np.concatenate([parts[name].ravel() for name in self.head])
-        b = np.concatenate([theirs[name].ravel() for name in self.head])
+        a, b = self._column(parts), self._column(theirs)
         size = float(a @ a)
         return float(a @ b) / size if 0 < size < np.inf else 0.0
 
@@ -157,16 +156,23 @@ class LossMistakes:
         if not self._possible or not self.gradients:
             return
         search, scores, right = self.search, self.scores, self.scores.right
-        gap = {name: search.given[name] - search.true[name] for name in self.head}
-        for score in scores.additions() if self.numbers >= 4 else ():
-            parts = scores.preview(score.dv)
-            k = self._fitted(gap, parts)
-            if k and search.agrees({n: search.true[n] + k * parts[n] for n in self.head}):
-                name = f"the loss has {k:.4g} times {score.name} more"
-                both = right._replace(
-                    name=name, each=right.each + k * score.each, dv=right.dv + k * score.dv
-                )
-                yield from (part[1:] for part in self._read(both, 1.0))
+        gap = self._column({name: search.given[name] - search.true[name] for name in self.head})
+        known = False
+        for name, added in scores.additions() if self.numbers >= 4 else ():
+            if known and len(added) > 1:
+                return  # they give what one constant gives, too
+            J = np.stack([self._column(scores.preview(score.dv)) for score in added], axis=1)
+            w = np.round(solved(J, gap)[1], 12) + 0.0
+            each, dv = right.each, right.dv
+            for k, score in zip(w, added):
+                each, dv = each + k * score.each, dv + k * score.dv
+            both = Score(name.format(*w), each, dv)
+            for _, said, reading in self._read(both, 1.0) if self._factor(dv) == 1 else ():
+                known = True
+                yield said, reading
+
+    def _column(self, parts: Params) -> Array:
+        return np.concatenate([parts[name].ravel() for name in self.head])
 
     def _times(self, k: float) -> str:
         """A factor in words."""

@@ -13,8 +13,19 @@ from typing import NamedTuple
 import numpy as np
 
 from refnet.batch import Array
+from refnet.check.programs.notation import formula
 
-__all__ = ["SAME", "Move", "bent", "gathered", "largest", "moves", "of_examples", "scaled"]
+__all__ = [
+    "SAME",
+    "Move",
+    "bent",
+    "gathered",
+    "largest",
+    "moves",
+    "of_examples",
+    "scaled",
+    "scalings",
+]
 
 Map = Callable[[Array], Array]
 SIDES = ("comes from the step before", "comes from the next step")
@@ -267,6 +278,33 @@ def _sums(T: int, first: int) -> Iterator[Move]:
         yield _mixed(name, name, np.ones((T, T)) / T)
 
 
+SCALED = {
+    "less its mean": "t - t.mean({0})",
+    "standardized": "(t - t.mean({0})) / maximum(t.std({0}), 1e-30)",
+    "standardized, with 1e-5 added to the deviation,": "(t - t.mean({0})) / (t.std({0}) + 1e-5)",
+    "standardized, with 1e-5 added to the variance,": "(t - t.mean({0})) / sqrt(t.var({0}) + 1e-5)",
+    "standardized, with 1e-8 added to the deviation,": "(t - t.mean({0})) / (t.std({0}) + 1e-8)",
+    "divided by its deviation": "t / maximum(t.std({0}), 1e-30)",
+    "divided by its largest size": "t / maximum(abs(t).max({0}), 1e-30)",
+    "divided by its norm": "t / maximum(sqrt((t^2).sum({0})), 1e-30)",
+    "scaled to 0 .. 1": "(t - t.min({0})) / maximum(t.max({0}) - t.min({0}), 1e-30)",
+    "scaled to -1 .. 1": "2 (t - t.min({0})) / maximum(t.max({0}) - t.min({0}), 1e-30) - 1",
+}
+"""Arrays (T, B, D), over the axes {0}."""
+
+
+def scalings(all_values: str) -> Iterator[tuple[str, Map]]:
+    """What is made of inputs and targets beforehand, in words and as a map."""
+    axes = {all_values: "None", "the steps and the batch": "(0, 1)", "the batch": "1"}
+    for over, axis in (axes | {"the steps": "0", "its channels": "2"}).items():
+        for name, text in SCALED.items():
+            if name != "less its mean" or axis not in ("0", "1"):  # these are linear moves
+                yield (
+                    f"{name} over {over}",
+                    formula(text.format(f"axis={axis}, keepdims=True"), "t"),
+                )
+
+
 def of_examples(T: int, B: int) -> Iterator[Move]:
     """The moves that leave each step where it is."""
     t, b = np.indices((T, B))
@@ -283,4 +321,10 @@ def of_examples(T: int, B: int) -> Iterator[Move]:
             return np.broadcast_to(k * v.sum(axis=1, keepdims=True), v.shape)
 
         yield Move(f"is the {name} over the examples", over, over)
+        if name == "mean":
+
+            def less(v: Array) -> Array:
+                return np.asarray(v - v.mean(axis=1, keepdims=True))
+
+            yield Move("leaves off the mean over the examples", less, less)
     yield scaled("is zero but in example 0", b == 0)

@@ -266,7 +266,7 @@ class Runs(Values):
                 if f.name in self.program.parameters or not pull.adds:
                     continue
                 row, inside = self.row(f, at)
-                v[f.name][row][k] += inside * self._weight(edit, at) * self.evaluate(pull, at, k)
+                v[f.name][row, k] += inside * self._weight(edit, at) * self.evaluate(pull, at, k)
 
     def _pulled(self, n: int, m: int, at: int, value: Array) -> Array:
         """What a function line adds, with the slopes of the passes that have their own."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.programs.losses import VIEWS, added, gradient, losses, usual
-from refnet.check.programs.moves import Move, moves
+from refnet.check.programs.moves import Move, moves, scalings
 from refnet.check.programs.notation import formula, softmax
 from refnet.maths.losses import counted_predictions
 from refnet.nets.gradients import Net, with_final
@@ -24,6 +24,8 @@ __all__ = ["Score", "Scores"]
 
 WORK = 2e5
 """The most numbers of the outputs, times their classes, of which other formulas are tried."""
+CLASS = 32
+"""The most classes of which each is looked for, if the softmax may lack one."""
 Scored = Iterator[tuple[str, Array, Array]]
 """A name, the losses of the predictions and their gradients, before weights and divisor."""
 FACTORS = {
@@ -110,13 +112,6 @@ NUMBERS = {
     "is the mean over the channels": "mean(t) + 0 t",
     "is rounded": "round(t)",
 }
-SCALED = {
-    "less its mean": "t - t.mean({0})",
-    "standardized": "(t - t.mean({0})) / maximum(t.std({0}), 1e-30)",
-    "divided by its deviation": "t / maximum(t.std({0}), 1e-30)",
-    "scaled to 0 .. 1": "(t - t.min({0})) / maximum(t.max({0}) - t.min({0}), 1e-30)",
-}
-"""Targets (T, B, C), over the axes {0}."""
 
 
 class Score(NamedTuple):
@@ -212,21 +207,48 @@ class Scores:
         for kind in (self._targets, self._slopes, self._formulas, self._outputs):
             formula = kind in (self._slopes, self._formulas)
             yield from (self.score(*parts, formula) for parts in kind())
+        yield from self._shifted()
         for move in self.moves:
             if not move.scales:
                 name = f"the gradient of the outputs {move.name}"
                 yield Score(name, self.right.each, self.rearranged(move, self.right.dv))
 
-    def additions(self) -> Iterator[Score]:
-        """What may be added to the loss, times a constant."""
+    def _shifted(self) -> Iterator[Score]:
+        """Targets of another step, where the step that has none does not count."""
+        T, target = self.grid[0], self.t.reshape(*self.grid, -1)
+        ways = (1, "before", 0, "first"), (-1, "after", T - 1, "last")
+        for by, side, end, edge in ways if T > 1 else ():
+            each, slope = self.of(self.v, np.roll(target, by, axis=0).reshape(self.t.shape))
+            w = self.w * (np.indices(self.grid)[0].ravel() != end)
+            name = f"the target is that of the step {side}, and the {edge} one is left out"
+            for more, k in (("", 1), (", also of the count", self.w.sum() / max(w.sum(), 1e-300))):
+                share = (k * w / self.divisor)[:, None]
+                yield Score(name + more, each * share[:, 0], slope * share)
+
+    def additions(self) -> Iterator[tuple[str, list[Score]]]:
+        """What may be added to the loss, each part times a constant: its name, in which the
+        constants stand as {0}, {1}."""
         v, t = self.v, self.t
         for name, loss in added() if self._small else ():
-            yield self.score(name, loss(v, t), gradient(loss, v, t), True)
+            score = self.score("", loss(v, t), gradient(loss, v, t), True)
+            yield f"the loss has {{0:.4g}} times {name} more", [score]
         step = np.diff(v.reshape(*self.grid, -1), axis=0)
         pulled = np.pad(step, ((1, 0), (0, 0), (0, 0))) - np.pad(step, ((0, 1), (0, 0), (0, 0)))
         each = np.pad((step**2).sum(axis=-1), ((1, 0), (0, 0))).ravel()
-        slope = 2 * pulled.reshape(v.shape)
-        yield Score("the squared change of the outputs from step to step", each, slope, True)
+        what = "the squared change of the outputs from step to step"
+        score = Score("", each, 2 * pulled.reshape(v.shape), True)
+        yield f"the loss has {{0:.4g}} times {what} more", [score]
+        if self.labels is not None:
+            name = "the target has {0:.4g} added for the label and {1:.4g} for the other classes"
+            parts, log = [t > t.mean(), t <= t.mean()], np.log(np.maximum(self.p, 1e-300))
+            for more, p in (("", self.p), (", though the gradient is the softmax less it", 0)):
+                yield (
+                    name + more,
+                    [
+                        self.score("", -(k * log).sum(axis=1), p * k.sum(axis=1, keepdims=True) - k)
+                        for k in parts
+                    ],
+                )
 
     @property
     def _small(self) -> bool:
@@ -255,10 +277,8 @@ class Scores:
         """Other targets that are numbers."""
         yield from ((name, self.value(text)) for name, text in NUMBERS.items())
         grid = self.t.reshape(*self.grid, -1)
-        for over, axis in (("all targets", None), ("the batch", 1), ("the steps", 0)):
-            for name, text in SCALED.items():
-                target = self.value(text.format(f"axis={axis}, keepdims=True"), t=grid)
-                yield f"is {name} over {over}", target.reshape(self.t.shape)
+        for name, scale in scalings("all targets"):
+            yield f"is {name}", scale(grid).reshape(self.t.shape)
 
     def _formulas(self) -> Scored:
         v, t, H = self.v, self.t, self.tape.rows.shape[-1]
@@ -298,7 +318,12 @@ class Scores:
         of_labels = self.labels is not None
         texts = {} if of_labels else {f"takes {e} for the error": f"2 ({text}) / C"
                                       for e, text in ERRORS.items()}  # fmt: skip
-        options = list(self._of_the_softmax()) if of_labels else []
+        yield from self._of_the_softmax() if of_labels else ()
+        options: list[tuple[str, Array]] = []
+        for what, view in VIEWS.items() if of_labels else ():
+            name = f"takes {what or 'the logits'}"
+            options.append((f"{name} for the softmax", view(self.v) - self.t))
+            options.append((f"{name} of the softmax for the softmax", view(self.p) - self.t))
         factors = FACTORS_OF_LABELS if of_labels else {}
         texts |= SLOPES_OF_LABELS if of_labels else {}
         for table in (factors, FACTORS):
@@ -306,15 +331,25 @@ class Scores:
         options += [(name, self.value(text)) for name, text in (texts | SLOPES).items()]
         yield from ((f"the gradient of the loss {name}", self.each, dv) for name, dv in options)
 
-    def _of_the_softmax(self) -> Iterator[tuple[str, Array]]:
-        """What stands for the softmax: over other axes, or a view."""
+    def _of_the_softmax(self) -> Scored:
+        """Softmaxes that are divided by other sums, each in the loss with the softmax less the
+        target for its gradient."""
         largest = self.v.max(axis=1, keepdims=True)
         for rest, top in (("", self.v.max()), (", below each row's largest,", largest)):
             exp = np.exp(self.v - top).reshape(*self.grid, -1)
-            for what, axes in (("the examples", 1), ("the steps", 0), ("all predictions", None)):
+            for what, axes in (("the examples", 1), ("the steps", 0), ("all predictions", (0, 1)),
+                               ("all outputs", None)):  # fmt: skip
                 q = (exp / exp.sum(axis=axes, keepdims=True)).reshape(self.v.shape)
-                yield f"takes the softmax over {what}{rest} for that over the classes", q - self.t
-        for what, view in VIEWS.items():
-            name = f"takes {what or 'the logits'}"
-            yield f"{name} for the softmax", view(self.v) - self.t
-            yield f"{name} of the softmax for the softmax", view(self.p) - self.t
+                yield self.softmax(f"over {what}{rest} for that over the classes", q)
+        yield self.softmax("divided by a mean, not a sum", self.p * self.v.shape[1])
+        for c, others in enumerate(~np.eye(self.v.shape[1], dtype=bool)[:CLASS]):
+            q = self.p / np.maximum((self.p * others).sum(axis=1, keepdims=True), 1e-300)
+            name, each, slope = self.softmax(f"divided by its sum without class {c}", q)
+            yield name, each, slope
+            name = f"the loss leaves class {c} out of the softmax's sum"
+            yield name, each, q * others * self.t.sum(axis=1, keepdims=True) - self.t
+
+    def softmax(self, name: str, q: Array) -> tuple[str, Array, Array]:
+        """What a softmax q in the loss gives that has q less the target for its gradient."""
+        name = f"the loss takes the softmax {name}"
+        return name, -(self.t * np.log(q)).sum(axis=1), q - self.t

@@ -8,7 +8,7 @@ Checked by: tests/check/test_programs.py.
 
 from dataclasses import dataclass
 
-from refnet.check.programs.cells import PASSED, Factor, Line, Term
+from refnet.check.programs.cells import PASSED, STATES, Factor, Line, Term
 from refnet.check.programs.functions import FORMS
 from refnet.check.programs.program import Program, stem
 
@@ -70,7 +70,11 @@ class Words:
         elif not text:
             text = f.name.replace(".", "_").replace("d ", "d" if "." in f.name else "d_")
             text += "[{}]" if f.name in STEPS or by else ""
-        if f.edge in WHOLE:
+        if f.edge == "first" and "{" in text:
+            step = str(by * (f.name not in STATES))
+        elif f.edge == "last" and f.name in STATES:
+            step = "T"
+        elif f.edge in WHOLE:
             text = text.split("[")[0] + WHOLE[f.edge]
         elif f.step and "{" not in text and f.name in TEXTS:
             text += f" of step {step}"
