@@ -15,7 +15,6 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.adapters import onnx_nets
-from refnet.check.conventions import in_float64
 from refnet.check.mistakes.gates import orders
 from refnet.check.noise import spread
 from refnet.check.search import Search
@@ -23,8 +22,8 @@ from refnet.check.survey import Rows, by_runtimes
 from refnet.check.tables import Row
 from refnet.check.verdict import NOT_ROUNDING, Verdict, judged
 from refnet.common.arguments import choice
-from refnet.exact.convert import lift
-from refnet.exact.enclose import Lift, Progress
+from refnet.exact.convert import Lift, in_balls, in_float64
+from refnet.exact.enclose import Progress
 from refnet.exact.precision import Enclosures, Limits, search
 from refnet.interop import resolved, unprojected
 from refnet.interop.files import read
@@ -96,7 +95,7 @@ def certify_model(proto: Proto, inputs: Params, progress: Progress | None = None
         return evaluate(proto, inputs, names, of_kind)
 
     def on_balls() -> Params:
-        results = run(lambda array, name: lift(array, "ball", name))
+        results = run(in_balls)
         return {name: value.astype(object, copy=False) for name, value in results.items()}
 
     outputs, _ = search(on_balls, "check onnx", LIMITS, 4, progress)

@@ -49,7 +49,7 @@ __all__ = ["NetCut", "at_few_steps", "with_smallest"]
 
 SECONDS = 20.0
 FEW = 4
-"""Fewer steps than this are few."""
+"""A fault is looked for at fewer steps than this one by one."""
 RUNS = 12
 """Runs of the spread: they give sigma to a fifth, and a mistake that shows is far beyond that."""
 

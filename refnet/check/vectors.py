@@ -100,7 +100,7 @@ def _arrays(case: Case) -> Params:
 def write(
     folder: Path | str,
     cases: Iterator[Case] | None = None,
-    progress: Callable[[str], None] = lambda name: None,
+    progress: Callable[[str], None] | None = None,
 ) -> None:
     """Write every case in the three encodings, and manifest.json with the sha256 of each.
 
@@ -112,7 +112,8 @@ def write(
     entries = {}
     for case in cases or catalogue():
         name, net = case[:2]
-        progress(name)
+        if progress is not None:
+            progress(name)
         about = {"name": name, "net": _describe(net)}
         arrays = _arrays(case)
         hashes = {}

@@ -51,10 +51,10 @@ def located(
     lines = [f"{', '.join(names)}: {phrase}" for phrase, names in together.items()]
     right = [name for name in known if name not in wrong]
     if lines:
-        said = f"right: {', '.join(right) or 'nothing'}"
+        first = f"right: {', '.join(right) or 'nothing'}"
         if conclude and isinstance(certified, Certified):
-            said += _stage(right, wrong, set(certified.states))
-        lines.insert(0, said)
+            first += _stage(right, wrong, set(certified.states))
+        lines.insert(0, first)
     return (*lines, *_parting(_shaped(known, true, sigma, wrong, certified), certified))
 
 
