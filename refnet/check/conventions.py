@@ -26,6 +26,7 @@ from refnet.check.search import Search
 from refnet.exact.convert import in_float64
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
+from refnet.exact.precision import float_values
 from refnet.nets.stacked import StackedNet
 
 __all__ = ["Readings"]
@@ -51,7 +52,7 @@ class Readings:
         pairs: bool = True,
     ) -> None:
         self.certified, self.variants, self.pairs = certified, variants or {}, pairs
-        self.true = {name: value.value for name, value in certified.named().items()}
+        self.true = float_values(certified.named())
         self.mistakes: list[Mistake] = []
         self.is_net = isinstance(certified, Certified)
         if not isinstance(certified, Certified):

@@ -24,7 +24,7 @@ from refnet.check.verdict import NOT_ROUNDING, Verdict, judged
 from refnet.common.arguments import choice
 from refnet.exact.convert import Lift, in_balls, in_float64
 from refnet.exact.enclose import Progress
-from refnet.exact.precision import Enclosures, Limits, search
+from refnet.exact.precision import Enclosures, Limits, float_values, search
 from refnet.interop import resolved, unprojected
 from refnet.interop.files import read
 from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, fitting, load
@@ -272,7 +272,7 @@ def judged_rows(
     certified = certify_model(definition, inputs, progress)
     if B != T:
         certified.axes.update({B: "example", T: "step"})
-    true, known = {n: e.value for n, e in certified.named().items()}, constants(proto)
+    true, known = float_values(certified.named()), constants(proto)
     kinds = {value.dtype for value in known.values() if value.dtype.kind == "f"}
     dtype = min(kinds, default=np.dtype(np.float32))
     sigma = spread(certified, dtype)

@@ -16,6 +16,7 @@ from refnet.check.cases import reference_results
 from refnet.check.certificates import Case, Given, certificate
 from refnet.check.given import Foreign, Results, by_name, numbers
 from refnet.exact.convert import in_float64
+from refnet.exact.precision import float_values
 from refnet.exact.running import arguments_of, mapped, run_on
 from refnet.nets.gradients import Net
 
@@ -215,7 +216,7 @@ def is_wrong_at(case: Case, inputs: Inputs, arrays: Results, sigma: Params) -> b
 
 
 def _certified(case: Case) -> Params:
-    return {name: value.value for name, value in certificate(case).named().items()}
+    return float_values(certificate(case).named())
 
 
 def _moves(true: Array, former: Array, sigma: Array) -> bool:

@@ -110,14 +110,17 @@ def _tolerance(size: Array, need: Array) -> Tolerance:
     # the objective is convex in rtol; the steepest line that may be needed has atol 0
     scale = float(need.max()) / mean
 
-    def allowed(r: float) -> float:
+    def on_average(rtol: float) -> float:
+        return atol(rtol) + rtol * mean
+
+    def scaled(r: float) -> float:
         return (atol(r * scale) / scale + r * mean) / mean
 
     optimum = minimize_scalar(
-        allowed,
+        scaled,
         bounds=(0, float((need / np.maximum(size, 1e-9 * mean)).max() / scale)),
         method="bounded",
         options={"xatol": 1e-6},
     )
-    best = min(0.0, float(optimum.x), key=allowed) * scale
+    best = min(0.0, float(optimum.x) * scale, key=on_average)
     return Tolerance(best, atol(best) * (1 + 1e-12))

@@ -53,6 +53,7 @@ from refnet.check.where import located
 from refnet.common.arguments import Rule, instance, kind, optional, takes
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
+from refnet.exact.precision import float_values
 
 __all__ = [
     "AS_WRITTEN",
@@ -277,7 +278,7 @@ class _Comparison:
     @cached_property
     def true(self) -> Params:
         """The certified values."""
-        return {name: value.value for name, value in self.certified.named().items()}
+        return float_values(self.certified.named())
 
     def is_it_rounding(self, required: Names) -> Verdict:
         """The verdict without an explanation."""

@@ -143,7 +143,7 @@ def _qr(a: Recorded) -> Operand:
         return solve_raw(r, (dq + matmul_raw(q, symmetric)).T).T
 
     return (
-        derived(a, q, "np.linalg.qr", (node, partial(pull, dr=r * 0))),
+        derived(a, q, "np.linalg.qr", (node, lambda g: pull(g, r * 0))),
         derived(a, r, "np.linalg.qr", (node, lambda g: pull(q * 0, g * np.triu(np.ones_like(g))))),
     )
 

@@ -36,6 +36,13 @@ class Enclosure:
 
 Enclosures = dict[str, Enclosure]
 """Quantities by their names."""
+
+
+def float_values(quantities: Enclosures) -> Params:
+    """The float64 values alone, by the same names."""
+    return {name: quantity.value for name, quantity in quantities.items()}
+
+
 LARGE = 50_000
 """The numbers from which on they are rounded in halves."""
 SUMS = 256
