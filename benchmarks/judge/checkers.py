@@ -24,6 +24,7 @@ from refnet.check.noise import spread
 from refnet.check.tables import save, show, target
 from refnet.check.verdict import compare
 from refnet.exact.enclose import Certified
+from refnet.exact.precision import float_values
 from refnet.nets.recurrent import RecurrentNet
 
 CHECKERS = (
@@ -143,7 +144,7 @@ def checker_rows(seed: int = 0, few: Collection[str] = ()) -> Iterator[Row]:
         sigma = {dtype: spread(certified, dtype) for dtype in (np.float32, np.float64)}
         prepared = perf_counter() - started
         judged = partial(compare, certified=certified, readings=Readings(certified, pairs=False))
-        true = {name: value.value for name, value in certified.named().items()}
+        true = float_values(certified.named())
         program, at = _program(certified)
         right = program(CORRECT, at)
         catalogue, planted = bugs(certified), 0

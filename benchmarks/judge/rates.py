@@ -30,6 +30,7 @@ from refnet.check.verdict import (
     compare_values,
 )
 from refnet.exact.enclose import Certified, certify
+from refnet.exact.precision import float_values
 from refnet.nets.feedforward import FeedforwardNet
 
 DTYPES = (np.float32, np.float64)
@@ -157,7 +158,7 @@ def bug_rows(
             certified = CASES[number].certified(np.random.default_rng([seed, number]), dtype)
             sigma, readings = spread(certified, dtype), Readings(certified, pairs=False)
             net, params, batch = certified.net, certified.params, certified.batch
-            true = {name: value.value for name, value in certified.named().items()}
+            true = float_values(certified.named())
             right, in_float64 = CORRECT.run(net, params, batch), wide(certified)
             for bug in (CORRECT, *planted(certified)):
                 with np.errstate(all="ignore"):

@@ -20,13 +20,13 @@ from refnet.check.noise import unit
 from refnet.check.repeats import (
     Theirs,
     arrays_of,
-    keeps,
+    is_wrong_at,
     of_inputs,
     other_inputs,
+    proof_of_state,
     rerolled,
     results,
-    strays,
-    tried,
+    results_if_any,
 )
 from refnet.check.report import report
 from refnet.check.search import Search
@@ -149,9 +149,11 @@ def _of_a_function(
     case: Case, function: Theirs, theirs: Results, readings: Readings
 ) -> tuple[Verdict, Case]:
     """The verdict on a function by its results, and by more calls of it."""
-    anew = partial(rerolled, case, function) if _size(case) <= LARGE else None
-    there = cache(partial(_elsewhere, case, function))
-    explain = partial(readings.explain, rerolled=anew, elsewhere=there)
+    explain = partial(
+        readings.explain,
+        rerolled=partial(rerolled, case, function) if _size(case) <= LARGE else None,
+        elsewhere=cache(partial(_elsewhere, case, function)),
+    )
     early = partial(_named_early, case, function) if _long(case) else None
     verdict, sigma = _compared(theirs, case, explain, early)
     if verdict.verdict == NOT_ROUNDING:
@@ -168,7 +170,7 @@ def _of_a_function(
 def _compared(
     theirs: Foreign, case: Case, explain: Explain | None = None, early: Early | None = None
 ) -> tuple[Verdict, Params]:
-    """The verdict on results of a case, and the sigmas that it is by."""
+    """The verdict on results of a case, and the sigmas that it rests on."""
     certified = certificate(case)
     theirs = by_name(theirs, certified.named())
     types, assumed = judged_types(theirs, case.dtype)
@@ -178,18 +180,18 @@ def _compared(
 
 
 def _of_other_inputs(case: Case, function: Theirs, sigma: Params) -> tuple[Verdict, Case] | None:
-    """What is judged instead if the function does not follow its inputs: its results at others,
-    with a mistake's name that shows there alone, or with how it shows that something is kept."""
+    """The verdict at other inputs, if the results are wrong there, named by a mistake that shows
+    there alone or by the proof that the function keeps something between calls."""
     if _size(case) > LARGE:
         return None
     for what, inputs in other_inputs(case):
-        arrays = tried(function, inputs, sigma)
-        if not strays(case, inputs, arrays, sigma):
+        arrays = results_if_any(function, inputs, sigma)
+        if not is_wrong_at(case, inputs, arrays, sigma):
             continue
         other = case_of(case.what, inputs, None, case.progress, case.dtype, case.required)
         verdict, sigmas = _compared(arrays, other)
         if verdict.verdict == NOT_ROUNDING:
-            how = keeps(case, function, inputs, arrays, sigma)
+            how = proof_of_state(case, function, inputs, arrays, sigma)
             name = KEPT.format(how) if how else _named_there(case, other, arrays, verdict, sigmas)
             return replace(verdict, convention=OTHER.format(what, name)), other
     return None
@@ -212,7 +214,7 @@ def _named_there(case: Case, other: Case, arrays: Results, verdict: Verdict, sig
 
 def _elsewhere(case: Case, function: Theirs) -> Search | None:
     """The search among a function's results at other sizes and random inputs, or, if it fails
-    there, at these sizes; None of a long case, a function of arrays, and if nothing is wrong."""
+    there, at these sizes; None for a long case or a function of arrays, and if nothing is wrong."""
     if not isinstance(case.what, Net) or _long(case):
         return None
     for inputs in NetCut(case).elsewhere(case.dtype):
@@ -250,11 +252,11 @@ def _wrong(verdict: Verdict) -> set[str]:
 
 
 EARLY = {"T": 19, "B": 3}
-"""The sizes at which a function's mistake is looked for first where the case is longer: no factors
-that a result is often wrong by for another reason."""
+"""The sizes at which a function's mistake is looked for first if the case is long: not factors by
+which a result is often wrong for another reason."""
 LONG, LARGE = 10_000, 1_000_000
-"""Steps, times sequences, times hidden units, from which on it is; and from which on a function is
-not called with other inputs."""
+"""The steps, times sequences, times hidden units, above which a case is long, and above which a
+function is not called with other inputs."""
 
 
 def _long(case: Case) -> bool:
@@ -271,7 +273,7 @@ def _size(case: Case) -> int:
 
 
 CLEAR = 100
-"""The sigmas from which on a mistake shows so clearly that one without a name there has none."""
+"""The sigmas from which on a mistake shows clearly: if it has no name there, it has none."""
 
 
 def _named_early(case: Case, theirs: Theirs, wrong: set[str]) -> str | None:

@@ -88,8 +88,7 @@ def case_of(
                 "with a mask Batch(x, y, mask)"
             )
         inputs = dict(inputs[0]), Batch(*inputs[1])
-        odd = what.smoothing or what.noise is not None or getattr(what, "zoneout", 0)
-        if odd:
+        if what.smoothing or what.noise is not None or getattr(what, "zoneout", 0):
             raise ValueError(
                 "judge: the net has smoothing, zoneout or noise; need none of them, which "
                 "frameworks have in their own ways"

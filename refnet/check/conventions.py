@@ -17,17 +17,19 @@ from operator import attrgetter
 
 import numpy as np
 
-from refnet.batch import Array, Params
+from refnet.batch import Params
 from refnet.check.function_edits import other_cotangents
 from refnet.check.mistakes import Mistake, faint, mistakes, of_the_types
 from refnet.check.mistakes.base import Mistakes, run_all
 from refnet.check.programs.passes import covers, run
 from refnet.check.search import Search
+from refnet.exact.convert import in_float64
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
+from refnet.exact.precision import float_values
 from refnet.nets.stacked import StackedNet
 
-__all__ = ["Readings", "in_float64"]
+__all__ = ["Readings"]
 
 WORK = 3e11
 """Multiplications that may be spent on one mistake, and again on two: about a minute each."""
@@ -50,7 +52,7 @@ class Readings:
         pairs: bool = True,
     ) -> None:
         self.certified, self.variants, self.pairs = certified, variants or {}, pairs
-        self.true = {name: value.value for name, value in certified.named().items()}
+        self.true = float_values(certified.named())
         self.mistakes: list[Mistake] = []
         self.is_net = isinstance(certified, Certified)
         if not isinstance(certified, Certified):
@@ -256,12 +258,3 @@ def _other_scores(certified: Certified) -> Iterator[tuple[str, Params]]:
     ):
         if (divisor, penalty) != (certified.divisor, certified.penalty):
             yield label, replace(certified, divisor=divisor, penalty=penalty).run(in_float64)
-
-
-def in_float64(array: Array, name: str) -> Array:
-    """A copy in float64: what a certified case is run on for other readings.
-
-    >>> in_float64(np.ones(2, np.float32), "x").dtype
-    dtype('float64')
-    """
-    return np.array(array, float)

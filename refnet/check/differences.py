@@ -14,10 +14,10 @@ from refnet.check.noise import Certificate
 
 __all__ = ["of_differences"]
 
-SOME, STEP = 24, 4e-3
+SAMPLE, STEP = 24, 4e-3
 """The entries whose second and third derivatives are measured, and the step at which they are."""
 SMALL = 0.05
-"""What a difference is off by, at most, of the gradient."""
+"""The largest error of a difference that is looked for, in parts of the gradient."""
 STEPS = [m * e for e in (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 2.0**-26) for m in (1, 2)]
 STEPS += [m * 10.0**-k for k in range(7, 0, -1) for m in (1, 2)]
 
@@ -32,7 +32,7 @@ def of_differences(
     if not 0 < np.linalg.norm(gap) < SMALL * np.linalg.norm(right):
         return ""
     places = [(name[1:], index) for name in names for index in np.ndindex(true[name].shape)]
-    chosen = np.argsort(-abs(right), kind="stable")[:SOME]
+    chosen = np.argsort(-abs(right), kind="stable")[:SAMPLE]
 
     def loss(place: tuple[str, tuple[int, ...]], by: float) -> float:
         """With the entry at a place moved."""

@@ -114,9 +114,9 @@ def relation(part: Wrong, box: Sequence[Array]) -> str:
     number added), or ""."""
     inside = part.each(itemgetter(np.ix_(*box)))
     theirs = inside.theirs
-    bad = ~np.isfinite(theirs)
-    if bad.any():
-        return f"{int(bad.sum())} entries are not finite"
+    infinite = ~np.isfinite(theirs)
+    if infinite.any():
+        return f"{int(infinite.sum())} entries are not finite"
     if not theirs.any():
         return "zero there"
     if theirs.size == 1:
@@ -152,10 +152,10 @@ def _factor(part: Wrong) -> float | None:
         )
     if not np.isfinite(factor) or np.count_nonzero(abs(weight) > 10 * LIMITS[1]) < 2:
         return None
-    return factor if _wide(part, abs(factor)).fits(factor * part.true).all() else None
+    return factor if _widened(part, abs(factor)).fits(factor * part.true).all() else None
 
 
-def _wide(part: Wrong, factor: float) -> Wrong:
+def _widened(part: Wrong, factor: float) -> Wrong:
     """The same with the rounding that a factor enlarges."""
     return part._replace(sigma=part.sigma * max(1.0, factor))
 
@@ -191,11 +191,11 @@ def _moved(part: Wrong, box: Sequence[Array], axis: int) -> str:
     known = (abs(inside.true) > 100 * inside.sigma).reshape(size, -1).sum(axis=1) > 1
     places = []
     for n in chosen:
-        mine = inside._replace(theirs=inside.theirs[n : n + 1])
-        fits = np.flatnonzero(mine.fits(inside.true).reshape(size, -1).all(axis=1) & known)
-        if len(fits) != 1 or fits[0] == n:
+        row = inside._replace(theirs=inside.theirs[n : n + 1])
+        equal = np.flatnonzero(row.fits(inside.true).reshape(size, -1).all(axis=1) & known)
+        if len(equal) != 1 or equal[0] == n:
             return ""
-        places.append(int(fits[0]))
+        places.append(int(equal[0]))
     by = np.asarray(places) - chosen
     noun, names = part.axes[axis].noun, part.axes[axis].names
     if len(places) == 2 and places[::-1] == chosen.tolist():

@@ -6,6 +6,7 @@ Checked by: tests/check/test_fitted_names.py.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -95,18 +96,18 @@ class Fit:
             values = np.unique(labels[labels >= 0])
             if not 1 < len(values) <= MOST or noun == "prediction" and subjects:
                 continue
-            chosen = [(change(each=lambda v, s, n=n: _kept(v, labels == n)),) for n in values]
+            chosen = [(change(each=partial(_masked, labels == n)),) for n in values]
             parts = [*filter(None, runs(self.net, self.params, self.batch, chosen))]
             weights = self._weights(parts, names)
             if weights is None:
                 continue
             weighted = {name: sum(w * p[name] for w, p in zip(weights, parts)) for name in names}
-            said = self._said(noun, values, weights, labels)
-            if said:
+            text = self._in_words(noun, values, weights, labels)
+            if text:
                 of = {int(n): float(w) for n, w in zip(values, weights)}
                 each = tuple(round(of.get(int(n), 0.0), 6) for n in labels)
                 loss = sum(w * p["loss"] for w, p in zip(weights, parts))
-                subjects.setdefault(each, ([], {**weighted, "loss": loss}))[0].append(said)
+                subjects.setdefault(each, ([], {**weighted, "loss": loss}))[0].append(text)
         for texts, weighted in subjects.values():
             label = "perhaps " * (len(texts) > 1) + ", or ".join(texts) + where
             rest = {name: value for name, value in weighted.items() if name != "loss"}
@@ -145,7 +146,7 @@ class Fit:
         left = _norm(theirs - columns @ weights)
         return weights if left <= 1e-2 * _norm(self.gap(self.true, names)) else None
 
-    def _said(self, noun: str, values: Array, weights: Array, labels: Array) -> str:
+    def _in_words(self, noun: str, values: Array, weights: Array, labels: Array) -> str:
         """Which parts count otherwise, in words; "" if all count the same."""
         near = abs(weights[:, None] - weights) <= 1e-4 * np.maximum(1, abs(weights))
         base = weights[near.sum(axis=1).argmax()]
@@ -169,14 +170,14 @@ class Fit:
             )
         counted = labels >= 0
         share = counted.sum() / max(1, sum((labels == n).sum() for n in values[usual]))
-        odd: dict[float, list[str]] = {}
+        ratios: dict[float, list[str]] = {}
         for n, w in zip(values[~usual], weights[~usual]):
-            odd.setdefault(float(f"{w / base:.4g}") if abs(w) > 1e-4 else 0.0, []).append(str(n))
+            ratios.setdefault(float(f"{w / base:.4g}") if abs(w) > 1e-4 else 0.0, []).append(str(n))
         left_out = "left out"
-        if set(odd) == {0.0} and abs(base - 1) > 1e-4 and abs(base - share) < 1e-3 * share:
+        if set(ratios) == {0.0} and abs(base - 1) > 1e-4 and abs(base - share) < 1e-3 * share:
             left_out += ", and not counted"
         texts = []
-        for ratio, numbers in odd.items():
+        for ratio, numbers in ratios.items():
             many = len(numbers) > 1
             subject = f"{plural(noun) if many else noun} {', '.join(numbers)}"
             if ratio:
@@ -191,7 +192,7 @@ class Fit:
         return None if mask is None or self.batch.y.ndim != 2 else mask.sum(axis=0)
 
 
-def _kept(scores: tuple[Array, Array], where: Array) -> tuple[Array, Array]:
+def _masked(where: Array, scores: tuple[Array, Array], net: object) -> tuple[Array, Array]:
     """The predictions of this mask alone."""
     return np.where(where, scores[0], 0), np.where(where[:, None], scores[1], 0)
 

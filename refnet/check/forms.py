@@ -19,7 +19,8 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.noise import spread
-from refnet.exact.enclose import Certified, Lift, run_on
+from refnet.exact.convert import Lift
+from refnet.exact.enclose import Certified, run_on
 from refnet.exact.functions import CertifiedFunction
 from refnet.maths.activations import Activation
 from refnet.maths.losses import LOSSES, Loss, Scored, largest
@@ -27,7 +28,7 @@ from refnet.nets.base import NetTape
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
-__all__ = ["Form", "combined", "deviation", "forms", "once"]
+__all__ = ["Form", "combined", "deviation", "errors_of_one_run", "forms"]
 
 Form = tuple[str, ...]
 """What is computed in another form, in words."""
@@ -155,12 +156,18 @@ class _Formed(Certified):
 
 
 @lru_cache(maxsize=12)
-def once(certified: Certified | CertifiedFunction, form: Form, dtype: np.dtype[Any]) -> Params:
+def errors_of_one_run(
+    certified: Certified | CertifiedFunction, form: Form, dtype: np.dtype[Any]
+) -> Params:
     """One run's errors in ``dtype`` with the form in place, by name. A function's only form is
     ()."""
     run = _Formed(**vars(certified), form=form).run if form else certified.run
+
+    def lifted(array: Array, name: str) -> Array:
+        return np.asarray(array, dtype)
+
     with np.errstate(all="ignore"):
-        theirs = run(lambda array, name: np.asarray(array, dtype))
+        theirs = run(lifted)
         return {
             name: theirs[name].astype(float) - value.value
             for name, value in certified.named().items()

@@ -17,7 +17,7 @@ __all__ = [
     "Names",
     "NoneFits",
     "Results",
-    "asked",
+    "float_type",
     "by_name",
     "constant",
     "finite_numbers",
@@ -143,7 +143,7 @@ def judged_types(theirs: Results, dtype: Kind | None) -> tuple[dict[str, Any], s
     Python's. Nor do integers. What is wider than float64 is judged as float64.
     """
     if dtype is not None:
-        kind = asked(dtype)
+        kind = float_type(dtype)
         return (
             {"": kind, **dict.fromkeys(theirs, kind)},
             f"every array is judged as {kind}, as asked",
@@ -174,7 +174,7 @@ def judged_types(theirs: Results, dtype: Kind | None) -> tuple[dict[str, Any], s
     )
 
 
-def asked(dtype: Kind) -> Any:
+def float_type(dtype: Kind) -> Any:
     """A float type of NumPy's, or an arithmetic of ``NAMED``."""
     kind = arithmetic(dtype)
     return kind if kind.name in NAMED else np.dtype(kind.name)

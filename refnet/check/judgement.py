@@ -128,12 +128,12 @@ class Verdict:
 
     def __repr__(self) -> str:
         worst = self.worst
-        said = self.convention or self.note
+        text = self.convention or self.note
         numbers = f"worst {worst.name} with z = {worst.z:.3g}, of {len(self.parts)} in {self.dtype}"
         where = next((line for line in self.where if ": only " in line), "")
-        said = said if where in said else f"{said}; {where}" if said else where
+        text = text if where in text else f"{text}; {where}" if text else where
         chaos = next((f"; {line}" for line in self.where if "chaotic here" in line), "")
-        return f"<{self.verdict}{': ' * bool(said)}{said}; {numbers}{chaos}>"
+        return f"<{self.verdict}{': ' * bool(text)}{text}; {numbers}{chaos}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a row for each quantity."""
@@ -268,10 +268,10 @@ def _is_it_rounding(
     zeros = (certified == 0) & (sigma == 0)
     hidden = 1 - float(shown.sum()) / (shown.size - zeros.sum()) if certified.any() else 1.0
     size = worst / TAILS if hidden == 1 and certified.any() and widen else worst
-    fine = SHOWS_NOTHING if hidden == 1 else EXPLAINED
+    passed = SHOWS_NOTHING if hidden == 1 else EXPLAINED
     return Judgement(
         name,
-        fine if size <= LIMITS[0] else SUSPICIOUS if size <= LIMITS[1] else NOT_ROUNDING,
+        passed if size <= LIMITS[0] else SUSPICIOUS if size <= LIMITS[1] else NOT_ROUNDING,
         worst,
         rms,
         index,

@@ -15,7 +15,6 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.adapters import onnx_nets
-from refnet.check.conventions import in_float64
 from refnet.check.mistakes.gates import orders
 from refnet.check.noise import spread
 from refnet.check.search import Search
@@ -23,9 +22,9 @@ from refnet.check.survey import Rows, by_runtimes
 from refnet.check.tables import Row
 from refnet.check.verdict import NOT_ROUNDING, Verdict, judged
 from refnet.common.arguments import choice
-from refnet.exact.convert import lift
-from refnet.exact.enclose import Lift, Progress
-from refnet.exact.precision import Enclosures, Limits, search
+from refnet.exact.convert import Lift, in_balls, in_float64
+from refnet.exact.enclose import Progress
+from refnet.exact.precision import Enclosures, Limits, float_values, search
 from refnet.interop import resolved, unprojected
 from refnet.interop.files import read
 from refnet.interop.onnx_graph import RECURRENT, constants, evaluate, fitting, load
@@ -96,7 +95,7 @@ def certify_model(proto: Proto, inputs: Params, progress: Progress | None = None
         return evaluate(proto, inputs, names, of_kind)
 
     def on_balls() -> Params:
-        results = run(lambda array, name: lift(array, "ball", name))
+        results = run(in_balls)
         return {name: value.astype(object, copy=False) for name, value in results.items()}
 
     outputs, _ = search(on_balls, "check onnx", LIMITS, 4, progress)
@@ -273,7 +272,7 @@ def judged_rows(
     certified = certify_model(definition, inputs, progress)
     if B != T:
         certified.axes.update({B: "example", T: "step"})
-    true, known = {n: e.value for n, e in certified.named().items()}, constants(proto)
+    true, known = float_values(certified.named()), constants(proto)
     kinds = {value.dtype for value in known.values() if value.dtype.kind == "f"}
     dtype = min(kinds, default=np.dtype(np.float32))
     sigma = spread(certified, dtype)

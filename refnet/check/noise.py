@@ -14,8 +14,10 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import Kind, arithmetic
-from refnet.check.noisy import Source, Split, noisy, power_of_two, running, runs_of
-from refnet.exact.enclose import Certified, Lift
+from refnet.check.noisy import Source, Split, noisy, running, runs_of
+from refnet.check.summation import power_of_two
+from refnet.exact.convert import Lift
+from refnet.exact.enclose import Certified
 from refnet.exact.parts import Clock, Progress, side_by_side
 from refnet.exact.precision import Enclosures
 

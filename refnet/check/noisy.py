@@ -5,17 +5,10 @@ result by the rounding error of the judged type, of unit roundoff u. The referen
 these arrays as it does on floats, so the error model needs no second copy of any cell.
 
 The model has to contain every order in which a reasonable program sums. A single rounding
-has a variance of up to u^2 / 3 times the result's square: errors spread evenly over +-u. Let
-p_k be the K terms of a sum, S_i their partial sums at up to CHUNKS places with w terms
-between, S the sum, and Q the sum of squares. The variance is
+has a variance of up to u^2 / 3 times the result's square: errors spread evenly over +-u. The
+variance is
 
-- of a sum: ``V u^2 / 3, V = c sum_i min(w max(S_i^2, (S - S_{i-1})^2, S^2 / 3 + Q / 6),
-  Q_i / u^2)``: sums from the first term on, from the last one on, and in random order; terms
-  that are lost because they are small cost at most themselves. Terms that are alike are
-  rounded alike: c is the mean number of terms equal to a term (1 if all differ). A sum of sums
-  is one of all their terms: each of its terms counts n times, n that of the inner sum's terms,
-  times its own c, and Q is that of the inner terms;
-- of a matrix product: ``(V + Q) u^2 / 3``, the second for the products themselves;
+- of a sum or a matrix product: that of ``refnet.check.summation``;
 - of s + p, where p is a sum of K terms with squares Q: an accumulator that starts at s has
   K longer partial sums, ``min(K u^2 (max((s + p)^2, s^2 + Q_s) - p^2), Q)``, Q_s the squares
   of the terms of s, if that is more than ``u^2 (s + p)^2 / 3``; likewise with s and p
@@ -32,8 +25,7 @@ every run, such as a weight, is rounded alike wherever it is met, others each ti
 Where subnormal numbers are flushed to zero, each term may lose the smallest normal number.
 
 This is statistics, and has nothing to do with the certified radius.
-Source: stochastic arithmetic (Vignes 1978; Parker's Monte Carlo arithmetic 1997); sums:
-Higham, Accuracy and Stability of Numerical Algorithms (2002), chapter 4.
+Source: stochastic arithmetic (Vignes 1978; Parker's Monte Carlo arithmetic 1997).
 Checked by: tests/check/test_noise.py, tests/check/test_compare.py.
 """
 
@@ -51,8 +43,9 @@ from scipy.special import erf, expit
 
 from refnet.batch import Array
 from refnet.check.arithmetic import arithmetic, rounded_to
+from refnet.check.summation import equal_terms, power_of_two, variance
 
-__all__ = ["Noisy", "Source", "Split", "noisy", "power_of_two", "running", "runs_of"]
+__all__ = ["Noisy", "Source", "Split", "noisy", "running", "runs_of"]
 
 Operand: TypeAlias = Any
 """A Noisy, an array, a number, or an argument that NumPy passes on."""
@@ -69,12 +62,9 @@ STABLE = 4
 gets. With 1, of 594 right results (inverse, determinant, QR, singular and eigenvalues of N = 3, 6
 and 12 by NumPy, SciPy's drivers and PyTorch, and their gradients) 8 were more than 6 sigma off, the
 largest 13.4; LAPACK's ?syevr reached 15. With 4 none is."""
-CHUNKS = 16
 POOL = 2**20
 SOME = 2**24
-"""The most numbers of a factor that a product copies at a time, if one run has no more."""
-ALIKE = 2**6
-"""Terms that differ by less than this many unit roundoffs of the largest count as equal."""
+"""The most numbers of a factor that a product copies at a time, unless one run has more."""
 
 
 class Split(Exception):
@@ -90,12 +80,7 @@ class Source:
     own numbers do not depend on which others run beside it. ``tick`` is called at every product."""
 
     def __init__(
-        self,
-        dtype: Operand,
-        seed: int,
-        columns: Array,
-        runs: int,
-        tick: Callable[[], None] = lambda: None,
+        self, dtype: Operand, seed: int, columns: Array, runs: int, tick: Callable[[], None]
     ) -> None:
         kind = arithmetic(dtype)
         self.coarse = kind.u > arithmetic(np.float32).u
@@ -125,9 +110,17 @@ class Source:
         """Numbers that a program holds: where the type does not, rounded once in each run."""
         return self.once(array, self.u, self.holds)
 
+    def alike(self, rows: Array) -> Array:
+        """``equal_terms`` of the rows; counted once for a weight that is met at every step."""
+        known, counts = self.counted.get(rows.shape, (None, None))
+        if known is None or not np.array_equal(known, rows):
+            counts = equal_terms(rows, self.sums)
+            self.counted[rows.shape] = rows, counts
+        return np.asarray(counts)
+
     def once(self, array: Array, u: float, holds: Callable[[Array], Array]) -> Noisy:
-        """``array`` with each value that is not held rounded to ``u``, alike wherever a run meets
-        it."""
+        """``array``, with each value of which ``holds`` is False rounded to ``u``, in the same way
+        wherever a run meets it."""
         values, places = np.unique(np.asarray(array, float), return_inverse=True)
         out = np.repeat(values[:, None], len(self.columns), axis=1)
         for n in np.flatnonzero(~holds(values)):
@@ -138,12 +131,16 @@ class Source:
             out[n] = self.constants[key]
         return self.array(out[places.reshape(np.shape(array))])
 
+    def is_operand(self, values: Array) -> Array:
+        """Whether a factor of a matrix product may be each of these numbers, bool."""
+        return np.asarray(rounded_to(values, self.operands) == values)
+
     def factor(self, value: Operand) -> Operand:
         """A factor of a matrix product, rounded as the arithmetic does it."""
         if not self.operands:
             return value
         if not _is_noisy(value):
-            return self.once(value, self.operands, lambda v: rounded_to(v, self.operands) == v)
+            return self.once(value, self.operands, self.is_operand)
         result = self.array(runs_of(value))
         out = runs_of(result.reshape(-1))
         for rows, draws in self.normal(len(out)):
@@ -384,64 +381,6 @@ def _exact(function: np.ufunc, a: Operand) -> Noisy:
     return _SOURCE.get().array(function(runs_of(a)), records["terms"], records["norm"])
 
 
-def power_of_two(size: Array) -> Array:
-    """A power of two near each magnitude, 1 for zero: scaling by it is exact."""
-    return np.exp2(np.floor(np.log2(np.where(size == 0, 1, size))))
-
-
-def _alike(rows: Array, u: float) -> Array:
-    """How many entries of a row are equal to one of them, on average over its nonzero ones;
-    counted once for a weight that is met at every step."""
-    counted = _SOURCE.get().counted
-    known, counts = counted.get(rows.shape, (None, None))
-    if known is None or not np.array_equal(known, rows):
-        counts = _count(rows, u)
-        counted[rows.shape] = rows, counts
-    return np.asarray(counts)
-
-
-def _count(rows: Array, u: float) -> Array:
-    largest = abs(rows).max(axis=1, initial=0)[:, None]
-    keys = np.sort(np.round(rows / np.where(largest == 0, 1, largest) / (ALIKE * u)), axis=1)
-    place = np.arange(rows.shape[1])
-    new = np.diff(keys, axis=1, prepend=np.nan) != 0
-    rank = place - np.maximum.accumulate(np.where(new, place, 0), axis=1)
-    counted = keys != 0
-    # 1 + 3 + 5 + ... is the square of how many there are
-    return np.asarray(((2 * rank + 1) * counted).sum(axis=1) / np.maximum(counted.sum(axis=1), 1))
-
-
-def _variance(
-    left: Array, right: Array | None, u: float, norms: Array | None = None, inner: Operand = 1
-) -> tuple[Array, Array]:
-    """V, for a product with Q added, in units of u^2 / 3, and Q: of ``left @ right``, (M, K) and
-    (K, N), or of the rows' sums (M,), whose terms may be sums of ``inner`` (M,) terms with the
-    roots ``norms`` (M, K) of the sums of their squares."""
-
-    def part(a: Array, b: Array | None, terms: slice) -> Array:
-        return a[:, terms].sum(axis=1) if b is None else np.asarray(a[:, terms] @ b[terms])
-
-    K = left.shape[1]
-    squares = (left if norms is None else norms) ** 2, None if right is None else right * right
-    every = slice(0, K)
-    S, Q = part(left, right, every), part(*squares, every)
-    mixed = S * S / 3 + Q / 6
-    before, V = np.zeros_like(S), np.zeros_like(S)
-    width = max(-(-K // CHUNKS), 1)
-    for k in range(0, K, width):
-        terms = slice(k, min(k + width, K))
-        after = before + part(left, right, terms)
-        largest = np.maximum(np.maximum(after * after, (S - before) ** 2), mixed)
-        V += np.minimum(inner * (terms.stop - k) * largest, part(*squares, terms) / u**2)
-        before = after
-    alike = _alike(left, u)
-    if right is not None and (alike > 1).any():
-        alike = np.minimum(alike[:, None], _alike(right.T, u))
-    elif right is not None:
-        alike = alike[:, None]
-    return np.maximum(alike, 1) * V + (Q if right is not None else 0), Q
-
-
 def _by_run(runs: Array) -> Array:
     """(R, M, N) of (M, N, R), copied in the order in which it lies in memory."""
     if runs.strides[0] < runs.strides[1]:
@@ -476,7 +415,7 @@ def _product(a: Operand, b: Operand) -> Noisy:
     # rows and columns are brought to about 1: squares of vanishing gradients would underflow
     rows = power_of_two(abs(left).max(axis=1, initial=0))
     columns = power_of_two(abs(right).max(axis=0, initial=0))
-    V, Q = _variance(left / rows[:, None], right / columns, source.sums)
+    V, Q = variance(left / rows[:, None], right / columns, source.sums, source.alike)
     scale = rows[:, None] * columns
     sigma = SINGLE * _once_more(np.sqrt(V) * scale, total[..., 0])
     np.asarray(result)["norm"] = np.sqrt(Q) * scale
@@ -499,14 +438,13 @@ def _sum(a: Array) -> Noisy:
     scale = power_of_two(abs(terms).max(axis=1, initial=0))
     rows = terms / scale[:, None]
     inner = np.where(sums, records["summed"], 1).sum(axis=1) / max(len(runs), 1)
-    V, Q = _variance(
-        rows, None, source.sums, np.where(sums, records["norm"], terms) / scale[:, None], inner
-    )
+    norms = np.where(sums, records["norm"], terms) / scale[:, None]
+    V, Q = variance(rows, None, source.sums, source.alike, norms, inner)
     sigma = SINGLE * _once_more(np.sqrt(V) * scale, terms.sum(axis=1))
     result = source.array(
         runs.sum(axis=0), np.where(sums, records["terms"], 1).sum(axis=1), np.sqrt(Q) * scale
     )
-    np.asarray(result)["summed"] = len(runs) * inner * np.maximum(_alike(rows, source.sums), 1)
+    np.asarray(result)["summed"] = len(runs) * inner * np.maximum(source.alike(rows), 1)
     return source.perturbed(result, sigma)
 
 

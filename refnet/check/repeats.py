@@ -6,6 +6,7 @@ Checked by: tests/check/test_repeats.py, tests/check/test_judge_limits.py.
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from functools import partial
 from inspect import signature
 
 import numpy as np
@@ -13,21 +14,22 @@ import numpy as np
 from refnet.batch import Array, Batch, Params, last_steps
 from refnet.check.cases import reference_results
 from refnet.check.certificates import Case, Given, certificate
-from refnet.check.conventions import in_float64
 from refnet.check.given import Foreign, Results, by_name, numbers
+from refnet.exact.convert import in_float64
+from refnet.exact.precision import float_values
 from refnet.exact.running import arguments_of, mapped, run_on
 from refnet.nets.gradients import Net
 
 __all__ = [
     "Theirs",
     "arrays_of",
-    "keeps",
+    "proof_of_state",
     "of_inputs",
     "other_inputs",
     "rerolled",
     "results",
-    "strays",
-    "tried",
+    "is_wrong_at",
+    "results_if_any",
 ]
 
 Theirs = Callable[..., Foreign]
@@ -38,8 +40,8 @@ NEAR = 0.01
 
 def of_inputs(function: Theirs) -> Theirs:
     """A function that is judged by a net, as one of parameters and batch: it may also take x, y
-    and the mask, weights and final that there are one by one, as the command ``check function`` has
-    them. TypeError for any other."""
+    and, if the batch has them, mask, weights and final one by one, as for ``check function``.
+    TypeError for any other."""
     try:
         every = signature(function).parameters.values()
     except (TypeError, ValueError):  # a builtin
@@ -69,8 +71,8 @@ def of_inputs(function: Theirs) -> Theirs:
 
 
 def results(function: Theirs, inputs: Given, changed: list[str] | None = None) -> Foreign:
-    """What a function returns, of copies of the inputs, copied: it may use its arrays again. To
-    ``changed`` are added the names of the inputs that it changes."""
+    """A copy of what a function, which may reuse its arrays, returns for copies of the inputs. The
+    names of the inputs that it changes are added to ``changed``."""
     copies = deepcopy(inputs)
     returned = function(*copies)
     if changed is not None:
@@ -102,7 +104,7 @@ def _copy(value: Foreign) -> Foreign:
         return value
 
 
-def tried(function: Theirs, inputs: Given, true: Params) -> dict[str, Foreign]:
+def results_if_any(function: Theirs, inputs: Given, true: Params) -> dict[str, Foreign]:
     """Its results by the names of ``true``; {} if it fails there."""
     try:
         return by_name(results(function, inputs), true)
@@ -122,7 +124,7 @@ def _read(arrays: Results, true: Params) -> Params:
 
 
 def _numbers(function: Theirs, inputs: Given, true: Params) -> Params:
-    return _read(tried(function, inputs, true), true)
+    return _read(results_if_any(function, inputs, true), true)
 
 
 def other_inputs(case: Case) -> Iterator[tuple[str, Inputs]]:
@@ -201,7 +203,7 @@ def _true_of_function(case: Case, inputs: Given) -> Params:
     return {name: np.asarray(value, float) for name, value in results.items()}
 
 
-def strays(case: Case, inputs: Inputs, arrays: Results, sigma: Params) -> bool:
+def is_wrong_at(case: Case, inputs: Inputs, arrays: Results, sigma: Params) -> bool:
     """Whether one of the results ``arrays`` at other inputs is wrong there: its error is more than
     a twentieth of the change that the right result makes from the first inputs to these."""
     former = _certified(case)
@@ -214,7 +216,7 @@ def strays(case: Case, inputs: Inputs, arrays: Results, sigma: Params) -> bool:
 
 
 def _certified(case: Case) -> Params:
-    return {name: value.value for name, value in certificate(case).named().items()}
+    return float_values(certificate(case).named())
 
 
 def _moves(true: Array, former: Array, sigma: Array) -> bool:
@@ -232,7 +234,9 @@ def _right(arrays: Params, true: Params) -> bool:
     )
 
 
-def keeps(case: Case, function: Theirs, inputs: Inputs, arrays: Results, sigma: Params) -> str:
+def proof_of_state(
+    case: Case, function: Theirs, inputs: Inputs, arrays: Results, sigma: Params
+) -> str:
     """What proves that a function keeps something between calls, or "". It was right at the inputs
     of the case, and then gave the wrong ``arrays`` at other ``inputs``.
 
@@ -328,7 +332,7 @@ def rerolled(case: Case, function: Theirs, u: float) -> bool:
     by less than a tenth. The errors of another formula stay as they were."""
     rng = np.random.default_rng(0)
 
-    def near(value: Array, by: float) -> Array:
+    def near(by: float, name: str, value: Array) -> Array:
         value = np.asarray(value)
         if value.dtype.kind != "f":
             return value
@@ -337,11 +341,11 @@ def rerolled(case: Case, function: Theirs, u: float) -> bool:
     def errors(by: float) -> tuple[Params, Params]:
         if isinstance(case.what, Net):
             params, batch = case.inputs
-            near_params = {n: v if "." in n else near(v, by) for n, v in params.items()}
-            at: Given = (near_params, batch._replace(x=near(batch.x, by)))
+            near_params = {n: v if "." in n else near(by, n, v) for n, v in params.items()}
+            at: Given = (near_params, batch._replace(x=near(by, "x", batch.x)))
             true = _true(case.what, *at)
         else:
-            at = tuple(mapped(value, "", lambda _, v: near(v, by)) for value in case.inputs)
+            at = tuple(mapped(value, "", partial(near, by)) for value in case.inputs)
             true = _true_of_function(case, at)
         return {
             name: value - true[name] for name, value in _numbers(function, at, true).items()

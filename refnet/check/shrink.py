@@ -40,6 +40,7 @@ from refnet.check.verdict import (
 from refnet.check.where import located
 from refnet.exact.enclose import Certified, certify
 from refnet.exact.functions import CertifiedFunction, certify_function
+from refnet.exact.precision import float_values
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
@@ -49,7 +50,7 @@ __all__ = ["NetCut", "at_few_steps", "with_smallest"]
 
 SECONDS = 20.0
 FEW = 4
-"""Fewer steps than this are few."""
+"""A fault is looked for at fewer steps than this one by one."""
 RUNS = 12
 """Runs of the spread: they give sigma to a fifth, and a mistake that shows is far beyond that."""
 
@@ -142,7 +143,7 @@ def _verdict(
     sigma = by_type(partial(spread, certified, runs=RUNS), certified, types)
     verdict = compare_values(
         arrays,
-        {name: enclosure.value for name, enclosure in named.items()},
+        float_values(named),
         sigma,
         types[""],
         gradients_of(certified) if case.required is None else case.required,

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -108,7 +108,7 @@ def write(key: str, arrays: Params) -> None:
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)
-        write_atomically(path, lambda file: np.savez(file, **content), sync=False)
+        write_atomically(path, partial(np.savez, **content), sync=False)
         _bound(path.parent)
 
 

@@ -113,15 +113,20 @@ def torch_rows(
                 yield outcome(partial(torch_nets.results, net, *case, dtype), compared, what=what)
                 continue
             both = cache(partial(_with_second_bias, net, *case, dtype))
-            first = outcome(lambda: both()[0], compared, what=what)
+            first = outcome(both, partial(_of_part, 0, compared), what=what)
             yield first
             if first["verdict"] != "refused":
-                yield outcome(
-                    lambda: both()[1], partial(compared, required=()), what=f"{what}, bias_hh"
-                )
+                second = partial(compared, required=())
+                yield outcome(both, partial(_of_part, 1, second), what=f"{what}, bias_hh")
         if arithmetic(dtype).u <= 2.0**-24:  # torch has no factorisations in 16 bits
             norms = NORMS if (T, H, B) == sizes[0] else ()
             yield from _orthogonal_rows((max(T, 2), H, B), dtype, seed, norms, progress)
+
+
+def _of_part(
+    n: int, compared: Callable[[Params], Verdict], results: tuple[Params, Params]
+) -> Verdict:
+    return compared(results[n])
 
 
 def _with_second_bias(

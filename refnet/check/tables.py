@@ -177,8 +177,8 @@ def junit(path: Path | None, rows: list[Row], fine: Collection[str]) -> None:
         if row["verdict"] == "refused":
             ElementTree.SubElement(case, "skipped", message=_clean(row.get("note", "")))
         elif row["verdict"] not in fine:
-            said = [f"{row['worst']}: z = {cell(row['z'])}", row["convention"] or row["note"]]
-            message = _clean("; ".join(filter(None, said)))
+            worst = f"{row['worst']}: z = {cell(row['z'])}"
+            message = _clean("; ".join(filter(None, (worst, row["convention"] or row["note"]))))
             failure = ElementTree.SubElement(case, "failure", type=row["verdict"], message=message)
             quantities = (
                 f"{part['name']}: z = {cell(part['z'])}, {part['verdict']}; index {part['index']}, "

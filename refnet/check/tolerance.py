@@ -109,11 +109,18 @@ def _tolerance(size: Array, need: Array) -> Tolerance:
 
     # the objective is convex in rtol; the steepest line that may be needed has atol 0
     scale = float(need.max()) / mean
+
+    def on_average(rtol: float) -> float:
+        return atol(rtol) + rtol * mean
+
+    def scaled(r: float) -> float:
+        return (atol(r * scale) / scale + r * mean) / mean
+
     optimum = minimize_scalar(
-        lambda r: (atol(r * scale) / scale + r * mean) / mean,
+        scaled,
         bounds=(0, float((need / np.maximum(size, 1e-9 * mean)).max() / scale)),
         method="bounded",
         options={"xatol": 1e-6},
     )
-    best = min((0.0, float(optimum.x)), key=lambda r: atol(r * scale) + r * scale * mean) * scale
+    best = min(0.0, float(optimum.x) * scale, key=on_average)
     return Tolerance(best, atol(best) * (1 + 1e-12))

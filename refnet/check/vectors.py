@@ -25,7 +25,7 @@ from refnet.check.given import NoneFits, by_name, judged_types
 from refnet.check.manifest import CONVENTIONS
 from refnet.check.noise import spread, unit
 from refnet.check.verdict import NOT_ROUNDING, UNJUDGED, Judgement, Verdict, compare
-from refnet.exact.enclose import Certified, certify
+from refnet.exact.enclose import Certified, certified_of, certify
 from refnet.exact.precision import Enclosure
 from refnet.maths.activations import activation
 from refnet.matrices.transitions import TRANSITIONS, transition
@@ -100,7 +100,7 @@ def _arrays(case: Case) -> Params:
 def write(
     folder: Path | str,
     cases: Iterator[Case] | None = None,
-    progress: Callable[[str], None] = lambda name: None,
+    progress: Callable[[str], None] | None = None,
 ) -> None:
     """Write every case in the three encodings, and manifest.json with the sha256 of each.
 
@@ -112,7 +112,8 @@ def write(
     entries = {}
     for case in cases or catalogue():
         name, net = case[:2]
-        progress(name)
+        if progress is not None:
+            progress(name)
         about = {"name": name, "net": _describe(net)}
         arrays = _arrays(case)
         hashes = {}
@@ -186,15 +187,15 @@ def _case_of(folder: Path, name: str, entry: Any) -> tuple[Certified, Params]:
             f"{expected[:12]}...; write the vectors again"
         )
     try:
-        case, sigma = _certified(net, decode(file)[0])
+        return _certified(f"{folder / 'manifest.json'}: case {name}", net, decode(file)[0])
     except KeyError as error:
         raise ValueError(f"{file} has no array {error}; write the vectors again") from None
-    given = (case.batch.x,) if case.batch.mask is None else (case.batch.x, case.batch.mask)
-    net.admit(f"{folder / 'manifest.json'}: case {name}", case.params, *given)
-    return case, sigma
 
 
-def _certified(net: Net, arrays: Params) -> tuple[Certified, Params]:
+def _certified(name: str, net: Net, arrays: Params) -> tuple[Certified, Params]:
+    """The case and the sigma of its results; ValueError, with ``name``, for arrays that are not
+    the net's."""
+
     def part(prefix: str) -> Params:
         return {
             name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)
@@ -202,14 +203,9 @@ def _certified(net: Net, arrays: Params) -> tuple[Certified, Params]:
 
     params, values, radius = part("in."), part("out."), part("radius.")
     batch = Batch(params.pop("x"), params.pop("y"), params.pop("mask", None))
-    enclosures = {name: Enclosure(value, value, radius[name]) for name, value in values.items()}
-    gradients = {
-        name[1:]: enclosures.pop(name) for name in list(enclosures) if name.startswith("d")
-    }
-    loss, outputs = enclosures.pop("loss"), enclosures.pop("outputs")
-    return Certified(
-        net, params, batch, loss, outputs, enclosures, gradients, "ball", 0, 0.0
-    ), part("sigma.")
+    enclosures = {key: Enclosure(value, value, radius[key]) for key, value in values.items()}
+    net.admit(name, params, batch.x, batch.mask)
+    return certified_of(net, params, batch, enclosures, "ball", 0, 0.0), part("sigma.")
 
 
 def judge(folder: Path | str, theirs: Path | str) -> dict[str, Verdict]:

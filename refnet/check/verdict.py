@@ -22,14 +22,14 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.arithmetic import Kind
 from refnet.check.conventions import Readings
-from refnet.check.forms import Form, combined, deviation, forms, once
+from refnet.check.forms import Form, combined, deviation, errors_of_one_run, forms
 from refnet.check.given import (
     Foreign,
     Names,
     Results,
-    asked,
     by_name,
     finite_numbers,
+    float_type,
     judged_types,
     numbers,
 )
@@ -53,6 +53,7 @@ from refnet.check.where import located
 from refnet.common.arguments import Rule, instance, kind, optional, takes
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
+from refnet.exact.precision import float_values
 
 __all__ = [
     "AS_WRITTEN",
@@ -235,7 +236,7 @@ def compare_values(
         for name in theirs
     ]
     parts += [unjudged(name, "is missing") for name in missing or ["everything"] * (not theirs)]
-    return Verdict(_worst(parts), tuple(parts), "", str(asked(dtype)))
+    return Verdict(_worst(parts), tuple(parts), "", str(float_type(dtype)))
 
 
 def _no_result(name: str, known: Params) -> str:
@@ -277,7 +278,7 @@ class _Comparison:
     @cached_property
     def true(self) -> Params:
         """The certified values."""
-        return {name: value.value for name, value in self.certified.named().items()}
+        return float_values(self.certified.named())
 
     def is_it_rounding(self, required: Names) -> Verdict:
         """The verdict without an explanation."""
@@ -291,7 +292,7 @@ class _Comparison:
         nothing. Otherwise the judgements as they are."""
         infinite = {part.name for part in parts if part.note and part.index is not None}
         if infinite:
-            plain = once(self.certified, (), self.types[""])
+            plain = errors_of_one_run(self.certified, (), self.types[""])
             if infinite <= _overflowing(plain):
                 return tuple(
                     replace(
@@ -344,7 +345,7 @@ class _Comparison:
         values = finite_numbers(self.theirs, self.true) if measured else {}
         possible = []
         for form in forms(certified.net):
-            loss = once(certified, (form,), self.types[""])
+            loss = errors_of_one_run(certified, (form,), self.types[""])
             overflowing = _overflowing(loss)
             if (
                 infinite

@@ -19,6 +19,7 @@ from refnet.check.given import Results, numbers
 from refnet.check.judgement import LIMITS, RANK, Judgement
 from refnet.check.noise import Certificate
 from refnet.exact.enclose import Certified
+from refnet.exact.precision import float_values
 
 __all__ = ["indices", "located", "phrases"]
 
@@ -38,7 +39,7 @@ def located(
     certified ones. With ``conclude``, the first sentence also says which part of the computation
     the right results rule out. At sizes of 1, where a step has no next one, they rule out
     nothing."""
-    true = {name: enclosure.value for name, enclosure in certified.named().items()}
+    true = float_values(certified.named())
     wrong = {part.name for part in parts if RANK[part.verdict]}
     known = {
         name: value
@@ -51,10 +52,10 @@ def located(
     lines = [f"{', '.join(names)}: {phrase}" for phrase, names in together.items()]
     right = [name for name in known if name not in wrong]
     if lines:
-        said = f"right: {', '.join(right) or 'nothing'}"
+        first = f"right: {', '.join(right) or 'nothing'}"
         if conclude and isinstance(certified, Certified):
-            said += _stage(right, wrong, set(certified.states))
-        lines.insert(0, said)
+            first += _stage(right, wrong, set(certified.states))
+        lines.insert(0, first)
     return (*lines, *_parting(_shaped(known, true, sigma, wrong, certified), certified))
 
 

@@ -28,41 +28,42 @@ Cache = dict[Hashable, tuple[Array | list[Ball], Matrix]]
 _listeners: list[Callable[[int], None]] = []
 _centered: list[tuple[Array, list[Array]]] = []
 _caches: list[Cache] = []
-_most = _sum_bits = 53
-"""The precision asked for."""
+_full_bits = _sum_bits = 53
+"""The precision asked for, and that of sums over many rows."""
 TIE = 64
-"""A value that is proved to lie halfway between two float64s, within 2^-TIE of their distance, is
-rounded to the even one: 1/3 of a sum can be such a one, and no ball of it ever lies on one side.
+"""A value that is proved to lie halfway between two float64s, within 2^-TIE of their distance,
+rounds to the even one: where it lies there exactly, as 1/3 of a sum can, no ball around it is ever
+on one side.
 """
-GUARD, LOOKED_AT, LONG = 40, 100, 512
-"""Bits beyond those that are known; about how many entries tell how many are; the rows of a sum
-that counts as one over many."""
+GUARD, SAMPLE, LONG = 40, 100, 512
+"""Bits beyond those that are known; about how many entries are sampled to learn how many are; the
+rows from which on a sum is one over many."""
 
 
 @contextmanager
 def precision(bits: int, sums: int = 0) -> Iterator[None]:
     """Compute with midpoints of ``bits`` in this block, and with ``sums``, if given, in products
-    of inexact matrices that sum over many rows; after it the former precision is back.
+    of inexact matrices that sum over many rows; its end restores the former precision.
 
-    Balls that know less are not given more: from a product whose left factor knows fewer bits,
-    operations have as many as that and GUARD, until the next product. No enclosure is less true
-    for it, and a recursion, which loses bits at every step, takes less time.
+    Bits that rounding has made meaningless are not computed: after a product whose left factor is
+    accurate to fewer bits, operations use that many and GUARD, until the next product. Every
+    enclosure still holds, and a recursion, which loses bits at every step, takes less time.
     """
-    global _most, _sum_bits
-    before = ctx.prec, _most, _sum_bits
-    ctx.prec, _most, _sum_bits = bits, bits, min(sums or bits, bits)
+    global _full_bits, _sum_bits
+    before = ctx.prec, _full_bits, _sum_bits
+    ctx.prec, _full_bits, _sum_bits = bits, bits, min(sums or bits, bits)
     try:
         yield
     finally:
-        ctx.prec, _most, _sum_bits = before
+        ctx.prec, _full_bits, _sum_bits = before
         for matrices in _caches:
             matrices.clear()
 
 
 @contextmanager
 def on_product(listener: Callable[[int], None]) -> Iterator[None]:
-    """Call ``listener`` with 1 at every matrix product in this block, and with 0 while another
-    process is waited for: the clock of a long computation."""
+    """Call ``listener`` with 1 at every matrix product in this block, and with 0 while it waits for
+    another process: the clock of a long computation."""
     _listeners.append(listener)
     try:
         yield
@@ -84,11 +85,11 @@ def centered(weights: Array) -> Iterator[list[Array]]:
 
 def bits() -> tuple[int, int]:
     """The precision asked for, and that of sums over many rows."""
-    return _most, _sum_bits
+    return _full_bits, _sum_bits
 
 
 def waiting() -> None:
-    """Let the clocks look at the time."""
+    """Have every listener check the time."""
     for listener in _listeners:
         listener(0)
 
@@ -103,8 +104,8 @@ def _product(matrix: Matrix) -> Callable[[Array, Array], Array]:
     cache: Cache = {}
 
     def right(b: Array) -> Matrix:
-        """b as a matrix; that of the last call again if it has the same entries, such as the
-        weights at every time step: which an array that cannot be written to has for sure."""
+        """b as a matrix; that of the last call again if the entries are the same, such as the
+        weights at every time step. Those of an array that is not writeable need no comparison."""
         fixed = isinstance(b.base, np.ndarray) and not b.base.flags.writeable
         key = (id(b.base), b.shape, b.strides, b.ctypes.data) if fixed else b.shape
         if fixed and key in cache:
@@ -120,7 +121,7 @@ def _product(matrix: Matrix) -> Callable[[Array, Array], Array]:
         entries = a.ravel().tolist()
         if matrix is arb_mat:
             known = _known(entries)
-            ctx.prec = min(_most, known + GUARD) if known > 0 else _most
+            ctx.prec = min(_full_bits, known + GUARD) if known > 0 else _full_bits
             if _centered and np.may_share_memory(b, _centered[-1][0]):
                 _centered[-1][1].append(np.array([_distance(row) for row in a.tolist()]))
                 columns = matrix(*a.T.shape, a.T.ravel().tolist()).mid()
@@ -128,8 +129,8 @@ def _product(matrix: Matrix) -> Callable[[Array, Array], Array]:
             if (
                 a.shape[1] >= LONG
                 and len(a) >= b.shape[1]
-                and known < _most
-                and _known(b[:, :1].ravel().tolist()) < _most
+                and known < _full_bits
+                and _known(b[:, :1].ravel().tolist()) < _full_bits
             ):
                 return _sums(entries, a.shape, b)
         return _array(matrix(*a.shape, entries) * right(b))
@@ -139,14 +140,15 @@ def _product(matrix: Matrix) -> Callable[[Array, Array], Array]:
 
 
 def _known(entries: list[Ball]) -> int:
-    """How many bits the best known of some entries has; all that there are of exact ones."""
+    """The largest accuracy in bits of a sample of the entries; the full precision if all are
+    exact."""
     return max(
         (
             value.rel_accuracy_bits()
-            for value in entries[:: len(entries) // LOOKED_AT + 1]
+            for value in entries[:: len(entries) // SAMPLE + 1]
             if type(value) is arb and not value.is_exact()
         ),
-        default=_most,
+        default=_full_bits,
     )
 
 
@@ -178,8 +180,12 @@ def _sums(entries: list[Ball], shape: tuple[int, ...], b: Array) -> Array:
         ctx.prec = before
 
 
+def _expm(a: Array) -> Array:
+    return _array(arb_mat(*a.shape, a.ravel().tolist()).exp())
+
+
 MATMUL[arb] = _product(arb_mat)
-EXPM[arb] = lambda a: _array(arb_mat(*a.shape, a.ravel().tolist()).exp())
+EXPM[arb] = _expm
 PI[arb] = arb.pi
 MATMUL[_flint.fmpq] = _product(_flint.fmpq_mat)
 EXPM[_flint.fmpq] = None
@@ -195,6 +201,15 @@ def _ends(value: Ball) -> tuple[float, float, float, float]:
 _all_ends = np.frompyfunc(_ends, 1, 4)
 
 
+def each(method: str) -> Callable[[Array], Array]:
+    """The method of that name, of every entry; an exact zero may be the int 0."""
+
+    def of_entry(value: Ball) -> Ball:
+        return getattr(arb(value), method)()
+
+    return np.frompyfunc(of_entry, 1, 1)
+
+
 def decided(balls: Array) -> tuple[Array, Array, Array]:
     """The correctly rounded float64 of every ball; whether it is known, bool; and an upper bound,
     float64, on the ball's radius, 0 for an exact one."""
@@ -207,7 +222,7 @@ def settled(low: Array, middle: Array, high: Array, radius: Array) -> tuple[Arra
     """The float64 of balls whose ends and midpoints round to these, and whether it is known.
 
     Rounding is monotonic, so it is known where both ends round to the same float64; and by TIE,
-    which makes it the even one: a ball that holds the middle of two neighbours holds no number
+    which makes it the even one: a ball that holds the middle of two neighbors holds no number
     that is further than twice its radius from it. Elsewhere the value is the midpoint's.
 
     >>> low, radius = np.array([1.0]), np.array([2.0 ** -120])

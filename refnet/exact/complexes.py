@@ -122,14 +122,15 @@ class Complex(NDArrayOperatorsMixin):
 
     def __getattr__(self, name: str) -> Operation:
         if name in ("conj", "conjugate"):
-            return lambda: np.conjugate(self)
+            return partial(np.conjugate, self)
         if name not in METHODS or name not in LINEAR | PRODUCTS:
             raise AttributeError(f"{name} of a complex recorded array is not recorded")
         if name in PRODUCTS:
-            return lambda other: getattr(np, name)(self, other)
-        return lambda *args, **kwargs: Complex(
-            *(getattr(part, name)(*args, **kwargs) for part in (self.real, self.imag))
-        )
+            return partial(getattr(np, name), self)
+        return partial(self._by_parts, name)
+
+    def _by_parts(self, name: str, *args: Operand, **kwargs: Operand) -> Complex:
+        return Complex(*(getattr(part, name)(*args, **kwargs) for part in (self.real, self.imag)))
 
 
 def has_complex(values: Iterable[Operand]) -> bool:
@@ -200,6 +201,26 @@ def _tanh(a: Operand) -> Complex:
     return Complex(np.sinh(x) / below, np.sin(y) / below)
 
 
+def _square(a: Complex) -> Complex:
+    return _product(np.multiply, a, a)
+
+
+def _conjugate(a: Complex) -> Complex:
+    return Complex(+a.real, -a.imag)
+
+
+def _absolute(a: Complex) -> Operand:
+    return UFUNCS["hypot"](a.real, a.imag)
+
+
+def _equal(a: Operand, b: Operand) -> Operand:
+    return np.logical_and(*(p == q for p, q in zip(_parts(a), _parts(b))))
+
+
+def _not_equal(a: Operand, b: Operand) -> Operand:
+    return ~_equal(a, b)
+
+
 def _by_parts(name: str) -> Operation:
     """A linear ufunc, on the real and on the imaginary parts."""
 
@@ -213,14 +234,14 @@ _OPERATIONS: dict[str, Operation] = {
     **{name: _by_parts(name) for name in ("add", "subtract", "negative", "positive")},
     "divide": _divide,
     "power": _power,
-    "square": lambda a: _product(np.multiply, a, a),
+    "square": _square,
     "reciprocal": partial(_divide, 1),
-    "conjugate": lambda a: Complex(+a.real, -a.imag),
-    "absolute": lambda a: UFUNCS["hypot"](a.real, a.imag),
+    "conjugate": _conjugate,
+    "absolute": _absolute,
     "exp": _exp,
     "tanh": _tanh,
-    "equal": lambda a, b: np.logical_and(*(p == q for p, q in zip(_parts(a), _parts(b)))),
-    "not_equal": lambda a, b: np.logical_or(*(p != q for p, q in zip(_parts(a), _parts(b)))),
+    "equal": _equal,
+    "not_equal": _not_equal,
 }
 
 
@@ -309,7 +330,7 @@ def function(called: Operation, args: Arguments, options: Options) -> Operand:
     if name in PRODUCTS:
         rule = args[:1] if name == "einsum" else ()
         factors = args[len(rule) :]
-        return _product(lambda *parts: called(*rule, *parts, **options), *factors)
+        return _product(partial(called, *rule, **options), *factors)
     if name in _FUNCTIONS:
         return _FUNCTIONS[name](*args, **options)
     if name not in LINEAR:

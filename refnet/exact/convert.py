@@ -12,13 +12,26 @@ from refnet.batch import Array, Params, Scalar
 from refnet.common.arguments import instance, one_of, takes
 from refnet.exact.library import flint
 
+Lift = Callable[[Array, str], Array]
+"""Floats or integers as numbers of a kind; the string is the array's name, "" for the constants of
+a function."""
+
+
+def in_float64(array: Array, name: str) -> Array:
+    """A copy in float64, the plainest ``Lift``.
+
+    >>> in_float64(np.ones(2, np.float32), "x").dtype
+    dtype('float64')
+    """
+    return np.array(array, float)
+
 
 def _ratio(value: Scalar) -> tuple[int, int]:
     if isinstance(value, (np.integer, np.bool_)):
         return int(value), 1
     if hasattr(value, "as_integer_ratio"):  # Python ints, floats of any width, Fraction
-        over, under = value.as_integer_ratio()
-        return int(over), int(under)
+        numerator, denominator = value.as_integer_ratio()
+        return int(numerator), int(denominator)
     if hasattr(value, "q"):  # fmpq
         return int(value.p), int(value.q)
     raise TypeError(f"{type(value).__name__} is neither a float nor an integer nor a rational")
@@ -26,22 +39,24 @@ def _ratio(value: Scalar) -> tuple[int, int]:
 
 def _converter(kind: str) -> Callable[[Scalar], Scalar]:
     if kind == "fraction":
-        return lambda value: Fraction(*_ratio(value))
-    fmpq, arb = flint().fmpq, flint().arb
-    import refnet.exact.balls  # noqa: F401  (registers the linear algebra of both types)
+        number = Fraction
+    else:
+        from refnet.exact.balls import arb  # registers the linear algebra of both types
 
-    if kind == "rational":
-        return lambda value: fmpq(*_ratio(value))
+        number = flint().fmpq
+
+    def rational(value: Scalar) -> Scalar:
+        return number(*_ratio(value))
 
     def ball(value: Scalar) -> Scalar:
         if isinstance(value, arb):
             return value
-        over, under = _ratio(value)
-        if under & (under - 1) == 0:
-            return arb((over, 1 - under.bit_length()))  # exact at any precision
-        return arb(fmpq(over, under))
+        numerator, denominator = _ratio(value)
+        if denominator & (denominator - 1) == 0:
+            return arb((numerator, 1 - denominator.bit_length()))  # exact at any precision
+        return arb(number(numerator, denominator))
 
-    return ball
+    return ball if kind == "ball" else rational
 
 
 @takes(kind=one_of(("fraction", "rational", "ball")), name=instance(str, "the array's name"))
@@ -84,6 +99,11 @@ def lift(array: Array, kind: str, name: str = "lift") -> Array:
     return out
 
 
+def in_balls(array: Array, name: str) -> Array:
+    """Balls: a ``Lift``."""
+    return lift(array, "ball", name or "a constant")
+
+
 def lift_all(arrays: Params, kind: str) -> Params:
     """``lift`` of every array, under the same names."""
     return {name: lift(array, kind, name) for name, array in arrays.items()}
@@ -91,10 +111,10 @@ def lift_all(arrays: Params, kind: str) -> Params:
 
 def _to_float(value: Scalar) -> float:
     try:
-        over, under = _ratio(value)
-        return over / under  # Python's division of integers is correctly rounded
+        numerator, denominator = _ratio(value)
+        return numerator / denominator  # Python's division of integers is correctly rounded
     except OverflowError:
-        return np.inf if over > 0 else -np.inf
+        return np.inf if numerator > 0 else -np.inf
 
 
 def rounded(array: Array) -> Array:

@@ -27,31 +27,31 @@ from refnet.exact.recorder import (
 from refnet.maths import numeric
 from refnet.maths.kinds import kind
 
-_METHOD = {"arctan": "atan", "arcsinh": "asinh", "arctanh": "atanh"}
+_METHOD = {"arctan": "atan", "arctan2": "atan2"}
 """NumPy's name of a function -> the name of the method of Python number types, if it differs."""
 POWERS = 64
 
 
-def _elementary(name: str) -> Callable[[Array], Array]:
-    def element(value: Scalar) -> Scalar:
-        method = getattr(value, _METHOD.get(name, name), None)
+def _elementary(name: str, operands: int = 1) -> Callable[..., Array]:
+    def element(value: Scalar, *others: Scalar) -> Scalar:
+        method = getattr(type(value), _METHOD.get(name, name), None)
         if method is None:
             raise TypeError(
                 f"np.{name} of {type(value).__name__} {value!r:.40} is not a number "
                 "of that type; use balls, kind='ball'"
             )
-        return method()
+        return method(value, *others)
 
-    on_objects = np.frompyfunc(element, 1, 1)
+    on_objects = np.frompyfunc(element, operands, 1)
 
-    def apply(x: Array) -> Array:
-        if x.dtype == object:
-            return np.asarray(on_objects(x), object)
+    def apply(*arrays: Array) -> Array:
+        if object in [x.dtype for x in arrays]:
+            return np.asarray(on_objects(*arrays), object)
         if name == "erf":
             from scipy.special import erf
 
-            return np.asanyarray(erf(x))
-        return np.asanyarray(getattr(np, name)(x))
+            return np.asanyarray(erf(*arrays))
+        return np.asanyarray(getattr(np, name)(*arrays))
 
     return apply
 
@@ -70,16 +70,9 @@ NAMES = {
 """What the formulas of derivatives may call, on numbers of any kind."""
 
 
-def _arctan2(y: Array, x: Array) -> Array:
-    if object not in (y.dtype, x.dtype):
-        return np.asarray(np.arctan2(y, x))
-    return np.asarray(np.frompyfunc(lambda p, q: type(q).atan2(p, q), 2, 1)(y, x))
-
-
 VALUES: dict[str, Callable[..., Array]] = {
     **{name: getattr(np, name) for name in ("negative", "add", "subtract", "multiply", "divide")},
     "expit": numeric.sigmoid,
-    "arctan2": _arctan2,
 }
 """The functions that are not what ``_elementary`` makes of their names."""
 COTANGENTS = {
@@ -107,8 +100,10 @@ COTANGENTS = {
 
 
 def _formula(name: str) -> Operation:
-    value = VALUES.get(name) or _elementary(name)
-    pulls = [eval(f"lambda g, y, a, b=None: {text}", NAMES) for text in COTANGENTS[name]]
+    texts = COTANGENTS[name]
+    value = VALUES.get(name) or _elementary(name, len(texts))
+    names = ", ".join("ab"[: len(texts)])
+    pulls = [eval(f"lambda y, {names}, g: {text}", NAMES) for text in texts]
 
     def operation(*operands: Operand) -> Operand:
         operands = (*both(*operands),)
@@ -116,11 +111,8 @@ def _formula(name: str) -> Operation:
         raws = [node.raw for node in nodes]
         y = value(*raws)
         refuse_infinite(f"np.{name}", y)
-
-        def pullback(pull: Operation) -> Operation:
-            return lambda g: pull(g, y, *raws)
-
-        return derived(operands[0], y, f"np.{name}", *zip(nodes, map(pullback, pulls)))
+        pullbacks = [partial(pull, y, *raws) for pull in pulls]
+        return derived(operands[0], y, f"np.{name}", *zip(nodes, pullbacks))
 
     return operation
 
@@ -244,6 +236,13 @@ def _largest_ball(raw: Array) -> tuple[Array, Array]:
     return top.reshape(raw.shape[:-1]), share.reshape(raw.shape)
 
 
+def _times(slope: Array) -> Callable[[Array], Array]:
+    def pull(g: Array) -> Array:
+        return g * slope
+
+    return pull
+
+
 def _maximum(a: Operand, b: Operand) -> Operand:
     a, b = both(a, b)
     u, v = a.node, b.node
@@ -251,9 +250,7 @@ def _maximum(a: Operand, b: Operand) -> Operand:
     top, share = largest(
         np.stack([np.broadcast_to(u.raw, shape), np.broadcast_to(v.raw, shape)], axis=-1)
     )
-    return derived(
-        a, top, "np.maximum", (u, lambda g: g * share[..., 0]), (v, lambda g: g * share[..., 1])
-    )
+    return derived(a, top, "np.maximum", (u, _times(share[..., 0])), (v, _times(share[..., 1])))
 
 
 def _minimum(a: Operand, b: Operand) -> Operand:
@@ -267,24 +264,27 @@ def _logaddexp(a: Operand, b: Operand) -> Operand:
     return top + np.log(np.exp(a - top) + np.exp(b - top))
 
 
-def _sign(raw: Array) -> Array:
+def _signs(raw: Array) -> Array:
     """-1, 0 or 1; of a ball that contains 0 and more, [-1, 1]."""
     if _are_balls(raw):
-        from refnet.exact.balls import arb
+        from refnet.exact.balls import each
 
-        # an exact zero may be the int 0
-        return np.asarray(np.frompyfunc(lambda v: arb(v).sgn(), 1, 1)(raw), object)
+        return np.asarray(each("sgn")(raw), object)
     positive, negative = (compared(name, raw, np.zeros((), int)) for name in ("greater", "less"))
     return positive.astype(int) - negative
 
 
+def _sign(x: Recorded) -> Operand:
+    return derived(x, x.lift(_signs(x.raw), ""), "np.sign")
+
+
 def _absolute(x: Operand) -> Operand:
-    node, sign = x.node, _sign(x.raw)
+    node, sign = x.node, _signs(x.raw)
     if _are_balls(x.raw):  # either slope of the kink
         from refnet.exact.balls import arb
 
         sign = np.where(compared("equal", sign, np.zeros((), int)), arb(0, 1), sign)
-    return derived(x, abs(node.raw), "np.abs", (node, lambda g: g * sign))
+    return derived(x, abs(node.raw), "np.abs", (node, _times(sign)))
 
 
 def where(condition: Operand, a: Operand, b: Operand) -> Operand:
@@ -305,16 +305,20 @@ def _log(x: Operand, base: int) -> Operand:
     return np.log(x) / np.log(record(x, base))
 
 
+def _hypot(x: Operand, y: Operand) -> Operand:
+    return np.sqrt(x * x + y * y)
+
+
 UFUNCS: dict[str, Operation] = {
     **{name: _formula(name) for name in COTANGENTS},
     "absolute": _absolute,
     "fabs": _absolute,
     "positive": same,
     "conjugate": same,
-    "hypot": lambda x, y: np.sqrt(x * x + y * y),
-    "square": lambda x: x * x,
+    "hypot": _hypot,
+    "square": partial(_power, b=2),
     "reciprocal": partial(operator.truediv, 1),
-    "sign": lambda x: derived(x, x.lift(_sign(x.raw), ""), "np.sign"),
+    "sign": _sign,
     "log2": partial(_log, base=2),
     "log10": partial(_log, base=10),
     "exp2": partial(_power, 2),

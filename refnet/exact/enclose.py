@@ -6,6 +6,7 @@ Checked by: tests/exact/test_certify.py.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from time import perf_counter
 from typing import Unpack
 
@@ -14,7 +15,7 @@ import numpy as np
 from refnet.batch import Array, Batch, Params, Scalar
 from refnet.common.arguments import one_of, optional, takes
 from refnet.exact.condition import condition
-from refnet.exact.convert import lift, lift_all
+from refnet.exact.convert import Lift, lift, lift_all
 from refnet.exact.parts import Progress as Progress, for_each, halves, joined, side_by_side
 from refnet.exact.precision import (
     LIMITS,
@@ -35,9 +36,6 @@ from refnet.nets.gradients import RULES, Net, Penalty, hvp, jvp, scored, with_fi
 from refnet.nets.padding import settled
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.states import state_jacobians
-
-Lift = Callable[[Array, str], Array]
-"""Floats as numbers of a kind; the string is the array's name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +228,7 @@ def _searched(
     limits: Limits,
     progress: Progress | None,
 ) -> tuple[Enclosures, int]:
-    """Every quantity as balls that are decided, and the bits that it took."""
+    """Every quantity in balls that are decided, and the bits that this took."""
     from refnet.exact import balls
 
     run = net
@@ -239,19 +237,17 @@ def _searched(
 
         run = followed(net)
     bits = limits.get("bits") or _start_bits(run, params, batch, run is not net)
-    return search(
-        lambda: _balls(
-            run if balls.bits()[0] <= FOLLOWED_BITS else net, params, batch, divisor, penalty
-        ),
-        "certify",
-        {"max_bits": MAX_BITS, **limits, "bits": bits},
-        2,
-        progress,
-    )
+
+    def attempt() -> Params:
+        tried = run if balls.bits()[0] <= FOLLOWED_BITS else net
+        return _balls(tried, params, batch, divisor, penalty)
+
+    limits = {"max_bits": MAX_BITS, **limits, "bits": bits}
+    return search(attempt, "certify", limits, 2, progress)
 
 
 def _as_reference(net: Net, batch: Batch) -> tuple[Net, Batch]:
-    """The net on the reference without checkpoints, and the batch in finite numbers."""
+    """The net on the reference backend without checkpoints, and the batch in finite numbers."""
     net = replace(net, backend="reference")
     if isinstance(net, RecurrentNet):
         return replace(net, checkpoint="none"), settled(batch, net)
@@ -283,7 +279,8 @@ FOLLOWED = 200
 """Sequences of more steps than that have their errors followed; it takes longer for shorter ones.
 """
 FOLLOWED_BITS = 840
-"""Errors that cannot be followed at that many bits are not with more: balls alone decide."""
+"""With more bits than that balls alone decide: errors that could not be followed so far never
+will be."""
 WORK = 3e6
 """The multiplications of a step, times steps, from which on a batch is computed in halves."""
 
@@ -297,9 +294,8 @@ def _start_bits(net: Net, params: Params, batch: Batch, followed: bool) -> int:
         return int(128 + 4.5 * steps)
     first, second = (steps // 8, steps // 4) if followed else FIRST
     try:
-        results = side_by_side(
-            lambda: _lost(net, params, batch, first), lambda: _lost(net, params, batch, second)
-        )
+        lost = partial(_lost, net, params, batch)
+        results = side_by_side(partial(lost, first), partial(lost, second))
     except (ArithmeticError, np.linalg.LinAlgError):  # the search says what, if it stays so
         return int(128 + 4.5 * steps)
     short, long = (float(result["lost"]) for result in results)
@@ -318,7 +314,8 @@ def _lost(net: RecurrentNet, params: Params, batch: Batch, steps: int) -> Params
     y = np.zeros(1, int) if net.readout == "last" else np.zeros((steps, 1), int)
     if net.loss != "cross_entropy":
         y = np.zeros((*y.shape, net.outputs))
-    quiet = net if net.noise is None else replace(net, noise=None)  # which loses its layers
+    # replace() loses layers that follow errors; a net with noise has none
+    quiet = net if net.noise is None else replace(net, noise=None)
     with balls.precision(512):
         results = _run(quiet, single, Batch(batch.x[:steps, :1], y), "ball")
     lost = [0.0]
@@ -351,16 +348,13 @@ def _balls(
     natural = counted_predictions(batch.mask, lead, net.reduction, weights)[1]
     common = natural if divisor is None else divisor
     first, second = halves(net, params, batch)
-    # what travels is no longer than what decides it takes
-    return joined(
-        net,
-        params,
-        *side_by_side(
-            lambda: _run(net, *first, "ball", common, penalty),
-            lambda: shortened(_run(net, *second, "ball", common)),
-            waiting,
-        ),
-    )
+
+    def short_second() -> Params:
+        """No more bits than the decisions take, as these numbers travel."""
+        return shortened(_run(net, *second, "ball", common))
+
+    run_first = partial(_run, net, *first, "ball", common, penalty)
+    return joined(net, params, *side_by_side(run_first, short_second, waiting))
 
 
 def _is_rational(net: Net) -> bool:

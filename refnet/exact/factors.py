@@ -13,7 +13,7 @@ Checked by: tests/exact/test_linear_algebra.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
 
 import numpy as np
 
@@ -28,7 +28,7 @@ Raw = tuple[Array, ...]
 
 
 def admit(name: str, x: Recorded, square: bool = True) -> None:
-    """Refuse what is no stack of matrices."""
+    """Raise ValueError unless x is a stack of matrices."""
     if x.ndim < 2 or square and x.shape[-1] != x.shape[-2]:
         raise ValueError(
             f"np.linalg.{name}: an array of shape {x.shape}; need "
@@ -62,9 +62,9 @@ def by_flint(method: str, a: Array, *others: Array, name: str = "") -> Operand:
 
     module = flint()
     matrix = module.fmpq_mat if kind(a, *others) is module.fmpq else module.arb_mat
-    given = [matrix(*m.shape, m.ravel().tolist()) for m in (a, *others)]
+    matrices = [matrix(*m.shape, m.ravel().tolist()) for m in (a, *others)]
     try:
-        result = getattr(given[0], method)(*given[1:])
+        result = getattr(matrices[0], method)(*matrices[1:])
     except ZeroDivisionError:
         raise ArithmeticError(
             f"np.linalg.{name or method}: the matrix {a.shape} is singular, "
@@ -227,7 +227,7 @@ def _eigh_raw(a: Array) -> Spectrum:
 
 
 def _signs(stack: Array, of_mean: Callable[[Array], Array], vectors: Array) -> Array:
-    """Those that turn the vectors of a stack of matrices into those of its mean."""
+    """The signs that give the vectors of each matrix of a stack the directions of its mean's."""
     if stack.ndim == 2:
         return np.ones((1, vectors.shape[-1]))
     products = (vectors * of_mean(stack.mean(axis=0))).sum(axis=-2, keepdims=True)
@@ -284,18 +284,18 @@ def _svd(a: Recorded) -> Operand:
     u, s, v = spectrum[:3]
     gaps = _gaps(s * s)
 
-    def side(mine: Array, g: Array, other: Array) -> Array:
-        """The cotangent by the left vectors, or of the transpose by the right ones."""
-        inner = matmul_raw(mine.T, g)
+    def side(vectors: Array, others: Array, g: Array) -> Array:
+        """The cotangent by way of the left vectors, or that of the transpose by the right ones."""
+        inner = matmul_raw(vectors.T, g)
         turning = inner * gaps
-        within = matmul_raw(mine, (turning + turning.T) * s)
-        outside = (g - matmul_raw(mine, inner)) / s
-        return matmul_raw(within + outside, other.T)
+        within = matmul_raw(vectors, (turning + turning.T) * s)
+        outside = (g - matmul_raw(vectors, inner)) / s
+        return matmul_raw(within + outside, others.T)
 
     return (
-        derived(a, u, "np.linalg.svd", (node, lambda g: side(u, g, v))),
+        derived(a, u, "np.linalg.svd", (node, partial(side, u, v))),
         derived(a, s, "np.linalg.svd", (node, _pull_of_values("svd", spectrum))),
-        derived(a, v.T, "np.linalg.svd", (node, lambda g: side(v, g.T, u).T)),
+        derived(a, v.T, "np.linalg.svd", (node, lambda g: side(v, u, g.T).T)),
     )
 
 

@@ -19,8 +19,8 @@ from refnet.batch import Array, Params
 from refnet.common.arguments import array, choice
 from refnet.common.process import serial_blas
 from refnet.exact.condition import condition
-from refnet.exact.convert import lift
-from refnet.exact.enclose import Lift, Progress
+from refnet.exact.convert import Lift, lift
+from refnet.exact.enclose import Progress
 from refnet.exact.precision import Enclosure, Enclosures, Limits, admit_limits, exactly, search
 from refnet.exact.running import (
     Arguments,

@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 
 from refnet.exact.complexes import Complex
+from refnet.exact.convert import Lift
 from refnet.exact.matrix import expm
-from refnet.exact.recorder import Lift, Node, Operand, Operation, Recorded, dispatch, stop
+from refnet.exact.recorder import Node, Operand, Operation, Recorded, dispatch, stop
 from refnet.exact.reductions import Axes
 
 Names = dict[Any, Any]
@@ -131,6 +132,15 @@ def _stand_in(original: Operation, ours: Operation) -> Operation:
     return call
 
 
+def _library(original: Operation, operation: Operation) -> Operation:
+    """The call of ``operation`` in place of a function outside NumPy."""
+
+    def call(*args: Operand, **options: Operand) -> Operand:
+        return dispatch("library", operation.__name__, operation, original, args, options)
+
+    return call
+
+
 def _of_lists(original: Operation) -> Operation:
     """The function, of a list with a recorded entry of the joined array."""
 
@@ -167,8 +177,7 @@ def _stand_ins() -> dict[int, tuple[Operation, Operation]]:
     ):
         for operation in ours:
             original = getattr(module, operation.__name__)
-            call = partial(dispatch, "library", operation.__name__, operation, original)
-            pairs.append((original, _stand_in(original, lambda *a, call=call, **o: call(a, o))))
+            pairs.append((original, _stand_in(original, _library(original, operation))))
     return {id(original): (original, stand_in) for original, stand_in in pairs}
 
 

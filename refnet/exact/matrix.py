@@ -8,6 +8,8 @@ Checked by: tests/exact/test_linear_algebra.py.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from refnet.exact.elementwise import UFUNCS, both
@@ -57,7 +59,7 @@ def solve(a: Operand, b: Operand) -> Operand:
         x,
         "np.linalg.solve",
         (u, lambda g: -matmul_raw(solve_raw(u.raw.T, g), x.T)),
-        (v, lambda g: solve_raw(u.raw.T, g)),
+        (v, partial(solve_raw, u.raw.T)),
     )
 
 
@@ -72,7 +74,7 @@ def inv(a: Recorded) -> Operand:
 
 @each_matrix("det")
 def det(a: Recorded) -> Operand:
-    """``np.linalg.det``, recorded; of singular matrices refused, whose derivative it has not."""
+    """``np.linalg.det``, recorded; its derivative, by the inverse, refuses singular matrices."""
     node = a.node
     if node.raw.dtype == object:
         y = np.asarray(by_flint("det", node.raw), object)
@@ -129,7 +131,7 @@ def expm(A: Recorded) -> Operand:
     is_ball("expm", node.raw)
     tape = linalg.expm(node.raw)
     refuse_infinite("scipy.linalg.expm", tape.value)
-    return derived(A, tape.value, "scipy.linalg.expm", (node, lambda g: linalg.expm_pull(tape, g)))
+    return derived(A, tape.value, "scipy.linalg.expm", (node, partial(linalg.expm_pull, tape)))
 
 
 # ---- norms

@@ -13,6 +13,7 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.common.arguments import FUNCTION, REAL_MATRIX, count, one_of, optional, real, takes
+from refnet.exact.convert import in_float64
 from refnet.exact.functions import CertifiedFunction, certify_function
 from refnet.exact.precision import Limits
 from refnet.exact.running import Function, Runs, arguments_of, run_on
@@ -154,12 +155,9 @@ def _slope(
     """The function that gives dL/dW, float64: ``gradient``, or f recorded."""
     runs, (name,) = Runs(f), arguments_of(f, (W,))
 
-    def lifted(array: Array, name: str) -> Array:
-        return np.array(array, float)
-
     def slope(M: Array) -> Array:
-        G = gradient(M.copy()) if gradient else run_on(runs, {name: M}, None, lifted)[f"d{name}"]
-        G = np.asarray(G, np.float64)
+        results = {} if gradient else run_on(runs, {name: M}, None, in_float64)
+        G = np.asarray(gradient(M.copy()) if gradient else results[f"d{name}"], np.float64)
         if G.shape != W.shape or not np.isfinite(G).all():
             raise ValueError(
                 f"minimise: the gradient has shape {G.shape}; need finite numbers of {W.shape}"

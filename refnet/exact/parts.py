@@ -46,29 +46,34 @@ class Clock:
 def side_by_side(
     first: Callable[[], Params],
     second: Callable[[], Params],
-    waiting: Callable[[], None] = lambda: None,
+    waiting: Callable[[], None] | None = None,
 ) -> tuple[Params, Params]:
-    """What both give; ``second`` in another process where there is a core for it. ``waiting`` is
-    called a few times a second after ``first`` has ended.
+    """The results of both; ``second`` runs in another process where there is a core for it, and
+    ``waiting`` is called a few times a second after ``first`` has ended.
 
     If that process fails, whatever the reason, ``second`` runs here, and raises what it raises.
     Its result is packed and unpacked in any case, for the same bits.
     """
+
+    def packed_second() -> bytes:
+        return packed(second())
+
     if not may_fork():
-        return first(), unpacked(packed(second()))
-    with Forked(lambda: packed(second())) as other:
+        return first(), unpacked(packed_second())
+    with Forked(packed_second) as other:
         result = first()
         while not other.ready(EVERY):
-            waiting()
+            if waiting is not None:
+                waiting()
         data = other.result()
-    return result, unpacked(packed(second()) if data is None else data)
+    return result, unpacked(packed_second() if data is None else data)
 
 
 # ---- the two halves of a batch
 
 
 def for_each(net: RecurrentNet, name: str, value: Array) -> bool:
-    """Whether this is an initial state for every sequence: (B, H), or (2, B, H) for an LSTM."""
+    """Whether this is one initial state a sequence: (B, H), or (2, B, H) for an LSTM."""
     return name.startswith("h0") and value.ndim == max(map(len, net.shapes[name]))
 
 
@@ -86,8 +91,8 @@ def halves(net: RecurrentNet, params: Params, batch: Batch) -> list[tuple[Params
 
 
 def joined(net: RecurrentNet, params: Params, first: Params, second: Params) -> Params:
-    """Every quantity of a batch from those of its halves: side by side where there is one for
-    each sequence, else their sum."""
+    """Every quantity of a batch from those of its halves: joined where each sequence has its part,
+    else added."""
     results = {}
     for name, a in first.items():
         parameter = name[1:]

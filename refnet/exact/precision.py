@@ -6,6 +6,7 @@ Checked by: tests/exact/test_certify.py, tests/exact/test_two_processes.py.
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import TypedDict
 
@@ -35,6 +36,13 @@ class Enclosure:
 
 Enclosures = dict[str, Enclosure]
 """Quantities by their names."""
+
+
+def float_values(quantities: Enclosures) -> Params:
+    """The float64 values alone, by the same names."""
+    return {name: quantity.value for name, quantity in quantities.items()}
+
+
 LARGE = 50_000
 """The numbers from which on they are rounded in halves."""
 SUMS = 256
@@ -126,12 +134,11 @@ def _decided(every: Array) -> Params:
 def _enclosures(results: Params, radius: float | None) -> tuple[Enclosures, str | None]:
     """The enclosures, and what is wrong with the first entry that is not decided."""
     every = np.concatenate([value.ravel() for value in results.values()])
+    left, right = np.array_split(every, 2)
     parts = (
-        [_decided(every)]
+        (_decided(every),)
         if every.size < LARGE
-        else side_by_side(
-            lambda: _decided(every[: every.size // 2]), lambda: _decided(every[every.size // 2 :])
-        )
+        else side_by_side(partial(_decided, left), partial(_decided, right))
     )
     rounded_entries, known, radii = np.concatenate([part["all"] for part in parts], axis=1)
     undecided = np.flatnonzero(known == 0 if radius is None else ~(radii <= radius))

@@ -5,6 +5,7 @@ Checked by: tests/exact/test_recorder.py.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from refnet.batch import Array
 from refnet.exact.elementwise import both
 from refnet.exact.recorder import Operand, Recorded, derived, rearranged
-from refnet.exact.reductions import sum_of
+from refnet.exact.reductions import regrouped, sum_of
 from refnet.maths import numeric
 
 
@@ -47,7 +48,7 @@ def matmul(a: Operand, b: Operand) -> Operand:
         matmul_raw(u.raw, v.raw),
         "np.matmul",
         (u, lambda g: matmul_raw(g, swapped(v.raw))),
-        (v, lambda g: matmul_raw(swapped(u.raw), g)),
+        (v, partial(matmul_raw, swapped(u.raw))),
     )
 
 
@@ -113,7 +114,8 @@ def einsum(rule: str, *operands: Operand, optimize: object = False) -> Operand:
         )
         x, letters = _pair(x, letters, y, term, later)
     x, letters = _summed(x, letters, set(out))
-    return rearranged(x, "np.einsum", lambda v: v.transpose([letters.index(c) for c in out]))
+    order = [letters.index(c) for c in out]
+    return rearranged(x, "np.einsum", np.ndarray.transpose, order)
 
 
 def _written_out(rule: str, axes: list[int]) -> tuple[list[str], str]:
@@ -163,11 +165,11 @@ def _pair(x: Recorded, left: str, y: Operand, right: str, later: set[str]) -> tu
     def as_matrices(z: Operand, letters: str, *groups: list[str]) -> Operand:
         order = [letters.index(c) for c in batch + groups[0] + groups[1]]
         shape = [sizes[c] for c in batch] + [prod(sizes[c] for c in group) for group in groups]
-        return rearranged(z, "np.einsum", lambda v: v.transpose(order).reshape(shape))
+        return rearranged(z, "np.einsum", regrouped, order, shape)
 
     product = matmul(
         as_matrices(x, left, left_only, inner), as_matrices(y, right, inner, right_only)
     )
     letters = batch + left_only + right_only
     shape = [sizes[c] for c in letters]
-    return rearranged(product, "np.einsum", lambda v: v.reshape(shape)), "".join(letters)
+    return rearranged(product, "np.einsum", np.ndarray.reshape, shape), "".join(letters)

@@ -22,15 +22,15 @@ from copy import deepcopy
 from functools import lru_cache
 from itertools import count
 from math import prod
+from operator import getitem
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from refnet.batch import Array
+from refnet.exact.convert import Lift
 
-Lift = Callable[[Array, str], Array]
-"""Floats or integers as numbers of a kind; the name is "" for constants of the function."""
 Rearrangement = Callable[[Array], Array]
 Operand = Any
 """A recorded array, or what NumPy takes beside one: an array, a number, a list of such."""
@@ -192,7 +192,7 @@ class Recorded(NDArrayOperatorsMixin):
     @property
     def T(self) -> Recorded:
         """The transpose."""
-        return self if self.is_number else rearranged(self, "T", lambda v: v.T)
+        return self if self.is_number else rearranged(self, "T", np.ndarray.transpose)
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -252,7 +252,7 @@ class Recorded(NDArrayOperatorsMixin):
     def __getitem__(self, index: Index) -> Recorded:
         _check(index)
         index = deepcopy(index)  # f may change its own
-        entries = rearranged(self, "an index", lambda v: v[index])
+        entries = rearranged(self, "an index", getitem, index)
         whole = any(part is ... for part in _parts(index))
         return (
             entries if entries.ndim or whole else Recorded(entries.node, self.lift, is_number=True)
@@ -317,7 +317,7 @@ def derived(like: Recorded, raw: Operand, name: str, *pullbacks: Pullback) -> Re
 
 def outermost(a: Array) -> list[int]:
     """The axes in the order in which the entries lie in memory."""
-    return sorted(range(a.ndim), key=lambda n: -abs(a.strides[n]))
+    return sorted(range(a.ndim), key=np.abs(a.strides).__getitem__, reverse=True)
 
 
 def laid_out(a: Array, axes: list[int]) -> Array:
@@ -388,10 +388,17 @@ def _view_of(node: Node, rearrange: Rearrangement) -> Node:
 def rearranged(
     x: Recorded,
     name: str,
-    rearrange: Rearrangement,
+    move: Operation,
+    *args: Operand,
     pullback: Callable[[Array], Array | Piece] | None = None,
+    **options: Operand,
 ) -> Recorded:
-    """The array of some of x's entries, ``rearrange(x)``: a view where NumPy's is one."""
+    """Some entries of x, ``move(x, *args, **options)``: a view where NumPy's is one."""
+
+    def rearrange(v: Array) -> Array:
+        entries: Array = move(v, *args, **options)
+        return entries
+
     node = (
         _view_of(x.node, rearrange)
         if pullback is None
@@ -408,7 +415,7 @@ def refuse_infinite(name: str, raw: Operand) -> None:
     if raw.dtype != object:
         return
     for place, value in enumerate(raw.ravel().tolist()):
-        if not getattr(value, "is_finite", lambda: True)():
+        if hasattr(value, "is_finite") and not value.is_finite():
             raise ArithmeticError(
                 f"{name} is not finite at entry "
                 f"{[int(n) for n in np.unravel_index(place, raw.shape)]}; np.where does not help, "

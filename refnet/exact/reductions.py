@@ -5,6 +5,7 @@ Checked by: tests/exact/test_recorder.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -45,19 +46,21 @@ def _with_dims(x: Recorded, axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(1 if n in axes else size for n, size in enumerate(x.shape))
 
 
+def regrouped(v: Array, axes: Sequence[int], shape: Sequence[int]) -> Array:
+    """The axes in another order, then joined to ``shape``."""
+    return v.transpose(axes).reshape(shape)
+
+
 def _last(x: Recorded, axis: Axes) -> tuple[Operand, tuple[int, ...]]:
     """x with these axes joined at the end; and the shape of x with 1 for each of them."""
     axes = axes_of(x, axis)
     rest = tuple(n for n in range(x.ndim) if n not in axes)
     shape = tuple(x.shape[n] for n in rest) + (prod(x.shape[n] for n in axes),)
-    return (
-        rearranged(x, "an axis", lambda v: v.transpose(rest + axes).reshape(shape)),
-        _with_dims(x, axes),
-    )
+    return rearranged(x, "an axis", regrouped, rest + axes, shape), _with_dims(x, axes)
 
 
 def _reshaped(x: Recorded, shape: tuple[int, ...]) -> Operand:
-    return rearranged(x, "a reduction", lambda v: np.reshape(v, shape))
+    return rearranged(x, "a reduction", np.ndarray.reshape, shape)
 
 
 def sum_of(

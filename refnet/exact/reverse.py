@@ -4,10 +4,13 @@ Source: Griewank & Walther, Evaluating Derivatives (2008), chapter 3.
 Checked by: tests/exact/test_recorder.py.
 """
 
+from operator import attrgetter
+
 import numpy as np
 
 from refnet.batch import Array
-from refnet.exact.recorder import Lift, Node, Operand, Piece, refuse_infinite
+from refnet.exact.convert import Lift
+from refnet.exact.recorder import Node, Operand, Piece, refuse_infinite
 
 
 def _unbroadcast(g: Operand, shape: tuple[int, ...]) -> Array:
@@ -46,7 +49,7 @@ def tape(y: Node) -> list[Node]:
             if id(parent) not in reached:
                 reached[id(parent)] = parent
                 todo.append(parent)
-    return sorted(reached.values(), key=lambda node: -node.born)
+    return sorted(reached.values(), key=attrgetter("born"), reverse=True)
 
 
 def gradients(y: Node, seed: Array, wanted: list[Node], lift: Lift) -> list[Array]:

@@ -18,9 +18,9 @@ import numpy as np
 import refnet.exact.surface  # noqa: F401  (what NumPy's calls lead to)
 from refnet.batch import Array, Params
 from refnet.exact.complexes import Complex
-from refnet.exact.enclose import Lift
+from refnet.exact.convert import Lift
 from refnet.exact.interception import recording
-from refnet.exact.recorder import Node, Recorded, Unrecorded, laid_out, outermost
+from refnet.exact.recorder import Node, Recorded, Unrecorded, laid_out, outermost, same
 from refnet.exact.reverse import gradients
 
 Value = Any
@@ -28,7 +28,7 @@ Value = Any
 Function = Callable[..., Value]
 """A user's function, written in NumPy."""
 Arguments = dict[str, Value]
-"""What it is called with, by the names that it has for them."""
+"""What it is called with, by the names of its parameters."""
 Nodes = dict[str, tuple[Recorded, ...]]
 """The recorded arrays of a run by the names of arguments: one, or two of a complex array."""
 
@@ -88,7 +88,11 @@ def leaves(arguments: Arguments) -> Arguments:
 
 def copied(value: Value) -> Value:
     """What f may assign to, for one run of it."""
-    return mapped(value, "", lambda name, array: array.copy(order="K"))
+
+    def copy_of(name: str, array: Array) -> Array:
+        return array.copy(order="K")
+
+    return mapped(value, "", copy_of)
 
 
 def parts(value: Value) -> Array:
@@ -111,7 +115,7 @@ def arguments_of(f: Function, arrays: tuple[Value, ...]) -> Arguments:
         names.append(next(name for k in count(n) if (name := f"x{k}") not in names))
     scalars = {float: np.float64, complex: np.complex128}
     return {
-        name: scalars.get(type(parameter), lambda value: value)(parameter)
+        name: scalars.get(type(parameter), same)(parameter)
         for name, parameter in zip(names, arrays)
     }
 
@@ -136,7 +140,7 @@ def joined(raws: list[Array]) -> Array:
 
 
 def sides(array: Array, number: int) -> list[Array]:
-    """The reverse: what ``joined`` made one of."""
+    """The parts, ``number`` of them, of what ``joined`` gave."""
     return [array] if number == 1 else list(np.moveaxis(array, -1, 0))
 
 

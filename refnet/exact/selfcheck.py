@@ -10,10 +10,12 @@ than differences in floats would show.
 Checked by: tests/exact/test_certify_function.py.
 """
 
+from functools import partial
+
 import numpy as np
 
 from refnet.batch import Array, Scalar
-from refnet.exact.convert import lift
+from refnet.exact.convert import in_balls, in_float64, lift
 from refnet.exact.precision import Enclosures
 from refnet.exact.recorder import Node, Operation, same
 from refnet.exact.reverse import gradients, tape
@@ -34,8 +36,9 @@ CHECK_BITS = 768
 AGREE = 2.0**-128
 """The relative difference allowed between slope and difference."""
 SMALLER = 2.0**-64
-"""A second step, where the first does not agree: the error of a right slope is at least
-proportional to the step, that of a wrong one stays; between them lies the root of this."""
+"""The factor by which a second step, tried where the first does not agree, is smaller. It shrinks
+the error of a right slope by as much or more, and leaves that of a wrong slope: in between lies the
+root of this."""
 NEAR = 2.0**-10
 """How far off the arguments are at which values are compared, too: relative to them, so that most
 comparisons come out as they do at the arguments themselves."""
@@ -59,25 +62,22 @@ def check_differences(
 
     rng = np.random.default_rng(0)
 
-    def lifted(array: Array, name: str) -> Array:
-        return lift(array, "ball", name or "a constant")
-
     with balls.precision(max(CHECK_BITS, 3 * bits)):
         direction = {
-            name[1:]: lifted(rng.normal(size=enclosure.value.shape), name)
+            name[1:]: in_balls(rng.normal(size=enclosure.value.shape), name)
             for name, enclosure in named.items()
             if name != "value"
         }
         weight = np.ones(()) if cotangent is None else cotangent
         is_complex = named["value"].value.ndim > weight.ndim
-        weight = lifted(parts(weight + 0j if is_complex else weight), "cotangent")
+        weight = in_balls(parts(weight + 0j if is_complex else weight), "cotangent")
 
         def at(step: Scalar) -> Scalar:
-            inputs, arrays = recorded(arguments, lifted)
+            inputs, arrays = recorded(arguments, in_balls)
             for name, part in direction.items():
                 for side, along in zip(arrays[name], sides(part, len(arrays[name]))):
                     side.raw[...] += step * along  # in its order in memory
-            return np.sum(joined([y.raw for y in called(f, inputs, lifted)]) * weight)
+            return np.sum(joined([y.raw for y in called(f, inputs, in_balls)]) * weight)
 
         here = at(0) if bits else np.sum(lift(named["value"].exact, "ball") * weight)
 
@@ -105,18 +105,16 @@ def check_differences(
 
 
 def check_plain(f: Runs, arguments: Arguments, named: Enclosures) -> None:
-    """ArithmeticError where the value is not NumPy's own, at the arguments or near them. Where
-    rounding leaves no digits, or f does not know the arguments near, nothing is decided."""
+    """ArithmeticError where the value is not NumPy's own, at the arguments or near them. Nothing is
+    decided where rounding leaves no digits, or f fails at the arguments nearby."""
     rng = np.random.default_rng(1)
     for n, sign in enumerate(SIGNS):
-        nearby = {
-            name: mapped(value, name, lambda _, array: _shifted(array, sign, rng))
-            for name, value in arguments.items()
-        }
+        shift = partial(_shifted, sign, rng)
+        nearby = {name: mapped(value, name, shift) for name, value in arguments.items()}
         with np.errstate(all="ignore"):
             try:
                 plain = parts(f.f(*map(copied, nearby.values()))).astype(float)
-                results = called(f, recorded(nearby, _floats)[0], _floats)
+                results = called(f, recorded(nearby, in_float64)[0], in_float64)
             except Exception:
                 if not n:
                     raise
@@ -139,15 +137,12 @@ def check_plain(f: Runs, arguments: Arguments, named: Enclosures) -> None:
             )
 
 
-def _floats(array: Array, name: str) -> Array:
-    return np.array(array, float)
-
-
-def _shifted(value: Array, sign: Operation, rng: np.random.Generator) -> Array:
+def _shifted(sign: Operation, rng: np.random.Generator, name: str, value: Array) -> Array:
     """Each entry moved by NEAR times its part of itself, 0 by that of the largest; in the same
     order in memory."""
     if value.dtype.kind == "c":
-        return _shifted(value.real, sign, rng) + 1j * _shifted(value.imag, sign, rng)
+        real, imag = (_shifted(sign, rng, name, part) for part in (value.real, value.imag))
+        return real + 1j * imag
     shifted = value.astype(float)
     largest = np.abs(shifted).max(initial=0) or 1.0
     shift = NEAR * sign(rng.normal(size=value.shape))
@@ -161,6 +156,6 @@ def _rounding(y: Node, weight: Array) -> float:
     return ROUNDINGS * float(
         sum(
             np.sum(abs(g) * (floats.eps * abs(node.raw) + floats.tiny))
-            for node, g in zip(nodes, gradients(y, weight, nodes, _floats))
+            for node, g in zip(nodes, gradients(y, weight, nodes, in_float64))
         )
     )

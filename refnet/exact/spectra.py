@@ -24,9 +24,7 @@ from refnet.maths.linalg import solve
 from refnet.maths.numeric import matmul
 
 arb = balls.arb
-_middle = np.frompyfunc(lambda ball: arb(ball).mid(), 1, 1)
-_above = np.frompyfunc(lambda ball: arb(abs(ball).upper()), 1, 1)
-_below = np.frompyfunc(lambda ball: arb(abs(ball).lower()), 1, 1)
+_middle, _upper, _lower = map(balls.each, ("mid", "upper", "lower"))
 FLOATS = 40
 """Bits that NumPy's eigenvectors have at least; each refinement doubles them."""
 
@@ -68,7 +66,7 @@ def eigh(A: Array) -> Spectrum:
     C = solve(X, matmul(A, X))
     order = np.argsort(np.diag(C).astype(float), kind="stable")
     X, C = X[:, order], C[order][:, order]
-    off = _above(C - np.diag(np.diag(C)))
+    off = _upper(abs(C - np.diag(np.diag(C))))
     radii = off.sum(axis=1)
     discs = [C[i, i] + arb(0, radii[i].upper()) for i in range(n)]
     vectors = np.full((n, n), arb.nan())
@@ -91,9 +89,9 @@ def _bounds(
     y = np.full(len(C), arb(1))
     if not others:
         return y
-    gaps = np.array([_below(C[j, j] - disc) for j in others])
+    gaps = np.array([_lower(abs(C[j, j] - disc)) for j in others])
     column = off[others, i]
-    rest = _above(radii[others] - column)
+    rest = _upper(abs(radii[others] - column))
     if not all(g > r for g, r in zip(gaps, rest)):
         return None
     largest = arb(0)

@@ -67,7 +67,7 @@ def _by(move: Operation) -> Operation:
             raise TypeError(
                 f"np.{move.__name__} with order 'A' or 'K' is not recorded; known: 'C', 'F'"
             )
-        return rearranged(x, f"np.{move.__name__}", lambda v: move(v, *args, **options))
+        return rearranged(x, f"np.{move.__name__}", move, *args, **options)
 
     return operation
 
@@ -76,8 +76,7 @@ _reshaped, _diagonal = _by(np.ndarray.reshape), _by(np.diagonal)
 
 
 def _broadcast_to(x: Recorded, shape: Operand) -> Operand:
-    shape = deepcopy(shape)
-    return rearranged(x, "np.broadcast_to", lambda v: np.broadcast_to(v, shape), same)
+    return rearranged(x, "np.broadcast_to", np.broadcast_to, deepcopy(shape), pullback=same)
 
 
 def _concatenate(parts: Sequence[Operand], axis: int | None = 0) -> Operand:
@@ -222,7 +221,15 @@ def _refuse_narrow(name: str, dtype: DTypeLike | None) -> None:
 
 
 def _copied(x: Recorded, order: Literal["C", "F", "A", "K"] = "K") -> Operand:
-    return rearranged(x, "a copy", lambda v: v.copy(order))
+    return rearranged(x, "a copy", np.ndarray.copy, order)
+
+
+def _copied_in_c(x: Recorded, order: Literal["C", "F", "A", "K"] = "C") -> Operand:
+    return _copied(x, order)
+
+
+def _trace(x: Recorded) -> Operand:
+    return sum_of(_diagonal(x), -1)
 
 
 FULL = {**UFUNCS, "matmul": matmul}
@@ -248,12 +255,12 @@ METHODS |= {
     "transpose": _by(np.ndarray.transpose),
     "ravel": _by(np.ndarray.ravel),
     "flatten": _by(np.ndarray.flatten),
-    "copy": lambda x, order="C": _copied(x, order),
+    "copy": _copied_in_c,
     "astype": _as_type,
     "dot": dot,
     "clip": clip,
     "diagonal": _diagonal,
-    "trace": lambda x: sum_of(_diagonal(x), -1),
+    "trace": _trace,
     **{move.__name__: _by(move) for move in (np.swapaxes, np.squeeze, np.repeat, np.take)},
 }
 
@@ -281,7 +288,7 @@ FUNCTIONS: dict[str, Operation] = {
     "zeros_like": _like(0),
     "ones_like": _like(1),
     "empty_like": _like(0),
-    **{name: vars(Recorded)[name].fget for name in ("shape", "ndim", "size")},
+    **{name: vars(Recorded)[name].fget for name in ("shape", "ndim", "size", "real", "imag")},
     **{
         move.__name__: _by(move)
         for move in (
@@ -303,8 +310,6 @@ FUNCTIONS: dict[str, Operation] = {
     "column_stack": _columns,
     "kron": _kron,
     "append": _append,
-    "real": same,
-    "imag": lambda val: val * 0,
 }
 
 

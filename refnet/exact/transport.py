@@ -73,7 +73,7 @@ class Span:
     end: int
     gain: Array
     parts: tuple["Span", ...] = ()
-    noise: Array = field(default_factory=lambda: np.empty(0))
+    noise: Array = field(init=False)
 
 
 def _span(
@@ -248,10 +248,12 @@ class Followed:
             for slopes in (L, by)
         )
         error = np.full(x.shape[1], off * S * (G * np.sqrt((W * W).sum()) + H))
+
+        def step(t: int) -> tuple[Array, Array]:
+            return _jacobian(L[t], K[t], W.reshape(G, H, H)), error
+
         with np.errstate(over="ignore", invalid="ignore"):  # such products have no use
-            self.span, *_ = _span(
-                lambda t: (_jacobian(L[t], K[t], W.reshape(G, H, H)), error), 0, len(x)
-            )
+            self.span, *_ = _span(step, 0, len(x))
         d = np.stack(distances)
         E = _errors(self.span, self.reach + self.norm + d, False)
         of_a = _log2(2 * largest * (np.sqrt((W * W).sum(axis=1).max()) + peepholes)) + np.maximum(
@@ -324,7 +326,7 @@ def _in_float64(arrays: dict[str, Any]) -> tuple[dict[str, Any], float]:
 
 def _size(array: Array) -> float:
     """log2 of a bound of the largest entry of balls."""
-    return balls.log2_bound(max(map(balls.arb.abs_upper, map(balls.arb, array.ravel().tolist()))))
+    return balls.log2_bound(balls.each("abs_upper")(array).max())
 
 
 def followed(net: RecurrentNet) -> RecurrentNet:

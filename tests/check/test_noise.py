@@ -19,6 +19,7 @@ from refnet.check.programs.passes import run
 from refnet.check.verdict import EXPLAINED, LIMITS, NOT_ROUNDING, compare_values
 from refnet.exact.enclose import Certified, run_on
 from refnet.exact.functions import certify_function
+from refnet.exact.parts import Clock
 from refnet.exact.precision import Enclosure
 from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
@@ -28,7 +29,7 @@ U = 2.0**-24
 
 
 def perturbed(columns=range(RUNS)):
-    return running(Source(np.float32, 0, np.array(columns), RUNS))
+    return running(Source(np.float32, 0, np.array(columns), RUNS, Clock(24, None).tick))
 
 
 def test_noise_is_what_it_says():
@@ -301,6 +302,24 @@ def test_a_sum_of_sums_is_a_sum_of_all_terms():
         assert (twice > once / 2).all() and (twice < 3 * once).all()
         for theirs in plain_sums(terms.reshape(-1, 5)):
             assert (abs(theirs - exact) <= LIMITS[0] * twice).all()
+
+
+def test_products_and_sums_of_angles_are_perturbed():
+    """An angle is a noisy number like any other: others may be added to it."""
+
+    def f(a, b):
+        return (np.arctan2(a, b) * np.arctan2(b, a)).sum()
+
+    a, b = np.float32([1, 2]), np.float32([3, 0.5])
+    y, x = np.arctan2(a, b), np.arctan2(b, a)
+    slope = (x - y) / (a * a + b * b)
+    theirs = {"value": (y * x).sum(), "da": slope * b, "db": -slope * a}
+    certified = certify_function(f, a, b)
+    sigma = spread(certified, np.float32)
+    for name, enclosure in certified.named().items():
+        room = LIMITS[0] * sigma[name]
+        assert (abs(theirs[name] - enclosure.value) <= room).all()
+        assert not (abs(1.0001 * theirs[name] - enclosure.value) <= room).any()
 
 
 @pytest.mark.parametrize("seed", [4, 9])

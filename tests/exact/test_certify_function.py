@@ -308,6 +308,11 @@ def test_calls_that_are_refused(text, error, says):
         certify_function(of(text), np.ones((2, 2)))
 
 
+def test_an_angle_is_no_rational_number():
+    with refused("np.arctan2 of fmpq 1 .*kind='ball'", TypeError):
+        certify_function(lambda x: np.arctan2(x, x).sum(), np.array([Fraction(1)]))
+
+
 def test_sums_and_products_of_no_rows():
     """A bias that is added to an empty batch."""
     x, b = np.ones((0, 3)), np.ones(3)

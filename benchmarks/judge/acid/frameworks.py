@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.judge import implementations
 from benchmarks.records import Row
 from refnet.batch import Batch, Params
-from refnet.check.adapters import asked, jax_nets, torch_nets
+from refnet.check.adapters import framework_errors, jax_nets, torch_nets
 from refnet.check.userfunction import arrays_by_name, example
 from refnet.nets.recurrent import RecurrentNet
 
@@ -53,7 +53,7 @@ class Framework:
         def call(params: Params, batch: Batch) -> Params:
             if isinstance(self.adapter, str):
                 gradients = gradients_of(self.text(layer))
-                with asked():
+                with framework_errors():
                     return arrays_by_name(gradients(params, batch.x, batch.y))
             (_, H), (_, D), C = params["Whh"].shape, params["Wxh"].shape, len(params["by"])
             return self.adapter(replace(net, inputs=D, hidden=H, outputs=C), params, batch)

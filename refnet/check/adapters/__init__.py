@@ -7,7 +7,7 @@ import numpy as np
 
 from refnet.batch import Params
 
-__all__ = ["Refused", "asked", "summed_over_sequences"]
+__all__ = ["Refused", "framework_errors", "summed_over_sequences"]
 
 
 class Refused(Exception):
@@ -15,7 +15,7 @@ class Refused(Exception):
 
 
 @contextmanager
-def asked() -> Iterator[None]:
+def framework_errors() -> Iterator[None]:
     """A framework computes inside: its errors, which have no common type, become Refused. What
     stands outside is refnet's own, and an error of it is a fault."""
     try:

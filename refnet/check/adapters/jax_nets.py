@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.check.adapters import asked, summed_over_sequences
+from refnet.check.adapters import framework_errors, summed_over_sequences
 from refnet.interop import as_stack, initial_states, package
 from refnet.interop.keras_weights import layer_weights
 from refnet.nets.recurrent import RecurrentNet
@@ -69,7 +69,7 @@ def gradients(
 def _run(function: Callable[..., Jax], *given: Jax) -> Jax:
     """A function's result, compiled: it is traced, which calls refnet's code, and then run."""
     traced = _jax().jit(function).trace(*given)
-    with asked():
+    with framework_errors():
         return traced.lower().compile()(*given)
 
 
@@ -179,7 +179,7 @@ def _flax(
         runs.append(nnx.RNN(cell, time_major=major, return_carry=True))
         starts.append((p["h0"][1], p["h0"][0]) if net.cell == "lstm" else p["h0"])
     x = x if major else x.swapaxes(0, 1)
-    with asked():
+    with framework_errors():
         if len(runs) == 1:
             end, h = runs[0](x, initial_carry=starts[0], seq_lengths=lengths)
             ends = [end]
@@ -209,7 +209,7 @@ def _equinox(
     )
 
     def advance(carry: Jax, at: Jax) -> Jax:
-        with asked():
+        with framework_errors():
             return jax.vmap(cell)(at, carry)
 
     return _scanned(advance, net, p, x)
@@ -262,7 +262,7 @@ def _keras(
     starts = [h for p in cells.values() for h in (p["h0"] if net.cell == "lstm" else [p["h0"]])]
     mask = None if lengths is None else np.arange(len(x)) < lengths[:, None]
     rest = [variable.value for variable in layer.non_trainable_variables]  # dropout's seed
-    with asked():
+    with framework_errors():
         (h, *ends), _ = layer.stateless_call(weights, rest, given, initial_state=starts, mask=mask)
     return h.swapaxes(0, 1), ends[::2] if net.cell == "lstm" else ends
 

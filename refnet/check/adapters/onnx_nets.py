@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
-from refnet.check.adapters import asked
+from refnet.check.adapters import framework_errors
 from refnet.common.arguments import choice
 from refnet.interop import package
 from refnet.interop.onnx_nodes import OPERATORS, Proto, node_model, onnx_package, to_onnx
@@ -39,7 +39,7 @@ def session_run(proto: Proto, names: list[str], feeds: Params, runtime: str) -> 
         )
     else:
         start = partial(onnx.reference.ReferenceEvaluator, proto)
-    with asked():
+    with framework_errors():
         values = start().run(names, feeds)
     return [np.asarray(value) for value in values]
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params, last_steps
-from refnet.check.adapters import asked, summed_over_sequences
+from refnet.check.adapters import framework_errors, summed_over_sequences
 from refnet.check.arithmetic import arithmetic
 from refnet.interop import as_stack, initial_states
 from refnet.interop.torch_weights import (
@@ -94,7 +94,7 @@ def _scored(net: Net, outputs: Torch, y: Torch) -> Torch:
     if how == "batch_mean" and net.loss != "none":
         raise ValueError("torch's losses reduce by sum or mean; batch_mean is neither")
     flat = outputs.reshape(-1, outputs.shape[-1])
-    with asked():
+    with framework_errors():
         if net.loss == "none":
             loss = (outputs * y).sum()
         elif net.loss == "cross_entropy":
@@ -127,7 +127,7 @@ def results(net: Net, params: Params, batch: Batch, dtype: Torch = None, **how: 
         for kind, name in (("weight", "W"), ("bias", "b"))
     }
     layers.load_state_dict({theirs: tensor(params[name]) for theirs, name in names.items()})
-    with asked():
+    with framework_errors():
         outputs = layers(x)
     loss = _scored(net, outputs, tensor(batch.y))
     return {
@@ -170,7 +170,7 @@ def _layer_results(
     if mask is not None:
         lengths = torch.from_numpy(last_steps(mask))  # torch wants these on the CPU
         given = rnn.pack_padded_sequence(given, lengths, batch_first, enforce_sorted=False)
-    with asked():
+    with framework_errors():
         h, end = layer(given, start)
     if mask is not None:
         h, _ = rnn.pad_packed_sequence(h, batch_first, total_length=len(x))
@@ -182,7 +182,7 @@ def _layer_results(
         for name in HEAD
         if net.readout != "none"
     }
-    with asked():
+    with framework_errors():
         outputs = torch.nn.functional.linear(rows, *head.values()) if head else rows
     counted, y = outputs, tensor(batch.y)
     if mask is not None and net.readout != "last":
@@ -227,7 +227,7 @@ def orthogonal_results(
         X = tensor(params["Whh"])
         source.weight.copy_(torch.linalg.qr(X)[0] if householder else X)
     values = {name: value.detach() for name, value in layer.named_parameters()}
-    with asked():
+    with framework_errors():
         torch.nn.utils.parametrizations.orthogonal(
             source, orthogonal_map=map_name, use_trivialization=householder
         )
