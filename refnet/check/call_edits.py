@@ -7,84 +7,115 @@ Checked by: tests/check/test_function_calls.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 
 import numpy as np
 
 from refnet.batch import Array
-from refnet.check.call_sites import Call, Seen, is_a_number, is_live
+from refnet.check.arithmetic import rounded_to
+from refnet.check.call_sites import Call, Place, Seen, Turn, is_a_number
+from refnet.check.function_edits import ALONG, OF_THE_MATRIX, along_axis
+from refnet.check.function_runs import Edit, Receivers, Redirected, parent
 from refnet.check.programs.notation import formula
+from refnet.exact.complexes import Complex
 from refnet.exact.recorder import CALLS, Node, Operand, Recorded, derived, same, stop
+from refnet.exact.reverse import gradients, tape
 
 VARIABLES = 6
 """The most variables that are tried in the place of an operand."""
-SIGNS = {
-    "add": ("-", np.subtract),
-    "subtract": ("+", np.add),
-    "multiply": ("/", np.divide),
-    "divide": ("*", np.multiply),
+OPERATIONS = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "matmul": "@",
+    "maximum": "max",
+    "minimum": "min",
 }
-"""An operation -> the sign and the function of the one that is taken for it."""
-REDUCTIONS = {"sum": "mean", "mean": "sum", "var": "std", "std": "var", "max": "min", "min": "max"}
-CONSTANTS = ("2 * c", "c / 2", "-c", "1 / c", "c ** 2", "c ** 0.5")
+"""Operations that are taken for each other, and their signs."""
+FUNCTIONS = "exp log sqrt square abs tanh sin cos sinh cosh expm1 log1p negative".split()
+"""Functions that are taken for each other, or applied where none is."""
+REDUCTIONS = {
+    "sum": ("mean", "max"), "mean": ("sum", "max"), "var": ("std",), "std": ("var",),
+    "max": ("min", "sum", "mean"), "min": ("max",),
+}  # fmt: skip
+ALONG_AXES = {*REDUCTIONS, "cumsum", "softmax", "logsumexp", "log_softmax"}
+"""Functions along an axis, for which another one may be taken."""
+CONSTANTS = ("2 * c", "c / 2", "-c", "1 / c", "c ** 2", "c ** 0.5", "c + 1", "c - 1", "1 - c")
 """What is taken for a constant c."""
+COARSER = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""Types that a call may be computed in, and their unit roundoffs."""
 
-Edit = Callable[[Call, Recorded], Operand]
-"""What a call gives instead, from the call and its right result."""
 Edits = Iterator[tuple[str, Edit]]
 """Edits of one call, each with the text of what it computes."""
+Pull = Callable[[Turn], Redirected]
+"""Where the cotangents at a turn go instead."""
+Pulls = Iterator[tuple[str, Pull]]
 
 
-def straight(right: Recorded, other: Operand) -> Recorded:
-    """The value of ``right`` with the gradient of ``other``."""
-    if not isinstance(other, Recorded) or other.shape != right.shape:
-        raise ValueError("no result of this shape")
-    return derived(right, right.raw, "an edit", (other.node, same))
+# ---- the gradient
 
 
-def scaled(k: int, factor: float) -> Edit:
-    """The cotangent of operand ``k`` times a factor."""
+def nodes(turn: Turn, k: int | None) -> tuple[Node, ...]:
+    """The ports of operand ``k``, of the result, or of part -1 - k of a result of several."""
+    if k is None:
+        return turn.exits
+    return turn.ports[k] if k >= 0 else tuple({turn.outs[-1 - k]} & {*turn.exits})
 
-    def edit(call: Call, right: Recorded) -> Operand:
-        x = call.args[k]
-        if not factor or not isinstance(x, Recorded):
-            return call.with_operand(k, stop(x))
-        times = Node(x.raw, "an edit", ((x.node, lambda g: factor * g),))
-        return call.with_operand(k, Recorded(times, x.lift, is_number=x.is_number))
+
+def changing(k: int | None, change: Callable[[Array], Array]) -> Pull:
+    """Another cotangent of operand ``k``, or of the result."""
+    return lambda turn: {port: [(parent(port), change)] for port in nodes(turn, k)}
+
+
+def _of_a_part(k: int | None, n: int, change: Callable[[Array], Array]) -> Pull:
+    """Another cotangent of the real or the imaginary part."""
+
+    def edit(turn: Turn) -> Redirected:
+        port = nodes(turn, k)[n]
+        return {port: [(parent(port), change)]}
 
     return edit
 
 
-def without_slope(k: int) -> Edit:
+def scaled(k: int | None, factor: float) -> Pull:
+    """The cotangent times a factor."""
+    return changing(k, lambda g: factor * g)
+
+
+def _from_the_result(k: int, pull: Callable[[Turn, Array], Array]) -> Pull:
+    """The cotangent of operand ``k`` made of the result's."""
+
+    def edit(turn: Turn) -> Redirected:
+        (port,), (end,) = turn.ports[k], turn.exits
+        return {port: [], end: [(parent(end), same), (parent(port), partial(pull, turn))]}
+
+    return edit
+
+
+def without_slope(k: int) -> Pull:
     """The cotangent of the result as that of operand ``k``."""
-    return lambda call, right: straight(
-        right, np.add(call.with_operand(k, stop(call.args[k])), call.args[k])
-    )
+    return _from_the_result(k, lambda turn, g: g)
 
 
-def untransposed(k: int) -> Edit:
+def untransposed(k: int) -> Pull:
     """The cotangent of operand ``k`` as the call itself gives it with the result's in its place."""
 
-    def edit(call: Call, right: Recorded) -> Operand:
-        x = call.args[k]
-        if not is_live(x):
-            return right
+    def pull(turn: Turn, g: Array) -> Array:
+        x = turn.call.args[k]
+        turned: Array = turn.call.with_operand(k, Recorded(Node(g, ""), x.lift)).raw
+        if turned.shape != x.shape:
+            raise ValueError("no cotangent of this shape")
+        return turned
 
-        def pull(g: Array) -> Array:
-            turned: Array = call.with_operand(k, Recorded(Node(g, ""), x.lift)).raw
-            if turned.shape != x.shape:
-                raise ValueError("no cotangent of this shape")
-            return turned
-
-        node = Node(right.raw, "an edit", ((x.node, pull),))
-        rest = call.with_operand(k, stop(x))
-        return straight(right, np.add(rest, Recorded(node, x.lift)))
-
-    return edit
+    return _from_the_result(k, pull)
 
 
-def adjoint_untransposed(call: Call, right: Recorded) -> Operand:
+def adjoint_untransposed(turn: Turn) -> Redirected:
     """X = A^-1 B, for columns or a vector, with dB = A^-1 dX in place of A^-T dX, and
     dA = -dB X'."""
+    call, right = turn.call, turn.right
 
     def solved(g: Array) -> Array:
         x: Array = call.with_operand(1, Recorded(Node(g, ""), right.lift)).raw
@@ -94,15 +125,100 @@ def adjoint_untransposed(call: Call, right: Recorded) -> Operand:
         columns = len(right.raw), -1
         return -(solved(g).reshape(columns) @ right.raw.reshape(columns).T)
 
-    pulls = zip(call.args, (of_the_matrix, solved))
-    return derived(
-        right, right.raw, "an edit", *((x.node, pull) for x, pull in pulls if is_live(x))
-    )
+    pulls = zip(turn.ports, (of_the_matrix, solved))
+    return {turn.exits[0]: [(parent(ports[0]), pull) for ports, pull in pulls if ports]}
 
 
-def pulled_alone(edit: Edit) -> Edit:
+def instead(edit: Edit) -> Pull:
     """The gradient of an edit, with the right value."""
-    return lambda call, right: straight(right, edit(call, right))
+
+    def pull(turn: Turn) -> Redirected:
+        origins: list[tuple[Node, Node]] = []
+
+        def leaf(x: Operand) -> Operand:
+            if not (isinstance(x, Recorded) and x.node.live):
+                return x
+            node = Node(x.raw, "", live=True)
+            origins.append((node, x.node))
+            return Recorded(node, x.lift, is_number=x.is_number)
+
+        call = turn.call._replace(
+            args=tuple(map(leaf, turn.call.args)),
+            variables={name: leaf(value) for name, value in turn.call.variables.items()},
+        )
+        other = edit(call, leaf(turn.right))
+        if not isinstance(other, Recorded) or other.shape != turn.right.shape:
+            raise ValueError("no result of this shape")
+        used = set(map(id, tape(other.node)))
+        receivers: Receivers = [
+            (origin, lambda g, node=node: gradients(other.node, g, [node], other.lift)[0])
+            for node, origin in origins
+            if id(node) in used
+        ]
+        return {turn.exits[0]: receivers}
+
+    return pull
+
+
+def forms(shape: tuple[int, ...]) -> Iterator[tuple[str, Callable[[Operand], Operand]]]:
+    """What may be done to an array: along its axes and, if it is square, as to a matrix."""
+    if len(shape) == 2 and shape[0] == shape[1] > 1:
+        yield from ((f"{how}", formula(text, "G")) for how, text in OF_THE_MATRIX.items())
+    for axis, size in enumerate(shape):
+        for how, text in ALONG.items() if size > 1 else ():
+            yield how.format(f"along axis {axis}"), along_axis(text, axis)
+
+
+def rounded(kind: str) -> Callable[[Array], Array]:
+    """Numbers rounded to a type."""
+    return lambda a: rounded_to(a, COARSER[kind])
+
+
+def pulls_of(seen: Seen, k: int | None) -> Pulls:
+    """Edits of the cotangent of operand ``k``, or of the result, that need no constant; the text
+    has {} where the operand's stands."""
+    call, turns = seen.call, len(seen.turns)
+    x = seen.right if k is None else call.args[k] if k >= 0 else seen.right[-1 - k]
+    yield "no gradient goes through {}", scaled(k, 0)
+    gradient = "the gradient of {} "
+    if isinstance(x, Complex):
+        yield gradient + "is conjugated", _of_a_part(k, 1, np.negative)
+        yield gradient + "has its real part alone", _of_a_part(k, 1, np.zeros_like)
+        yield gradient + "has its imaginary part alone", _of_a_part(k, 0, np.zeros_like)
+    if k is not None and k >= 0 and isinstance(x, Recorded) and isinstance(seen.right, Recorded):
+        if call.name in LINEAR:
+            yield gradient + "lacks a transpose", untransposed(k)
+        elif x.shape == seen.right.shape and call.name not in ("add", "subtract"):
+            factor = len(call.args) == 2 and call.name in ("multiply", "divide")
+            lacks = "the other factor" if factor else "its slope"
+            yield f"{gradient}lacks {lacks}", without_slope(k)
+    for times, factor in FACTORS.items() if turns > 1 else ():
+        yield gradient + times, scaled(k, factor)
+    for how, change in forms(x.shape):
+        yield gradient + how, changing(k, change)
+    for kind in COARSER:
+        yield f"{gradient}is rounded to {kind}", changing(k, rounded(kind))
+
+
+LINEAR = ("matmul", "dot", "linalg.solve")
+"""Calls that are linear in an operand, and no product entry by entry."""
+FACTORS = {"has the wrong sign": -1.0, "is doubled": 2.0, "is halved": 0.5}
+"""What a cotangent is often multiplied by."""
+
+
+# ---- the value
+
+
+def straight(right: Recorded, other: Operand) -> Recorded:
+    """The value of ``right`` with the gradient of ``other``."""
+    if not isinstance(other, Recorded) or other.shape != right.shape:
+        raise ValueError("no result of this shape")
+    return derived(right, right.raw, "an edit", (other.node, same))
+
+
+def forward_alone(edit: Edit) -> Edit:
+    """The value of an edit, with the gradient of the right call."""
+    return lambda call, right: straight(edit(call, right), right)
 
 
 def taking(k: int, value: Operand) -> Edit:
@@ -113,6 +229,18 @@ def taking(k: int, value: Operand) -> Edit:
 def taking_variable(k: int, name: str) -> Edit:
     """Another variable as operand ``k``."""
     return lambda call, right: call.with_operand(k, call.variables[name])
+
+
+def of_another_turn(seen: Seen, k: int, by: int) -> Edit:
+    """The number that operand ``k`` has ``by`` turns later, in the gradient alone."""
+
+    def edit(call: Call, right: Recorded) -> Operand:
+        turn = call.turn + by
+        x, other = call.args[k], seen.turns[turn if 0 <= turn < len(seen.turns) else call.turn]
+        value: Recorded = other.call.args[k]
+        return call.with_operand(k, straight(stop(value), x))
+
+    return edit
 
 
 def transposing(k: int) -> Edit:
@@ -130,15 +258,18 @@ def applying(operation: Callable[..., Operand]) -> Edit:
     return lambda call, right: operation(*call.args)
 
 
-def calling(method: str) -> Edit:
-    """Another method of the same array."""
-    return lambda call, right: call._replace(head=(method,)).result()
+def of_the_result(operation: Callable[[Operand], Operand]) -> Edit:
+    """An operation of the result."""
+    return lambda call, right: operation(right)
 
 
-def dividing_by_one_less(call: Call, right: Recorded) -> Operand:
-    """A mean over n entries, divided by n - 1."""
-    n = call.args[0].size / right.size
-    return right * (n / (n - 1))
+def reducing(method: str) -> Edit:
+    """Another reduction of the same array."""
+
+    def edit(call: Call, right: Recorded) -> Operand:
+        return getattr(np, method)(*call.args, **call.options)
+
+    return edit
 
 
 def with_options(**options: Operand) -> Edit:
@@ -146,64 +277,155 @@ def with_options(**options: Operand) -> Edit:
     return lambda call, right: call.result(**options)
 
 
+def norm_of(n: int | str | None) -> Edit:
+    """Another norm of the same array."""
+    return lambda call, right: np.linalg.norm(call.args[0], n, call.options.get("axis"))
+
+
 def triangle(k: int) -> Edit:
     """Another diagonal of a triangle."""
     return lambda call, right: CALLS[call.kind](*call.head, (call.args[0], k), {})
 
 
-def of_operand(seen: Seen, k: int, x: Operand) -> Edits:
-    """Other operands: a constant's multiples and powers, a matrix's transpose, other variables."""
+def coarser(kind: str) -> Edit:
+    """The call in a coarser type, with the gradient of the right one."""
+
+    def edit(call: Call, right: Recorded) -> Operand:
+        def narrow(node: Node) -> Array:
+            return node.raw.astype(kind) if kind in vars(np) else rounded(kind)(node.raw)
+
+        (value,) = call.in_numpy(narrow)
+        return straight(Recorded(Node(rounded(kind)(value.astype(float)), ""), right.lift), right)
+
+    return edit
+
+
+def other_operands(seen: Seen, k: int, x: Operand) -> Edits:
+    """Other operands, as text: a constant's multiples and powers, a matrix's transpose, other
+    variables."""
     if is_a_number(x) and x != 0 and seen.call.kind == "ufunc":
         for text in CONSTANTS:
-            shown_as = text.replace("c", seen.operands[k])
-            yield seen.other(k, shown_as), taking(k, formula(text, "c")(float(x)))
+            yield text.replace("c", seen.operands[k]), taking(k, formula(text, "c")(float(x)))
     if not isinstance(x, Recorded):
         return
-    if x.ndim == 2 and x.shape[0] == x.shape[1] and x.shape[0] > 1:
-        yield seen.other(k, f"{seen.operands[k]}.T"), transposing(k)
+    if x.ndim == 2 and max(x.shape) > 1:
+        yield f"{seen.operands[k]}.T", transposing(k)
     others = [
         name
         for name, value in seen.call.variables.items()
-        if value is not x and value.shape == x.shape and name != seen.operands[k]
+        if value.node is not x.node and value.shape == x.shape and name != seen.operands[k]
     ]
-    yield from ((seen.other(k, name), taking_variable(k, name)) for name in others[-VARIABLES:])
+    yield from ((name, taking_variable(k, name)) for name in others[-VARIABLES:])
 
 
-def alone(seen: Seen, k: int) -> Edits:
-    """An operand for the result."""
-    x = seen.call.args[k]
+def of_operand(seen: Seen, k: int, x: Operand) -> Edits:
+    """Another operand, or the operand for the result."""
+    yield from ((seen.other(k, text), edit) for text, edit in other_operands(seen, k, x))
     if isinstance(x, Recorded) and x.shape == seen.right.shape:
         yield seen.operands[k], operand_alone(k)
 
 
 def of_the_operation(seen: Seen) -> Edits:
-    """The inverse operation, and mean for sum."""
-    call = seen.call
-    if call.name in SIGNS:
-        sign, operation = SIGNS[call.name]
-        yield f"{seen.operands[0]} {sign} {seen.operands[1]}", applying(operation)
-    if call.kind == "method" and call.name in REDUCTIONS:
-        other = REDUCTIONS[call.name]
-        yield seen.text.replace(f".{call.name}(", f".{other}("), calling(other)
+    """Another operation or function, and operands that change places."""
+    call, name = seen.call, seen.call.name
+    if name in OPERATIONS and call.kind == "ufunc":
+        a, b = seen.operands
+        for other, sign in OPERATIONS.items():
+            if other != name:
+                text = f"{a} {sign} {b}" if len(sign) == 1 else f"np.{other}({a}, {b})"
+                yield text, applying(getattr(np, other))
+        if name not in ("add", "multiply", "maximum", "minimum"):
+            sign = OPERATIONS[name]
+            yield f"{b} {sign} {a}", lambda call, right: call.result(*call.args[::-1])
+    if name in FUNCTIONS and call.kind == "ufunc":
+        for other in (*FUNCTIONS, "tanh"):
+            if other != name:
+                yield f"np.{other}({seen.operands[0]})", applying(getattr(np, other))
+    for other in REDUCTIONS.get(name, ()):
+        yield seen.text.replace(f".{name}(", f".{other}("), reducing(other)
+    for other in FUNCTIONS:
+        if other not in (name, "abs"):
+            yield f"np.{other}({seen.text})", of_the_result(getattr(np, other))
+
+
+def other_axes(seen: Seen) -> Edits:
+    """Other axes than that of a call."""
+    call, name = seen.call, seen.call.name.rpartition(".")[2]
+    x, second = (*call.args, None, None)[:2]
+    axis: Operand = second if is_a_number(second) else call.options.get("axis")
+    if name not in ALONG_AXES or not is_a_number(axis) or not isinstance(x, Recorded):
+        return
+    for n in set(range(x.ndim)) - {int(axis) % x.ndim}:
+        text = f"axis {n} for axis {axis}"
+        yield text, taking(1, n) if is_a_number(second) else with_options(axis=n)
+        if name in REDUCTIONS and not call.options.get("keepdims"):
+            yield f"{text}, kept", with_options(axis=n, keepdims=True)
 
 
 def of_options(seen: Seen) -> Edits:
-    """Another axis, the other divisor of a variance, a triangle moved by one."""
+    """Another axis, order or index, the other divisor of a variance, a triangle moved by one."""
     call, name = seen.call, seen.call.name.rpartition(".")[2]
     x, second = (*call.args, None, None)[:2]
     if not isinstance(x, Recorded):
         return
-    axis: Operand = second if is_a_number(second) else call.options.get("axis")
-    if name in (*REDUCTIONS, "cumsum", "softmax", "logsumexp") and is_a_number(axis):
-        for n in set(range(x.ndim)) - {int(axis) % x.ndim}:
-            edit = taking(1, n) if is_a_number(second) else with_options(axis=n)
-            yield f"{seen.text} along axis {n}", edit
-    if name == "mean":
-        yield f"{seen.text} with n - 1 for n", dividing_by_one_less
+    yield from ((f"{seen.text} with {text}", edit) for text, edit in other_axes(seen))
     if name in ("var", "std"):
         ddof = 1 - int(call.options.get("ddof", 0))
         yield f"{seen.text} with ddof={ddof}", with_options(ddof=ddof)
+    if name == "norm":
+        yield from ((f"{seen.text} with ord={n}", norm_of(n)) for n in (None, 1, 2, "nuc"))
     if name in ("tril", "triu"):
         k = call.options.get("k", 0) if second is None else second
         for n in (k - 1, k + 1):
             yield f"np.{name}({seen.operands[0]}, {n})", triangle(n)
+    if call.kind == "index":
+        yield from of_the_index(seen, x.shape, second)
+
+
+def of_the_index(seen: Seen, shape: tuple[int, ...], index: Operand) -> Edits:
+    """Entries one place before or after."""
+    parts = index if isinstance(index, tuple) else (index,)
+    for n, part in enumerate(parts[: len(shape)]):
+        for by in (-1, 1):
+            if is_a_number(part):
+                edit = _shifted(n, by)
+            elif isinstance(part, slice) and part.step is None and (part.start or part.stop):
+                edit = _shifted(n, by)
+            else:
+                continue
+            yield f"{seen.text} {'one before' if by < 0 else 'one after'}", edit
+
+
+def _shifted(n: int, by: int) -> Edit:
+    def edit(call: Call, right: Recorded) -> Operand:
+        x, index = call.args
+        parts = list(index) if isinstance(index, tuple) else [index]
+        part, size = parts[n], x.shape[n]
+        if isinstance(part, slice):
+            start, stop_, _ = part.indices(size)
+            if not 0 <= start + by <= stop_ + by <= size:
+                raise IndexError
+            parts[n] = slice(start + by, stop_ + by)
+        else:
+            parts[n] = (part + by) if part + by < size else part + by - size
+        return call.result(x, tuple(parts))
+
+    return edit
+
+
+def values_of(seen: Seen) -> Edits:
+    """Edits of the value, as text."""
+    operands = chain.from_iterable(of_operand(seen, k, x) for k, x in enumerate(seen.call.args))
+    return chain(operands, of_options(seen), of_the_operation(seen))
+
+
+def everywhere(calls: dict[Place, Seen]) -> Iterator[tuple[str, dict[Place, Edit]]]:
+    """What is taken for another operand or axis at all places, where there are several."""
+    shared: dict[str, dict[Place, Edit]] = {}
+    for place, seen in calls.items():
+        for text, edit in other_axes(seen):
+            shared.setdefault(text, {})[place] = edit
+        for k, x in enumerate(seen.call.args):
+            for other, edit in other_operands(seen, k, x):
+                shared.setdefault(f"`{other}` for `{seen.operands[k]}`", {})[place] = edit
+    yield from ((text, edits) for text, edits in shared.items() if len(edits) > 1)

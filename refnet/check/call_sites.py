@@ -10,7 +10,8 @@ import ast
 import linecache
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from types import CodeType, FrameType
@@ -18,8 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refnet.batch import Array
+from refnet.exact.complexes import Complex
 from refnet.exact.interception import LIBRARIES
-from refnet.exact.recorder import CALLS, Operand, Recorded
+from refnet.exact.recorder import CALLS, Node, Operand, Recorded
 
 LENGTH = 60
 """The characters of source that a name shows."""
@@ -29,13 +32,14 @@ Place = tuple[CodeType, int]
 
 class Call(NamedTuple):
     """A call of ``refnet.exact.recorder.CALLS``: its kind, what comes before the arguments, the
-    arguments and options, and the variables where it stands."""
+    arguments and options, the variables where it stands, and how many came before at its place."""
 
     kind: str
     head: tuple[Any, ...]
     args: tuple[Operand, ...]
     options: dict[str, Operand]
     variables: dict[str, Operand]
+    turn: int
 
     @property
     def name(self) -> str:
@@ -52,20 +56,54 @@ class Call(NamedTuple):
         """What it gives with other arguments, or more options."""
         return CALLS[self.kind](*self.head, args or self.args, {**self.options, **options})
 
+    def in_numpy(self, raw: Callable[[Node], Array]) -> Iterator[Array]:
+        """What NumPy itself gives, on the numbers of nodes: arrays of real numbers."""
+        args, called = [_plain(x, raw) for x in self.args], self.head[0]
+        options = {name: _plain(x, raw) for name, x in self.options.items()}
+        if self.kind == "ufunc":
+            called = getattr(called, self.head[1])
+        elif self.kind == "method":
+            called, args = getattr(args[0], called), args[1:]
+        elif self.kind == "library":
+            called = self.head[2]
+        result = called(*args, **options)
+        for part in result if isinstance(result, tuple) else (result,):
+            yield from (part.real, part.imag) if np.iscomplexobj(part) else (np.asarray(part),)
+
     def with_operand(self, k: int, value: Operand) -> Operand:
         """What it gives with another operand ``k``."""
         return self.result(*self.args[:k], value, *self.args[k + 1 :])
 
 
+class Turn(NamedTuple):
+    """A call in a run, its result, the ports that the operands and the result pass through (of what
+    is moved or has no gradient none), and the nodes that f goes on with."""
+
+    place: Place
+    call: Call
+    right: Operand
+    ports: tuple[tuple[Node, ...], ...]
+    exits: tuple[Node, ...]
+    outs: tuple[Node, ...]
+
+
 @dataclass
 class Seen:
-    """What a run has seen of the calls at one place: the last one, its result, and how many."""
+    """What a run has seen of the calls at one place."""
 
-    call: Call
-    right: Recorded
     number: int
     tree: ast.expr | None
-    turns: int = 0
+    turns: list[Turn] = field(default_factory=list)
+
+    @property
+    def call(self) -> Call:
+        """The last call."""
+        return self.turns[-1].call
+
+    @property
+    def right(self) -> Operand:
+        """Its result."""
+        return self.turns[-1].right
 
     @cached_property
     def operands(self) -> list[str]:
@@ -79,6 +117,8 @@ class Seen:
         elif isinstance(tree, ast.Call):
             owner = [tree.func.value] if isinstance(tree.func, ast.Attribute) else []
             parts = [*(owner if self.call.kind == "method" else []), *tree.args]
+        elif isinstance(tree, ast.Subscript):
+            parts = [tree.value, tree.slice]
         texts = [shown(part) for part in parts]
         return texts if len(texts) >= n else [f"operand {k + 1}" for k in range(n)]
 
@@ -99,9 +139,26 @@ class Seen:
         return f"line {self.number}"
 
 
+def sides(x: Operand) -> tuple[Recorded, ...]:
+    """The recorded arrays of an operand: one, of complex numbers two, of a list all."""
+    if isinstance(x, Complex):
+        return x.real, x.imag
+    if isinstance(x, (list, tuple)):
+        return tuple(side for part in x for side in sides(part))
+    return (x,) if isinstance(x, Recorded) else ()
+
+
+def _plain(x: Operand, raw: Callable[[Node], Array]) -> Operand:
+    if isinstance(x, Complex):
+        return raw(x.real.node) + 1j * raw(x.imag.node)
+    if isinstance(x, (list, tuple)):
+        return [_plain(part, raw) for part in x]
+    return raw(x.node) if isinstance(x, Recorded) else x
+
+
 def is_live(x: Operand) -> bool:
     """Whether a gradient goes through an operand."""
-    return isinstance(x, Recorded) and x.node.live
+    return any(side.node.live for side in sides(x))
 
 
 def is_a_number(x: Operand) -> bool:
@@ -117,7 +174,7 @@ def shown(tree: ast.expr) -> str:
 
 def user_frame() -> FrameType | None:
     """The innermost frame of the user's code."""
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(1)
     while frame and str(frame.f_globals.get("__name__", "")).partition(".")[0] in LIBRARIES:
         frame = frame.f_back
     return frame

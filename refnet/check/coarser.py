@@ -36,12 +36,21 @@ class Coarser:
                     kind.u > search.u
                     and (search.u / kind.u) ** entries <= BY_CHANCE
                     and all(kind.holds(search.given[name]).all() for name in search.wrong)
-                    and all(self._within(6 * kind.u, name, kind.tiny) for name in search.given)
+                    and all(self.within(6 * kind.u, name, kind.tiny) for name in search.given)
                 ):
                     return (
                         f"part of the computation is in {kind}: the differences have its size, "
                         f"and all numbers are those of {kind}"
                     )
+        return search.shaped() and self._decimals() or ""
+
+    def _decimals(self) -> str:
+        """Whether the wrong arrays are the right ones rounded to some decimals."""
+        arrays = [(self.search.given[name], self.search.true[name]) for name in self.search.wrong]
+        if sum(given.size for given, _ in arrays) > 1:
+            for n in range(2, 13):
+                if all((given == np.round(right, n)).all() for given, right in arrays):
+                    return f"{', '.join(sorted(self.search.wrong))}: rounded to {n} decimals"
         return ""
 
     def coarse(self) -> str:
@@ -60,7 +69,7 @@ class Coarser:
                 u > search.u
                 and search.wrong == set(search.given)
                 and all(
-                    self._within(6 * u, name) and self._typical(u, name) for name in search.given
+                    self.within(6 * u, name) and self._typical(u, name) for name in search.given
                 )
             ):
                 return (
@@ -86,7 +95,7 @@ class Coarser:
             )
         return ""
 
-    def _within(self, u: float, name: str, least: float = 0) -> bool:
+    def within(self, u: float, name: str, least: float = 0) -> bool:
         """Whether a quantity is at most as far off as sigma is for a unit roundoff ``u``, or by
         the ``least`` that it may be."""
         search = self.search

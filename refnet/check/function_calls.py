@@ -3,9 +3,9 @@ another.
 
 A run of the function on recorded floats is a sequence of calls, each at a place in the user's
 source, which Python knows to the column (PEP 657). An edit changes what the calls at one place
-give. It stops, scales or turns the cotangent of an operand, or it computes something else: an
-operand alone, another operation, axis, constant or variable. Names show the user's text, so that
-the table has no cases of its own, whatever the function is.
+give: the cotangent of an operand or of the result, or what is computed: an operand alone, another
+operation, axis, constant, variable, index or type, in the value, in the gradient or in both. Names
+show the user's text, so that the table has no cases of its own, whatever the function is.
 
 Checked by: tests/check/test_function_calls.py.
 """
@@ -13,249 +13,440 @@ Checked by: tests/check/test_function_calls.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import chain, count
+from functools import cached_property, partial
+from itertools import count
 from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from refnet.batch import Params
+from refnet.batch import Array, Params
 from refnet.check.call_edits import (
+    COARSER,
+    FACTORS,
     Edit,
+    Pull,
     adjoint_untransposed,
-    alone,
-    of_operand,
-    of_options,
-    of_the_operation,
-    pulled_alone,
+    coarser,
+    everywhere,
+    forms,
+    forward_alone,
+    instead,
+    nodes,
+    of_another_turn,
+    of_the_result,
+    pulls_of,
     scaled,
-    untransposed,
-    without_slope,
+    taking,
+    values_of,
 )
-from refnet.check.call_sites import Call, Place, Seen, expression, is_live, user_frame
+from refnet.check.call_sites import Place, Seen, is_a_number, is_live, sides
 from refnet.check.function_edits import floats, sizes
+from refnet.check.function_runs import Tape, call_of, watched
+from refnet.check.judgement import LIMITS
 from refnet.exact.functions import CertifiedFunction
-from refnet.exact.recorder import CALLS, WATCH, Operand, Recorded
-from refnet.exact.running import mapped, run_on
+from refnet.exact.recorder import CALLS, Node, Operand
+from refnet.exact.running import mapped
 
 __all__ = ["Calls"]
 
 WORK = 150_000
 """Calls that may be spent on one function: some ten seconds."""
-FACTORS = {"has the wrong sign": -1.0, "is doubled": 2.0, "is halved": 0.5}
-"""What a cotangent is often multiplied by."""
+PULLED, REPLAYED = 0.3, 0.05
+"""What another backward or forward pass costs, of a whole run."""
 FEW = 3
 """The most wrong entries that a constant may explain by chance."""
 FITS = 1e-4
 """How near a fitted constant has to be."""
-LINEAR = ("matmul", "dot", "linalg.solve")
-"""Calls that are linear in an operand, and no product entry by entry."""
+CLOSE = 1e-3
+"""How near a change along a random direction has to be, of the size of what is wrong."""
+ALIKE = 0.2
+"""How near errors of the same type are in size."""
+STEPS = 8
+"""Runs in which a constant of the value is fitted."""
 
 
 class Candidate(NamedTuple):
-    """An edit of the calls at a place, in all or some of its turns."""
+    """Edits of the value at some places, or an edit of the gradient at one, in all or some of its
+    turns."""
 
     name: str
-    place: Place
-    edit: Edit
+    edits: dict[Place, Edit] = {}
+    pull: tuple[Place, Pull] | None = None
     turns: frozenset[int] | None = None
 
 
-@dataclass
 class Calls:
     """The edits of the calls of a certified function, and what they give."""
 
-    certified: CertifiedFunction
-    seen: dict[Place, Seen] = field(default_factory=dict)
+    def __init__(self, search: Any) -> None:
+        self.search, self.given, self.wrong = search, search.given, search.wrong
+        certified: CertifiedFunction = search.all.certified
+        self.certified = certified
+        self.tape = Tape(certified, certified.arguments)
+        self.true = self.tape.true
+        self.seen = {place: seen for place, seen in self.tape.seen.items() if sides(seen.right)}
+        self.arrays = {
+            place: seen for place, seen in self.seen.items() if not isinstance(seen.right, tuple)
+        }
+        calls = sum(len(seen.turns) for seen in self.tape.seen.values())
+        self.left: float = WORK // max(calls, 1)
+        self.recurs: dict[frozenset[Node], bool] = {}
+        self.size = 0.0
 
-    def __post_init__(self) -> None:
-        self.true = self.run(self._look)
-        calls = sum(seen.turns for seen in self.seen.values())
-        self.left = WORK // max(calls, 1)
+    @cached_property
+    def elsewhere(self) -> Tape:
+        """The function at other arguments."""
+        rng = np.random.default_rng(1)
+        arguments = {
+            name: mapped(value, name, lambda _, a: a * (1 + 0.1 * rng.standard_normal(a.shape)))
+            for name, value in self.certified.arguments.items()
+        }
+        return Tape(self.certified, arguments)
 
-    def run(
-        self, act: Callable[[Place, FrameType, Call, Recorded], Operand], anew: int | None = None
-    ) -> Params:
-        """Value and gradients with the calls' results that ``act`` gives; ``anew``: a seed of
-        other arguments."""
-
-        def watch(kind: str, call: tuple[Any, ...]) -> Operand:
-            token = WATCH.set(None)
-            try:
-                right, frame = CALLS[kind](*call), user_frame()
-                if frame is None or not isinstance(right, Recorded):
-                    return right
-                *head, args, options = call
-                what = Call(kind, tuple(head), tuple(args), dict(options), frame.f_locals)
-                return act((frame.f_code, frame.f_lasti), frame, what, right)
-            finally:
-                WATCH.reset(token)
-
-        certified, token = self.certified, WATCH.set(watch)
-        arguments = certified.arguments
-        if anew is not None:
-            rng = np.random.default_rng(anew)
-            arguments = {
-                name: mapped(value, name, lambda _, a: a * (1 + 0.1 * rng.standard_normal(a.shape)))
-                for name, value in arguments.items()
-            }
-        try:
-            with np.errstate(all="ignore"):
-                results = run_on(certified.function, arguments, certified.cotangent, floats)
-        finally:
-            WATCH.reset(token)
-        return {name: np.asarray(value, float) for name, value in results.items()}
-
-    def _look(self, place: Place, frame: FrameType, call: Call, right: Recorded) -> Operand:
-        if place not in self.seen:
-            self.seen[place] = Seen(call, right, frame.f_lineno, expression(frame))
-        seen = self.seen[place]
-        variables = {n: value for n, value in call.variables.items() if isinstance(value, Recorded)}
-        seen.call, seen.right = call._replace(variables=variables), right
-        seen.turns += 1
-        return right
-
-    def edited(self, candidate: Candidate, anew: int | None = None) -> Params | None:
-        """What an edit gives; None if it cannot be made, or too much was tried already."""
-        self.left -= 1
+    def edited(
+        self, candidate: Candidate, elsewhere: bool = False, any_value: bool = False
+    ) -> Params | None:
+        """What an edit gives; None if it cannot be made, if its value is not that which was given
+        and not ``any_value`` will do, or if too much was tried already."""
+        self.left -= REPLAYED
         if self.left < 0:
             return None
-        turn = count()
-
-        def act(place: Place, frame: FrameType, call: Call, right: Recorded) -> Operand:
-            if place != candidate.place:
-                return right
-            now = next(turn)
-            edits = candidate.turns is None or now in candidate.turns
-            return candidate.edit(call, right) if edits else right
-
+        tape = self.elsewhere if elsewhere else self.tape
         try:
-            return self.run(act, anew)
+            if candidate.pull:
+                return self._pulled(*candidate.pull, candidate.turns, tape)
+            if not (
+                elsewhere or any_value or self.search.agrees({"value": self._value(candidate)})
+            ):
+                return None
+            self.left -= 1
+            run = watched(self.certified, tape.arguments, self._act(candidate))
+            value = {"value": np.asarray(run.value, float)}
+            if not (elsewhere or any_value or self.search.agrees(value)):
+                return None
+            return value | run.gradients(self.certified.cotangent, floats)
         except Exception:  # the edit does not fit, or f does not go on with what it gives
             return None
 
+    def _value(self, candidate: Candidate) -> Array:
+        """The value that an edit gives."""
+        with np.errstate(all="ignore"):
+            return self.tape.value(candidate.edits, candidate.turns)
+
+    def readings(self) -> Iterator[tuple[str, Params]]:
+        """The edits that explain what was given; of edits that are one at other arguments, too,
+        the first."""
+        known: list[Params] = []
+        for candidate, reading in self.candidates():
+            if not self.search.explains(reading):
+                continue
+            there = self.edited(candidate, elsewhere=True) or reading
+            if not any(_alike(there, other) for other in known):
+                known.append(there)
+                yield candidate.name, reading
+            if len(known) > 1:
+                return
+
+    def _pulled(
+        self, place: Place, pull: Pull, some: frozenset[int] | None, tape: Tape
+    ) -> Params | None:
+        """What an edit of the gradient gives; None if it changes the gradients by something else
+        than what was given along a random direction, which needs no backward pass."""
+        turns = tape.seen[place].turns
+        parts = [pull(turn) for n, turn in enumerate(turns) if some is None or n in some]
+        redirected = {port: nodes for part in parts for port, nodes in part.items()}
+        if tape is self.tape and self.gap is not None:
+            key = frozenset(redirected)
+            if key not in self.recurs:
+                self.recurs[key] = tape.recurs(parts)
+            off = abs(tape.along(redirected) - self.gap) if not self.recurs[key] else 0.0
+            if not off <= CLOSE * self.size:
+                return None
+        self.left -= PULLED
+        return tape.pulled(redirected)
+
+    @cached_property
+    def gap(self) -> float | None:
+        """What the gradients that were given are off by, along the tape's direction; None if some
+        are not given."""
+        if not {*self.true} - {"value"} <= {*self.given}:
+            return None
+        off = {name: self.given[name] - self.true[name] for name in self.wrong - {"value"}}
+        self.size = float(np.linalg.norm([np.linalg.norm(array) for array in off.values()]))
+        return float(sum((off[name] * self.tape.direction[name]).sum() for name in off))
+
+    @staticmethod
+    def _act(candidate: Candidate) -> Callable[..., Operand]:
+        turns = {place: count() for place in candidate.edits}
+
+        def act(place: Place, frame: FrameType, kind: str, call: tuple[Any, ...]) -> Operand:
+            right = CALLS[kind](*call)
+            if place not in turns or not sides(right):
+                return right
+            turn = next(turns[place])
+            if candidate.turns and turn not in candidate.turns:
+                return right
+            return candidate.edits[place](call_of(frame, kind, call, turn), right)
+
+        return act
+
     def pulls(self) -> Iterator[Candidate]:
         """Edits of cotangents alone."""
-        for place, seen in self.seen.items():
-            call, where = seen.call, f"in `{seen.text}` ({seen.line})"
-            for k, x in enumerate(call.args):
-                if not is_live(x):
+        for place, k, what in self.operands():
+            seen = self.seen[place]
+            last = len(seen.turns) - 1
+            for text, pull in pulls_of(seen, k):
+                yield Candidate(text.format(what), pull=(place, pull))
+                if not text.startswith("no gradient") or not last:
                     continue
-                what = f"`{seen.operands[k]}`"
-                yield Candidate(f"no gradient goes through {what} {where}", place, scaled(k, 0))
-                for name, n in (("first", 0), ("last", seen.turns - 1)) if seen.turns > 1 else ():
-                    turn = f"the {name} turn of {what} {where}"
-                    rest = frozenset(range(seen.turns)) - {n}
-                    yield Candidate(
-                        f"the gradient goes through {turn} alone", place, scaled(k, 0), rest
-                    )
-                    here = frozenset({n})
-                    yield Candidate(f"no gradient goes through {turn}", place, scaled(k, 0), here)
-                for times, factor in FACTORS.items() if seen.turns > 1 else ():
-                    name = f"the gradient of {what} {where} {times}"
-                    yield Candidate(name, place, scaled(k, factor))
-                if call.name in LINEAR:
-                    name = f"the gradient of {what} {where} lacks a transpose"
-                    yield Candidate(name, place, untransposed(k))
-                    if call.name == "linalg.solve" and k == 1:
-                        name = f"the gradients of `{seen.text}` ({seen.line}) lack a transpose"
-                        yield Candidate(name, place, adjoint_untransposed)
-                elif x.shape == seen.right.shape and call.name not in ("add", "subtract"):
-                    lacks = "its slope" if len(call.args) == 1 else "the other factor"
-                    name = f"the gradient of {what} {where} lacks {lacks}"
-                    yield Candidate(name, place, without_slope(k))
+                for name, n in ("first", 0), ("last", last):
+                    turn, here = f"the {name} turn of {what}", frozenset({n})
+                    rest = frozenset(range(last + 1)) - here
+                    only = f"the gradient goes through {turn} alone"
+                    yield Candidate(only, pull=(place, pull), turns=rest)
+                    yield Candidate(text.format(turn), pull=(place, pull), turns=here)
+        for place, seen in self.arrays.items():
+            if seen.call.name == "linalg.solve":
+                name = f"the gradients of `{seen.text}` ({seen.line}) lack a transpose"
+                yield Candidate(name, pull=(place, adjoint_untransposed))
 
-    def multiples(self, given: Params, wrong: set[str]) -> Iterator[Candidate]:
-        """Cotangents times the constant that fits, those first that sizes explain."""
-        entries = sum(given[name].size for name in wrong)
-        unusual = []
+    def operands(self) -> Iterator[tuple[Place, int | None, str]]:
+        """The operands, and results None, that all of what is wrong goes through, as text."""
         for place, seen in self.seen.items():
-            for k in (k for k, x in enumerate(seen.call.args) if is_live(x)):
-                without = self.edited(Candidate("", place, scaled(k, 0)))
-                if without is None:
-                    continue
-                part, off = (
-                    np.concatenate([(a[name] - b[name]).ravel() for name in sorted(wrong)])
-                    for a, b in ((self.true, without), (given, self.true))
-                )
-                size = float(part @ part)
-                factor = 1 + float(part @ off) / size if size > 0 else 1.0
-                if np.linalg.norm(off - (factor - 1) * part) > FITS * np.linalg.norm(off):
-                    continue
-                what = f"the gradient of `{seen.operands[k]}` in `{seen.text}` ({seen.line})"
-                times, number = self._number(factor)
-                if times:
-                    yield Candidate(f"{what} {times}", place, scaled(k, number))
-                elif entries > FEW:
-                    name = f"{what} is multiplied by {factor:.6g}"
-                    unusual.append(Candidate(name, place, scaled(k, factor)))
+            operands: list[int | None] = [
+                k for k, x in enumerate(seen.call.args) if hasattr(x, "shape") and is_live(x)
+            ]
+            if isinstance(seen.right, tuple):
+                operands = [-1 - n for n in range(len(seen.right))]
+            elif len(operands) != 1:
+                operands.append(None)
+            for k in operands:
+                ports = [port for turn in seen.turns for port in nodes(turn, k)]
+                reach = frozenset().union(*(self.tape.reach.get(port, set()) for port in ports))
+                if self.wrong <= reach:
+                    where = f"`{seen.text}` ({seen.line})"
+                    if k is not None:
+                        part = f"`{seen.operands[k]}`" if k >= 0 else f"part {-k}"
+                        where = f"{part} in {where}" if k >= 0 else f"{part} of {where}"
+                    yield place, k, where
+
+    def multiples(self) -> Iterator[Candidate]:
+        """Cotangents times the constant that fits, those first that sizes explain."""
+        entries = sum(self.given[name].size for name in self.wrong)
+        unusual = []
+        for place, k, what in self.operands():
+            turns = self.seen[place].turns
+            self.left -= PULLED
+            without = self.tape.pulled({port: [] for turn in turns for port in nodes(turn, k)})
+            part, off = (
+                np.concatenate([(a[name] - b[name]).ravel() for name in sorted(self.wrong)])
+                for a, b in ((self.true, without), (self.given, self.true))
+            )
+            size = float(part @ part)
+            factor = 1 + float(part @ off) / size if size > 0 else 1.0
+            misfit = np.linalg.norm(off - (factor - 1) * part) > FITS * np.linalg.norm(off)
+            if misfit or abs(factor) < FITS:
+                continue
+            times, number = self._number(factor)
+            if times:
+                name = f"the gradient of {what} {times}"
+                yield Candidate(name, pull=(place, scaled(k, number)))
+            if entries > FEW:
+                name = f"the gradient of {what} is multiplied by {factor:.6g}"
+                unusual.append(Candidate(name, pull=(place, scaled(k, factor))))
         yield from unusual
+
+    @cached_property
+    def numbers(self) -> dict[str, float]:
+        """Numbers that a factor may come from: sizes, their roots, and what the function computes,
+        as text."""
+        known: dict[str, float] = dict(sizes(self.certified))
+        known |= {f"the root of {name}": size**0.5 for name, size in known.items()}
+        for seen in self.arrays.values():
+            if len(seen.turns) == 1 and sides(seen.right) == (seen.right,) and not seen.right.ndim:
+                known[f"`{seen.text}` ({seen.line})"] = float(seen.right.raw)
+        return known
 
     def _number(self, factor: float) -> tuple[str, float]:
         """A factor in words, and the number that they mean; or ""."""
         for text, value in FACTORS.items():
             if abs(factor / value - 1) < FITS:
                 return text, value
-        known = dict(sizes(self.certified))
-        known |= {f"the root of {name}": size**0.5 for name, size in known.items()}
         for verb, sign in (("multiplied", 1), ("divided", -1)):
-            same = {t: value for t, value in known.items() if abs(factor / value**sign - 1) < FITS}
+            same = {
+                t: value
+                for t, value in self.numbers.items()
+                if value and abs(factor / value**sign - 1) < FITS
+            }
             if same:
                 number = next(iter(same.values()))
                 return f"is {verb} by {number:.6g} = {' = '.join([*same][:2])}", number**sign
         return "", factor
 
-    def values(self) -> Iterator[tuple[str, Seen, Candidate]]:
-        """Edits of values, as text and what they are edits of."""
-        for place, seen in self.seen.items():
-            call = seen.call
-            others = [
-                edit
-                for k, x in enumerate(call.args)
-                for edit in (*of_operand(seen, k, x), *alone(seen, k))
-            ]
-            for text, edit in (*others, *of_the_operation(seen), *of_options(seen)):
-                yield text, seen, Candidate("", place, edit)
-
-    def candidates(self, given: Params, wrong: set[str]) -> Iterator[tuple[Candidate, Params]]:
+    def candidates(self) -> Iterator[tuple[Candidate, Params]]:
         """Every edit that may explain what is ``wrong``, and the results that it gives."""
-        value, gradients = "value" in wrong, wrong - {"value"}
-        same_value = {"value": self.true["value"]}
-        if not value:
-            for candidate in chain(self.pulls(), self.multiples(given, wrong)):
-                if reading := self.edited(candidate):
-                    yield candidate, {**reading, **same_value}
-        for text, seen, candidate in self.values():
-            where = f"`{seen.text}` ({seen.line})"
-            if value or "value" not in given:
-                whole = candidate._replace(name=f"{where} is computed as `{text}`")
-                if reading := self.edited(whole):
-                    yield whole, reading
-                    if not gradients:
-                        name = f"the value alone has `{text}` for {where}"
-                        yield whole._replace(name=name), {**self.true, "value": reading["value"]}
-            if not value:
-                name = f"the gradient takes `{text}` for {where}"
-                pulled = candidate._replace(name=name, edit=pulled_alone(candidate.edit))
-                if reading := self.edited(pulled):
-                    yield pulled, {**reading, **same_value}
+        if "value" in self.wrong or "value" not in self.given:
+            yield from self.of_values()
+        if "value" not in self.wrong:
+            yield from self.of_gradients()
 
-    def readings(
-        self, given: Params, wrong: set[str], agrees: Callable[[Params], bool]
-    ) -> Iterator[tuple[str, Params]]:
-        """The edits whose results ``agrees`` accepts; of edits that are one at other arguments,
-        too, the first."""
-        known: list[Params] = []
-        for candidate, reading in self.candidates(given, wrong):
-            if not agrees(reading):
+    def of_gradients(self) -> Iterator[tuple[Candidate, Params]]:
+        """Edits of the gradient, with the right value."""
+        for candidates in (self.pulls(), self.multiples(), self.others()):
+            for candidate in candidates:
+                if reading := self.edited(candidate):
+                    yield candidate, reading
+
+    def others(self) -> Iterator[Candidate]:
+        """The gradient of another call."""
+        for place, seen in self.arrays.items():
+            where = f"`{seen.text}` ({seen.line})"
+            for text, edit in values_of(seen):
+                name = f"the gradient takes `{text}` for {where}"
+                yield Candidate(name, pull=(place, instead(edit)))
+            for k, x in enumerate(seen.call.args):
+                for by, when in (-1, "before"), (1, "after"):
+                    if len(seen.turns) > 1 and sides(x):
+                        name = (
+                            f"the gradient of {where} takes `{seen.operands[k]}` of the turn {when}"
+                        )
+                        yield Candidate(name, pull=(place, instead(of_another_turn(seen, k, by))))
+
+    def of_values(self) -> Iterator[tuple[Candidate, Params]]:
+        """Edits of the value, with the gradient that follows from it, the right call's, or the
+        right one."""
+        alone = self.wrong == {"value"}
+        for name, edits in self.values():
+            candidate = Candidate(name.format("is computed as"), edits)
+            if (reading := self.edited(candidate)) is None:
                 continue
-            elsewhere = self.edited(candidate, anew=1) or reading
-            if not any(_alike(elsewhere, other) for other in known):
-                known.append(elsewhere)
-                yield candidate.name, reading
-            if len(known) > 1:
-                return
+            if alone and not self.search.explains(reading):
+                label = name.format("in the value alone is computed as")
+                yield candidate._replace(name=label), {**self.true, "value": reading["value"]}
+                continue
+            yield candidate, reading
+            behind = {place: forward_alone(edit) for place, edit in edits.items()}
+            label = f"{candidate.name}, with the right call's gradient"
+            right = candidate._replace(name=label, edits=behind)
+            if not alone and (reading := self.edited(right)):
+                yield right, reading
+        yield from self.narrowed()
+        if not alone:
+            yield from self.fitted()
+
+    def values(self) -> Iterator[tuple[str, dict[Place, Edit]]]:
+        """Edits of values, with names that have {} where the verb stands."""
+        for place, seen in self.arrays.items():
+            where = f"`{seen.text}` ({seen.line})"
+            for text, edit in values_of(seen):
+                yield f"{where} {{}} `{text}`", {place: edit}
+        for text, edits in everywhere(self.arrays):
+            lines = sorted({self.seen[place].number for place in edits})
+            yield f"{text} everywhere (lines {', '.join(map(str, lines))})", edits
+        for place, seen in self.arrays.items():
+            for how, form in forms(seen.right.shape):
+                name = f"`{seen.text}` ({seen.line}) {{}} an array that {how}"
+                yield name, {place: of_the_result(form)}
+
+    def narrowed(self) -> Iterator[tuple[Candidate, Params]]:
+        """Calls in a coarser type: they give the value that was given, and gradients that are off
+        by no more than its rounding; or the few that make each result off by as much as it is."""
+        search = self.search
+        for kind, u in COARSER.items():
+            if not all(search.coarser.within(6 * u, name) for name in self.given):
+                continue
+            alike = []
+            for place, seen in self.arrays.items():
+                where = f"`{seen.text}` ({seen.line})"
+                candidate = Candidate(f"{where} is computed in {kind}", {place: coarser(kind)})
+                reading = self.edited(candidate, any_value=True)
+                if reading and search.agrees({"value": reading["value"]}):
+                    yield candidate, {**reading, **self.given, "value": reading["value"]}
+                if reading and all(self._as_far_off(name, reading) for name in self.given):
+                    alike.append(where)
+            if 0 < len(alike) <= FEW and search.rerolled and search.rerolled(u):
+                name = f"perhaps {', or '.join(alike)} is computed in {kind}"
+                yield Candidate(name), self.given
+
+    def _as_far_off(self, name: str, reading: Params) -> bool:
+        """Whether a reading is off by about as much as what was given."""
+        none = LIMITS[0] * self.true[name].size ** 0.5
+        theirs, ours = (
+            max(self.search.in_sigmas(name, results[name] - self.true[name]), none)
+            for results in (self.given, reading)
+        )
+        return ALIKE < theirs / ours < 1 / ALIKE
+
+    def fitted(self) -> Iterator[tuple[Candidate, Params]]:
+        """Results times the constant that fits, and other constants."""
+        weight = self.certified.cotangent
+        if "value" not in self.given or weight is not None:
+            return
+        gap = float(self.given["value"] - self.true["value"])
+        for place, seen in self.arrays.items():
+            where = f"`{seen.text}` ({seen.line})"
+            for name, edit, start, near in self._constants(seen, gap):
+                c = self._root(place, edit, gap, start, near)
+                for text, number in self._shown(c, start) if c is not None else ():
+                    label = f"{where} {name} {text}"
+                    fit = Candidate(label, {place: edit(number)})
+                    if reading := self.edited(fit):
+                        yield fit, reading
+                        break
+
+    def _constants(
+        self, seen: Seen, gap: float
+    ) -> Iterator[tuple[str, Callable[[float], Edit], float, float]]:
+        """What may be another constant: its text, the edit, the right number, and one near it."""
+        if sides(seen.right) == (seen.right,):
+            cotangents = self.tape.cotangents
+            exits = [port for turn in seen.turns for port in turn.exits if port in cotangents]
+            slope = sum(float((cotangents[port] * port.raw).sum()) for port in exits)
+            if slope:
+                yield "is multiplied by", _times, 1.0, 1 + gap / slope
+            slope = sum(float(cotangents[port].sum()) for port in exits)
+            if slope:
+                yield "has, added,", _plus, 0.0, gap / slope
+        for k, x in enumerate(seen.call.args):
+            if is_a_number(x) and seen.call.kind == "ufunc":
+                name = f"has, for `{seen.operands[k]}`,"
+                yield name, partial(taking, k), float(x), 1.01 * float(x) or 0.01
+
+    def _root(
+        self, place: Place, edit: Callable[[float], Edit], gap: float, start: float, near: float
+    ) -> float | None:
+        """The constant with which an edit gives the value that was given, by secants."""
+        before, off, c = start, -gap, near
+        for _ in range(STEPS):
+            self.left -= REPLAYED
+            try:
+                value = self._value(Candidate("", {place: edit(c)}))
+            except Exception:  # as in ``edited``
+                return None
+            now = float(value) - float(self.given["value"])
+            if abs(now) <= FITS**2 * abs(gap) or now == off or self.left < 0:
+                break
+            before, off, c = c, now, c - now * (c - before) / (now - off)
+        return c if abs(now) <= FITS * abs(gap) else None
+
+    def _shown(self, c: float, right: float) -> Iterator[tuple[str, float]]:
+        """A fitted constant as text and number: a round one, or one that has a name."""
+        for digits in (1, 2, 3):
+            number = float(f"{c:.{digits}g}")
+            if number and abs(c / number - 1) < FITS:
+                yield f"{number:g}", number
+        times, number = self._number(c)
+        if times and right == 1:
+            yield f"{number:.6g} ({times})", number
+
+
+def _times(factor: float) -> Edit:
+    return of_the_result(lambda y: factor * y)
+
+
+def _plus(term: float) -> Edit:
+    return of_the_result(lambda y: y + term)
 
 
 def _alike(a: Params, b: Params) -> bool:

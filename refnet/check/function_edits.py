@@ -4,7 +4,7 @@ a factor, a part left out.
 Checked by: tests/check/test_function_mistakes.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations, permutations
 
 import numpy as np
@@ -15,6 +15,7 @@ from refnet.check.noise import Certificate
 from refnet.check.programs.notation import formula
 from refnet.exact.enclose import Certified
 from refnet.exact.functions import CertifiedFunction
+from refnet.exact.recorder import Operand
 from refnet.exact.running import parts, run_on
 from refnet.nets.stacked import plain
 
@@ -104,10 +105,19 @@ def _of_the_axes(name: str, right: Array, certified: Certificate) -> Edits:
         if size < 2:
             continue
         along = _along(axis, name, right, certified)
-        place = np.expand_dims(np.arange(size), tuple(range(1, right.ndim - axis)))
         for how, text in ALONG.items():
-            value = formula(text, "a, n, first, last")(right, axis, place == 0, place == size - 1)
-            yield f"{name} {how.format(along)}", value
+            yield f"{name} {how.format(along)}", along_axis(text, axis)(right)
+
+
+def along_axis(text: str, axis: int) -> Callable[[Operand], Operand]:
+    """What a formula of ``ALONG`` says, along an axis."""
+
+    def edit(a: Operand) -> Operand:
+        size = a.shape[axis]
+        place = np.expand_dims(np.arange(size), tuple(range(1, a.ndim - axis)))
+        return formula(text, "a, n, first, last")(a, axis, place == 0, place == size - 1)
+
+    return edit
 
 
 def _along(axis: int, name: str, right: Array, certified: Certificate) -> str:
@@ -126,6 +136,8 @@ OF_THE_MATRIX = {
     "has its diagonal alone": "diag(diag(G))",
     "has zeros on its diagonal": "G - diag(diag(G))",
     "is that of a symmetric matrix: G + G' - diag(G)": "G + G.T - diag(diag(G))",
+    "is that of the lower triangle of a symmetric matrix": "tril(G + G.T) - diag(diag(G))",
+    "is that of the upper triangle of a symmetric matrix": "triu(G + G.T) - diag(diag(G))",
     "is made symmetric: (G + G') / 2": "(G + G.T) / 2",
     "is made skew-symmetric: (G - G') / 2": "(G - G.T) / 2",
     "is made skew-symmetric: G - G'": "G - G.T",

@@ -180,7 +180,7 @@ class Search:
     def calls(self) -> Iterator[tuple[str, Params]]:
         """Edits of the calls in a function."""
         if not self.all.is_net and self.shaped():
-            yield from Calls(self.all.certified).readings(self.given, self.wrong, self.explains)
+            yield from Calls(self).readings()
 
     def explains(self, reading: Params) -> bool:
         """Whether a reading explains all that was given."""

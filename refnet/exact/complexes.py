@@ -30,6 +30,7 @@ from refnet.exact.recorder import (
     Options,
     Recorded,
     Unrecorded,
+    dispatch,
     record,
 )
 
@@ -107,7 +108,7 @@ class Complex(NDArrayOperatorsMixin):
             return function(np.sum, inputs, {"axis": 0, **options})
         if method != "__call__" or options:
             raise TypeError(f"np.{called.__name__}.{method} of complex numbers is not recorded")
-        result = ufunc(called.__name__, inputs)
+        result = dispatch("ufunc", called, method, inputs, options)
         if out is None or out[0] is inputs[0] and getattr(self.real, "is_number", False):
             return result
         if not isinstance(out[0], Complex):
@@ -118,7 +119,7 @@ class Complex(NDArrayOperatorsMixin):
     def __array_function__(
         self, called: Operation, types: object, args: Arguments, kwargs: Options
     ) -> Operand:
-        return function(called, args, kwargs)
+        return dispatch("function", called, args, kwargs)
 
     def __getattr__(self, name: str) -> Operation:
         if name in ("conj", "conjugate"):

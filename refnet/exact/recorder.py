@@ -22,7 +22,6 @@ from copy import deepcopy
 from functools import lru_cache
 from itertools import count
 from math import prod
-from operator import getitem
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -86,10 +85,12 @@ over the axes that the argument was broadcast along."""
 
 
 class Node:
-    """One value, an array ``raw`` of numbers, and how gradients are pulled back from it."""
+    """One value, an array ``raw`` of numbers, and how gradients are pulled back from it; of moved
+    and assigned entries also ``again``, other nodes and how it is made of their numbers."""
 
-    __slots__ = ("born", "live", "name", "pullbacks", "raw")
+    __slots__ = ("again", "born", "live", "name", "pullbacks", "raw")
     live: bool
+    again: tuple[tuple[Node, ...], Callable[..., Array]] | None
 
     def __init__(
         self, raw: Operand, name: str, pullbacks: tuple[Pullback, ...] = (), live: bool = False
@@ -103,6 +104,7 @@ class Node:
         self.pullbacks = tuple(pullback for pullback in pullbacks if pullback[0].live)
         self.live = live or bool(self.pullbacks)
         self.born = next(_clock)
+        self.again = None
 
 
 @lru_cache(maxsize=128)
@@ -249,14 +251,8 @@ class Recorded(NDArrayOperatorsMixin):
             )
         return lambda *args, **kwargs: dispatch("method", name, (self, *args), kwargs)
 
-    def __getitem__(self, index: Index) -> Recorded:
-        _check(index)
-        index = deepcopy(index)  # f may change its own
-        entries = rearranged(self, "an index", getitem, index)
-        whole = any(part is ... for part in _parts(index))
-        return (
-            entries if entries.ndim or whole else Recorded(entries.node, self.lift, is_number=True)
-        )
+    def __getitem__(self, index: Index) -> Operand:
+        return dispatch("index", "an index", (self, index), {})
 
     def __setitem__(self, index: Index, value: Operand) -> None:
         _check(index)
@@ -280,9 +276,12 @@ class Recorded(NDArrayOperatorsMixin):
     def _assign(self, places: Array, value: Node) -> None:
         """A new value of a root: ``value`` at these flat places, the rest as before."""
         old, flat, zero = self.node, places.reshape(-1), self.lift(np.zeros(()), "")
-        new = value.raw.reshape(value.raw.shape[max(value.raw.ndim - places.ndim, 0) :]).copy()
-        raw = old.raw.copy(order="K")
-        raw.flat[flat] = np.broadcast_to(new, places.shape).reshape(-1)
+
+        def made(before: Array, new: Array) -> Array:
+            raw = before.copy(order="K")
+            new = new.reshape(new.shape[max(new.ndim - places.ndim, 0) :])
+            raw.flat[flat] = np.broadcast_to(new, places.shape).reshape(-1)
+            return raw
 
         def elsewhere(g: Array) -> Array:
             g, shape = g.reshape(-1).copy(), g.shape
@@ -290,10 +289,11 @@ class Recorded(NDArrayOperatorsMixin):
             return g.reshape(shape)
 
         self._node = Node(
-            raw,
+            made(old.raw, value.raw.copy()),
             "an assignment",
             ((old, elsewhere), (value, lambda g: g.reshape(-1)[flat].reshape(places.shape))),
         )
+        self._node.again = (old, value), made
 
 
 def _parts(index: Index) -> tuple[Index, ...]:
@@ -303,6 +303,19 @@ def _parts(index: Index) -> tuple[Index, ...]:
 def _check(index: Index) -> None:
     if any(isinstance(part, Recorded) for part in _parts(index)):
         raise TypeError("an index is of integers or bools, not a recorded array")
+
+
+def _entries(name: str, args: tuple[Recorded, Index], _: Options) -> Recorded:
+    """What ``x[index]`` gives."""
+    x, index = args
+    _check(index)
+    index = deepcopy(index)  # f may change its own
+    entries = rearranged(x, name, lambda v: v[index])
+    whole = any(part is ... for part in _parts(index))
+    return entries if entries.ndim or whole else Recorded(entries.node, x.lift, is_number=True)
+
+
+CALLS["index"] = _entries
 
 
 def same(value: Operand) -> Operand:
@@ -378,11 +391,13 @@ def stop(x: Operand) -> Operand:
 
 
 def _view_of(node: Node, rearrange: Rearrangement) -> Node:
-    return Node(
+    view = Node(
         rearrange(node.raw),
         "a view",
         ((node, lambda g: Piece(rearrange(_places(node.raw.shape)), g)),),
     )
+    view.again = (node,), rearrange
+    return view
 
 
 def rearranged(
@@ -404,7 +419,7 @@ def rearranged(
         if pullback is None
         else Node(rearrange(x.raw), name, ((x.node, pullback),))
     )
-    node.name = name
+    node.name, node.again = name, ((x.node,), rearrange)
     shared = not x.is_number and np.may_share_memory(node.raw, x.raw)
     return Recorded(node, x.lift, x, rearrange) if shared else Recorded(node, x.lift)
 

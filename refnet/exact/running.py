@@ -11,7 +11,7 @@ from collections.abc import Callable
 from copy import copy
 from inspect import Parameter, signature
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -163,41 +163,65 @@ def recorded(arguments: Arguments, lifted: Lift) -> tuple[Arguments, Nodes]:
     return {name: mapped(value, name, record) for name, value in arguments.items()}, nodes
 
 
-def run_on(f: Runs, arguments: Arguments, cotangent: Array | None, lifted: Lift) -> Params:
-    """Value and gradients."""
+class Run(NamedTuple):
+    """A run of f: what it gave, and the nodes of its arguments."""
+
+    results: tuple[Recorded, ...]
+    nodes: dict[str, list[Node]]
+
+    @property
+    def value(self) -> Array:
+        """The numbers that f gave."""
+        return joined([y.raw for y in self.results])
+
+    def named(self, cotangents: list[Array]) -> Params:
+        """Gradients by name, from the cotangents of the nodes in their order."""
+        queue = iter(cotangents)
+        return {
+            f"d{name}": joined([next(queue) for _ in both]) for name, both in self.nodes.items()
+        }
+
+    def gradients(self, cotangent: Array | None, lifted: Lift) -> Params:
+        """The gradients, of the value times the cotangent if there is one."""
+        shape = self.results[0].shape
+        if cotangent is None and (shape or len(self.results) > 1):
+            raise ValueError(
+                f"certify_function: f gives an array of shape {shape}{_complex(self.results)}; "
+                "pass cotangent, an array of that shape, or return one real number"
+            )
+        if cotangent is not None and cotangent.shape != shape:
+            raise ValueError(
+                f"certify_function: cotangent has shape {cotangent.shape}; need {shape}, the shape "
+                "of f's result"
+            )
+        weight = np.ones(()) if cotangent is None else cotangent
+        if weight.dtype.kind == "c" and len(self.results) == 1:
+            raise ValueError("certify_function: cotangent is complex, and f's result is real")
+        every = [node for both in self.nodes.values() for node in both]
+        total: list[Array] = []
+        for y, part in zip(self.results, (weight.real, weight.imag)):
+            cotangents = gradients(y.node, lifted(np.asarray(part), "cotangent"), every, lifted)
+            total = [a + b for a, b in zip(total, cotangents)] if total else cotangents
+        return self.named(total)
+
+
+def forward(f: Runs, arguments: Arguments, lifted: Lift) -> Run:
+    """A run of f on the numbers that ``lifted`` makes."""
     inputs, arrays = recorded(arguments, lifted)
     nodes = {name: [side.node for side in both] for name, both in arrays.items()}
     try:
-        results = called(f, inputs, lifted)
+        return Run(called(f, inputs, lifted), nodes)
     except Unrecorded:
         if f.intercepts:
             raise
         f.intercepts = True
-        return run_on(f, arguments, cotangent, lifted)
-    shape = results[0].shape
-    if cotangent is None and (shape or len(results) > 1):
-        raise ValueError(
-            f"certify_function: f gives an array of shape {shape}{_complex(results)}; pass "
-            "cotangent, an array of that shape, or return one real number"
-        )
-    if cotangent is not None and cotangent.shape != shape:
-        raise ValueError(
-            f"certify_function: cotangent has shape {cotangent.shape}; need {shape}, the shape of "
-            "f's result"
-        )
-    weight = np.ones(()) if cotangent is None else cotangent
-    if weight.dtype.kind == "c" and len(results) == 1:
-        raise ValueError("certify_function: cotangent is complex, and f's result is real")
-    every = [node for both in nodes.values() for node in both]
-    total: list[Array] = []
-    for y, part in zip(results, (weight.real, weight.imag)):
-        cotangents = gradients(y.node, lifted(np.asarray(part), "cotangent"), every, lifted)
-        total = [a + b for a, b in zip(total, cotangents)] if total else cotangents
-    queue = iter(total)
-    return {
-        "value": joined([y.raw for y in results]),
-        **{f"d{name}": joined([next(queue) for _ in both]) for name, both in nodes.items()},
-    }
+        return forward(f, arguments, lifted)
+
+
+def run_on(f: Runs, arguments: Arguments, cotangent: Array | None, lifted: Lift) -> Params:
+    """Value and gradients."""
+    run = forward(f, arguments, lifted)
+    return {"value": run.value, **run.gradients(cotangent, lifted)}
 
 
 def _complex(results: tuple[Recorded, ...]) -> str:

@@ -72,9 +72,9 @@ NAMES = {
     "turn": "the gradient goes through the last turn of `U` in `U @ h` (line 26) alone",
     "half": "no gradient goes through `W.T` in `W - W.T` (line 28)",
     "adjoint": "the gradients of `np.linalg.solve(np.eye(3) + A, U)` (line 29) lack a transpose",
-    "root": "the gradient of `h * h` in `(h * h).sum()` (line 30) is divided by 1.73205 = the ",
-    "value": "the value alone has `(h * h).sum()` for `(h * h).sum() / np.sqrt(len(W))` (line 30)",
-    "bias": "",
+    "root": "the gradient of `h * h` (line 30) is divided by 1.73205 = the ",
+    "value": " (line 30) in the value alone is computed as `(h * h).sum()`",
+    "bias": "is computed as `np.tanh(a + b) * 0.7`, with the right call's gradient",
 }
 
 
