@@ -74,8 +74,8 @@ class Judgement:
     ``note`` says what else is wrong (missing, of another shape, not finite); then ``index``
     is None or that of the first such entry. ``rms`` is the root mean square of z. ``dtype``:
     the type in which this quantity is taken to be computed, or "". ``hidden``: the share of the
-    entries that show nothing: rounding would explain zeros in their place, too. Entries that
-    can be nothing but zero are left out of it, if there are others. ``overflow``: the first entry
+    entries that show nothing: rounding would explain zeros in their place, too. Entries whose
+    right value is zero are left out of it, if there are others. ``overflow``: the first entry
     at which the reference's own perturbed runs overflow, so that any number would do, or None.
 
     Checked by: tests/check/test_compare.py::test_verdict_states_the_rule_and_both_numbers.
@@ -265,7 +265,7 @@ def _is_it_rounding(
     index = _first(z)
     worst = float(z[index])
     shown = abs(certified) > LIMITS[0] * sigma
-    zeros = (certified == 0) & (sigma == 0)
+    zeros = certified == 0
     hidden = 1 - float(shown.sum()) / (shown.size - zeros.sum()) if certified.any() else 1.0
     size = worst / TAILS if hidden == 1 and certified.any() and widen else worst
     passed = SHOWS_NOTHING if hidden == 1 else EXPLAINED

@@ -39,7 +39,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy.special import erf, expit
+from scipy import special
 
 from refnet.batch import Array
 from refnet.check.arithmetic import arithmetic, rounded_to
@@ -277,7 +277,7 @@ class Noisy(np.ndarray[Any, Any]):
 
     def sigmoid(self) -> Noisy:
         """The sigmoid, which libraries round as they do exp: near 1, too."""
-        return _SOURCE.get().elementary(expit, self)
+        return _SOURCE.get().elementary(special.expit, self)
 
     def stable(self, function: Callable[..., Any], *arrays: Operand) -> tuple[Noisy, ...]:
         """The results of a routine of NumPy's on stacks of matrices, of which this is one, as a
@@ -452,15 +452,15 @@ _OPERATIONS: dict[np.ufunc, Callable[..., Operand]] = {
     np.add: _add,
     np.matmul: _product,
     **{
-        # erf is SciPy's
-        getattr(np, name, erf): partial(operation, getattr(np, name, erf))
+        called: partial(operation, called)
         for operation, names in (
             (_exact, "negative absolute"),
             (_rounded, "subtract multiply divide sqrt"),
-            (_elementary, "exp expm1 log log1p tanh cos sin cosh sinh arctan erf"),
+            (_elementary, "exp expm1 log log1p tanh cos sin cosh sinh arctan erf gammaln digamma"),
             (_of_two, "arctan2"),
             (_agreed, "less less_equal greater greater_equal equal not_equal"),
         )
         for name in names.split()
+        for called in [getattr(np, name, None) or getattr(special, name)]
     },
 }

@@ -137,7 +137,9 @@ def other_inputs(case: Case) -> Iterator[tuple[str, Inputs]]:
     # not the parts of a transition: half of an orthogonal matrix is none
     half = {name: value if "." in name else _half(value) for name, value in params.items()}
     yield "half of the parameters and inputs", (half, batch._replace(x=_half(batch.x)))
-    yield "other targets", (params, _other_targets(batch, _classes(case)))
+    other = _other_targets(batch, _classes(case))
+    lengths = " and lengths" * (other.mask is not batch.mask)
+    yield f"other targets{lengths}", (params, other)
 
 
 def _classes(case: Case) -> int:

@@ -27,7 +27,7 @@ from refnet.exact.recorder import (
 from refnet.maths import numeric
 from refnet.maths.kinds import kind
 
-_METHOD = {"arctan": "atan", "arctan2": "atan2"}
+_METHOD = {"arctan": "atan", "arctan2": "atan2", "gammaln": "lgamma"}
 """NumPy's name of a function -> the name of the method of Python number types, if it differs."""
 POWERS = 64
 
@@ -47,10 +47,10 @@ def _elementary(name: str, operands: int = 1) -> Callable[..., Array]:
     def apply(*arrays: Array) -> Array:
         if object in [x.dtype for x in arrays]:
             return np.asarray(on_objects(*arrays), object)
-        if name == "erf":
-            from scipy.special import erf
+        if not hasattr(np, name):
+            from scipy import special
 
-            return np.asanyarray(erf(*arrays))
+            return np.asanyarray(getattr(special, name)(*arrays))
         return np.asanyarray(getattr(np, name)(*arrays))
 
     return apply
@@ -64,6 +64,7 @@ NAMES = {
     **vars(numeric),
     "sinh": _elementary("sinh"),
     "cosh": _elementary("cosh"),
+    "digamma": _elementary("digamma"),
     "pi": _pi,
     "array": np.asanyarray,
 }
@@ -90,6 +91,7 @@ COTANGENTS = {
     "arctan": ("g * (1 / (1 + a * a))",),
     "expit": ("g * (y * (1 - y))",),
     "erf": ("g * (exp(array(-(a * a))) * (2 / pi(a) ** 0.5))",),
+    "gammaln": ("g * digamma(a)",),
     "add": ("g", "g"),
     "subtract": ("g", "-g"),
     "multiply": ("g * b", "g * a"),

@@ -417,7 +417,8 @@ def ufunc(called: np.ufunc, method: str, inputs: Arguments, options: Options) ->
     if name in COMPARISONS:
         return compared(name, *(operand.raw for operand in both(*inputs)))
     if name not in FULL:
-        raise TypeError(f"np.{name} is not recorded; known: {_known({*FULL, *COMPARISONS})}")
+        where = "np" if hasattr(np, name) else "scipy.special"
+        raise TypeError(f"{where}.{name} is not recorded; known: {_known({*FULL, *COMPARISONS})}")
     result = FULL[name](*inputs)
     if any(result is operand for operand in inputs):  # a ufunc gives a new array
         result = _copied(result)

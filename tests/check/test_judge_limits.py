@@ -332,3 +332,17 @@ def test_what_is_no_batch(batch):
 def test_a_function_of_nothing_has_no_gradient():
     with pytest.raises(ValueError, match="no entries"):
         judge(lambda x: (x * x).sum(), {"dx": np.array([])}, np.array([]))
+
+
+def test_an_entry_whose_right_value_is_zero_is_not_said_to_show_nothing():
+    def f(x):
+        return x[0] * x[1] + x[2] / x[2]
+
+    x = np.array([0.5, 0.25, 0.3])
+    verdict = judge(f, {"value": f(x), "dx": np.array([0.25, 0.5, 1e-17])}, x)
+    assert verdict.passed and not verdict.note
+
+
+def test_a_function_that_returns_no_dict_is_refused():
+    with pytest.raises(TypeError, match="theirs returns tuple; need a dict of arrays by name"):
+        judge(np.sum, lambda x: (x.sum(), np.ones(3)), np.ones(3))

@@ -73,6 +73,7 @@ CASES = {
         "arctan2": "(np.arctan2(y, x) * x).sum() + np.arctan2(y, -x)[1, 2]",
         "expit": "(scipy.special.expit(y) * x).sum()",
         "erf": "(scipy.special.erf(y) * x).sum()",
+        "gammaln": "(scipy.special.gammaln(x * x + y * y) * x).sum()",
         "sign": "(np.sign(y) * x).sum()",
         **{
             name: f"(np.{name}(x, y) * x).sum()"
