@@ -46,8 +46,8 @@ class EdgeMistakes:
         self.edges = Edges(self.layers)
         self.sound = near(self.layers.run(Change("")) or {}, search.true)
         wrong, given = search.wrong, set(search.given)
-        self.forward = "outputs" in wrong or "outputs" not in given
         self.states = {name for name in given if name[0] in "hc"}
+        self.forward = bool(wrong & {"outputs", *self.states}) or "outputs" not in given
         self.head = wrong & {"dWhy", "dby"}
 
     def readings(self) -> Iterator[tuple[str, Params]]:
