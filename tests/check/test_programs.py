@@ -140,6 +140,7 @@ def test_a_backward_pass_that_follows_is_the_derivative(cell):
     assert tried > 10
 
 
+@np.errstate(all="ignore")
 @pytest.mark.needs("flint")
 @pytest.mark.parametrize("cell", CELLS)
 def test_edits_are_named(cell):

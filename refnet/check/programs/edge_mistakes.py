@@ -179,7 +179,7 @@ class EdgeMistakes:
             yield from ([change] for change in (*self.edges.starts(), *self.edges.skips()))
         elif not wrong & {"loss", *self.head}:
             top, every = self._highest(wrong), self.edges.backward()
-            yield from ([change] for number, change in every if top <= number)
+            yield from ([change] for number, change in every if top == number)
 
     def _may_be(self, option: Option) -> bool:
         """Whether the states are right before it, and wrong after it."""
@@ -202,7 +202,7 @@ class EdgeMistakes:
 
     def _backward(self, option: Option) -> Iterator[Change]:
         wrong = self.search.wrong
-        if "loss" in wrong:
+        if "loss" in wrong or option.more and self._highest(wrong) < option.layer:
             return
         here, name = option.moves, f"{option.what} {option.move.name}"
         if self.head:
