@@ -140,6 +140,7 @@ def test_a_backward_pass_that_follows_is_the_derivative(cell):
     assert tried > 10
 
 
+@np.errstate(all="ignore")
 @pytest.mark.needs("flint")
 @pytest.mark.parametrize("cell", CELLS)
 def test_edits_are_named(cell):
@@ -189,6 +190,16 @@ def test_a_line_that_is_dropped_changes_its_pulls():
     cut = results(program, Edit(("pull", n, m), (without,)))
     expected = run(net, params, batch, {"pulls": lambda v, s: counted(s, cell, lambda t: 0 * t)})
     assert all(np.allclose(cut[name], expected[name], 1e-12) for name in expected)
+
+
+def test_what_every_step_takes_of_the_first_has_its_gradient_there():
+    net = RecurrentNet(2, 4, 3)
+    params, batch = drawn(net, 5, 2, float)
+    program = program_of(net, params, batch)
+    candidate = next(c for c in Grammar(program, net.gates).forward()
+                     if "x[0]" in c.name and "alone" not in c.name)  # fmt: skip
+    dx = results(program, *candidate.edits)["dx"]
+    assert dx[0].all() and not dx[1:].any()
 
 
 def first(candidates, *words):

@@ -64,14 +64,16 @@ def two_layers(p, batch, bug=""):
     """A tanh net of two layers by hand, read out at every step; ``bug``: what it does otherwise."""
     x, y, *_ = batch
     (T, B, _), H = x.shape, p["Whh_l0"].shape[0]
-    seen, states = [x], []
+    flip = -1 if bug == "reversed" else 1
+    seen, states = [x[::flip]], []
     for s in ("_l0", "_l1"):
         h = np.zeros((T + 1, B, H))
         h[0] = states[0][T] if states and bug == "started" else 0
         for t in range(T):
             h[t + 1] = np.tanh(seen[-1][t] @ p[f"Wxh{s}"].T + h[t] @ p[f"Whh{s}"].T + p[f"bh{s}"])
         states.append(h)
-        seen.append(h[1:] + (seen[-1] if bug == "residual" and s == "_l1" else 0))
+        below = seen[-1] if bug == "residual" and s == "_l1" else 0
+        seen.append(h[1:][:: flip if s == "_l0" else 1] + below)
     loss, v, dv = read(p, seen[2].reshape(T * B, H), y.ravel())
     grads = {"Why": dv.T @ seen[2].reshape(T * B, H), "by": dv.sum(axis=0)}
     d, dh = (dv @ p["Why"]).reshape(T, B, H), np.zeros((B, H))
@@ -85,5 +87,7 @@ def two_layers(p, batch, bug=""):
             d[t], dh = da @ V, da @ W * (t % 3 > 0 or bug != "cut")
         d = d + (above if bug == "residual" and n else 0)
         grads |= {f"Whh_l{n}": dW, f"Wxh_l{n}": dV, f"bh_l{n}": db}
+    if bug == "exchanged":
+        grads["Whh_l0"], grads["Whh_l1"] = grads["Whh_l1"], grads["Whh_l0"]
     results = {"loss": loss, "outputs": v.reshape(T, B, -1), "dx": d}
     return results | {f"d{name}": value for name, value in grads.items()}

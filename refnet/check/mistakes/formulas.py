@@ -152,26 +152,6 @@ def sums_in(s: Pass, function: str) -> list[Edit]:
     ]
 
 
-def delayed(s: Pass, name: str) -> list[Edit]:
-    """Edits with which x, or the state that Whh reads, is that of the step before; the first step
-    reads its own."""
-    if name == "h":
-        before = copied("y", Factor("h", -2, "", "stay"))
-        return [Edit(("line", s.program.index["y"], 0), (before,))]
-    late = {Factor("x"): Factor("x", -1, "", "stay")}
-    return [
-        Edit(("line", n, 0), (line.over(lambda f: late.get(f, f)),))
-        for n, line in enumerate(s.program.lines)
-        if any(Factor("x") in term.factors for term in line.terms)
-    ]
-
-
-def tape_of_h(s: Pass) -> Edit:
-    """The edit with which the weight gradient has the right state where Whh read another one."""
-    n = s.program.index["y"]
-    return Edit(("tape", n, 0), (s.program.lines[n],))
-
-
 def edged(change: Change, moves: dict[str, Move], ways: str) -> Change:
     """A change with more moves on edges, in the passes that ``ways`` lists: there, back, sums."""
     for way in ways.split():
@@ -201,13 +181,6 @@ def exchanged(layers: Layers) -> dict[str, Move]:
     swap = Move("", halves, halves)
     pads = {n: swap.after(move) for n, move in layers.edges.items() if n.startswith("pad")}
     return pads | ({"rows": swap} if layers.last else {})
-
-
-def read(s: Pass, states: list[Array], back: int) -> Array:
-    """The rows that the read-out takes of ``states``, so many steps earlier than usual."""
-    if getattr(s.net, "readout", "") == "every":
-        return np.stack(states[1 - back : len(states) - back]).reshape(-1, states[0].shape[-1])
-    return np.asarray(np.stack(states)[np.maximum(s.lengths - back, 0), range(len(s.lengths))])
 
 
 def dropped(scores: Scores, where: Array) -> Scores:

@@ -36,19 +36,6 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
     T, B, D = batch.x.shape
     yield from of_the_axes(batch)
     if T > 1:
-        yield mistake("time is reversed, and so is the gradient in x", x="v[::-1]")
-        yield reading(
-            "x is read one step late, zero first",
-            "x",
-            back="np.concatenate([w[1:], 0 * w[:1]])",
-            x="np.concatenate([0 * v[:1], v[:-1]])",
-        )
-        label, late = "x[t-1] is read for x[t], x[0] first", "shifted(v, True)"
-        yield mistake(label, x=late)
-        yield mistake(f"{label}, in the forward pass alone", lines="v + delayed(s, 'x')")
-        label, late = "h[t-1] is read for h[t] in the forward pass", "v + delayed(s, 'h')"
-        yield mistake(label, lines=f"{late} + [tape_of_h(s)]")
-        yield mistake(f"{label} and in the gradient of Whh", lines=late)
         yield from _dropped_steps(net)
     if T > 1 and B > 1:
         if T == B:
@@ -56,22 +43,12 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
                 "x has batch and time swapped", "x", back="w.swapaxes(0, 1)", x="v.swapaxes(0, 1)"
             )
         yield from _dropped_examples(net, batch)
-    if D > 1:
-        yield reading(
-            "the inputs' features are reversed", "x", back="w[..., ::-1]", x="v[..., ::-1]"
-        )
     if batch.mask is not None:
         yield from _of_the_mask()
     if "h0" in params:
         yield reading("h0 is ignored", "h0", back="0 * w", h0="0 * v")
         if net.cell == "lstm":
             yield reading("h0 and c0 are swapped", "h0", back="w[::-1]", h0="v[::-1]")
-            yield reading(
-                "c0 is ignored",
-                "h0",
-                back="np.stack([w[0], 0 * w[1]])",
-                h0="np.stack([v[0], 0 * v[1]])",
-            )
 
 
 def _of_the_mask() -> Mistakes:
@@ -89,12 +66,6 @@ def _of_the_mask() -> Mistakes:
         "the states after a sequence's end are zero",
         cell="blended(v, 'h c' if s.c else 'h', 'm {0}o')",
         m="np.arange(len(v))[:, None] < last_steps(v)",
-    )
-    yield reading(
-        "masked inputs are replaced by zeros",
-        "x",
-        back="np.where(s.batch.mask[..., None], w, 0)",
-        x="np.where(s.batch.mask[..., None], v, 0)",
     )
 
 
@@ -169,9 +140,7 @@ def _of_the_skew(name: str) -> Mistakes:
 
 def of_readout(net: RecurrentNet, batch: Batch) -> Mistakes:
     """Mistakes in which states are read out, and in the gradients that enter them."""
-    T, B = batch.x.shape[:2]
-    every = net.readout == "every"
-    if not every and batch.mask is not None and B > 1:
+    if net.readout == "last" and batch.mask is not None and batch.x.shape[1] > 1:
         for how, text in ("longest first", "np.sort(v)[::-1]"), ("shortest first", "np.sort(v)"):
             yield mistake(f"the lengths are sorted, {how}, and the sequences are not", steps=text)
         late = "np.concatenate([0 * v[1:], v.sum(axis=0)[None]])"
@@ -188,43 +157,9 @@ def of_readout(net: RecurrentNet, batch: Batch) -> Mistakes:
             yield mistake(
                 f"the read-out's gradients are {how}, though the states are not", direct=sort
             )
-    if not every and T > 1:
-        yield mistake("the read-out takes the state before the last", steps="np.maximum(v - 1, 0)")
-        yield mistake(
-            "the read-out takes the mean of all states",
-            rows="np.mean(s.h[1:], axis=0)",
-            direct=f"np.stack([0 * s.drows] + [s.drows / {T}] * {T})",
-        )
     if net.cell == "lstm":
         yield mistake(
             "the read-out takes the cell c, not h",
             lines="v + [Edit(('line', s.program.index['read'], 0), (READS_C,))]",
             pulls="v + [s.program.follow(s.program.index['read'], READS_C)]",
         )
-    if every and T > 1:
-        yield mistake(
-            "the read-out takes the state one step earlier",
-            rows="read(s, s.h, 1)",
-            direct="np.concatenate([v[1:], 0 * v[:1]])",
-        )
-        for label, later in (("later", True), ("earlier", False)):
-            yield mistake(
-                f"the targets are shifted by one step ({label})", y=f"shifted(v, {later})"
-            )
-        for label, parts in (
-            ("enters at the last step only", "0 * v[:-1], v[-1:]"),
-            ("is missing at the last step", "v[:-1], 0 * v[-1:]"),
-            ("enters one step too late", "v[:2] * 0, v[1:-1]"),
-            ("enters one step too early", "v[1:], 0 * v[:1]"),
-        ):
-            yield mistake(f"the read-out's gradient {label}", direct=f"np.concatenate([{parts}])")
-        for label, share in (("", 1), (", divided by B alone", T)):
-            yield mistake(
-                f"only the last step counts in the loss{label}",
-                each=f"[np.concatenate([0 * part[:-{B}], part[-{B}:] * {share}]) for part in v]",
-            )
-    yield mistake("the read-out's gradient enters the recursion twice", direct="2 * v")
-    yield mistake(
-        "the gradient of Why takes the state one step earlier",
-        grads="{**v, 'Why': v['Why'] * 0 + s.product(s.dv.T, read(s, s.h, 1))}",
-    )

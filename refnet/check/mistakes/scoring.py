@@ -37,8 +37,6 @@ def of_the_loss(net: Net, batch: Batch) -> Mistakes:
     yield from _of_the_reduction(net, batch, lead, C)
     if net.loss == "cross_entropy":
         yield from _of_the_softmax(C)
-    else:
-        yield from _of_the_squares(C)
     B = batch.x.shape[-2]
     if B > 1:
         for other, by in (("next", -1), ("previous", 1)):
@@ -64,17 +62,6 @@ def of_the_loss(net: Net, batch: Batch) -> Mistakes:
         yield mistake(
             "each sequence's loss is divided by its own length, then by B", each="by_length(v, s)"
         )
-
-
-def _of_the_squares(C: int) -> Mistakes:
-    if C > 1:
-        yield mistake("the targets' channels are reversed", y="v[..., ::-1]")
-    for over, axes in (("all targets", "None"), ("the batch", "-2")):
-        size = f"np.maximum(v.std({axes}, keepdims=True), 1e-30)"  # a batch of one has 0
-        scale = f"(v - v.mean({axes}, keepdims=True)) / {size}"
-        yield mistake(f"the targets are standardized over {over}", y=scale)
-    yield loss("the loss is the absolute error", "abs(v - y).mean(axis=1)")
-    yield loss("the loss is log cosh of the error", "np.log(np.cosh(v - y)).mean(axis=1)")
 
 
 def _of_the_reduction(net: Net, batch: Batch, lead: tuple[int, ...], C: int) -> Mistakes:
@@ -139,14 +126,9 @@ def _of_the_softmax(C: int) -> Mistakes:
         ),
     ):
         yield loss(name, formula)
-    over = "the softmax of the gradient is divided by the sums over the examples"
     for name, formula in (
-        (over, "softmax(v.T).T - y"),
-        (f"{over}, after each row's largest is taken off", "softmax(v.T - v.max(axis=1)).T - y"),
         ("the gradient takes the labels of the next example", "softmax(v) - np.roll(y, -1, 0)"),
         ("the gradient takes the labels of the previous example", "softmax(v) - np.roll(y, 1, 0)"),
-        ("the gradient of the softmax leaves out the label", "softmax(v)"),
-        ("the gradient takes the logits for the softmax", "v - y"),
     ):
         yield mistake(name, each=f"(v[0], sloped(s, lambda v, y: {formula}))")
 

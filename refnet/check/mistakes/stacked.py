@@ -95,12 +95,6 @@ def _of_the_layers(net: StackedNet, batch: Batch) -> Mistakes:
         yield edged("a layer's output after a sequence's end is not zero", unpadded)
     for number in range(1, net.layers):
         here = f"lambda cell: '_l{number}' in cell"
-        if not net.bidirectional and len(batch.x) > 1:
-            delayed = "gathered('', np.indices(s.x.shape[:2])[0] - 1)"
-            late = f"on(s, 'in', lambda cell: {delayed}, {here})"
-            label = f"layer {number} sees the layer below one step late, zero first"
-            yield edged(label, late)
-            yield edged(f"{label}, in the forward pass alone", late, "there sums")
         label = f"no gradient flows from layer {number} to the one below"
         yield edged(label, f"on(s, 'in', lambda cell: CUT, {here})", "back")
 

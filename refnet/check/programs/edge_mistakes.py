@@ -46,8 +46,8 @@ class EdgeMistakes:
         self.edges = Edges(self.layers)
         self.sound = near(self.layers.run(Change("")) or {}, search.true)
         wrong, given = search.wrong, set(search.given)
-        self.forward = "outputs" in wrong or "outputs" not in given
         self.states = {name for name in given if name[0] in "hc"}
+        self.forward = bool(wrong & {"outputs", *self.states}) or "outputs" not in given
         self.head = wrong & {"dWhy", "dby"}
 
     def readings(self) -> Iterator[tuple[str, Params]]:
@@ -179,7 +179,7 @@ class EdgeMistakes:
             yield from ([change] for change in (*self.edges.starts(), *self.edges.skips()))
         elif not wrong & {"loss", *self.head}:
             top, every = self._highest(wrong), self.edges.backward()
-            yield from ([change] for number, change in every if top <= number)
+            yield from ([change] for number, change in every if top == number)
 
     def _may_be(self, option: Option) -> bool:
         """Whether the states are right before it, and wrong after it."""
@@ -202,7 +202,7 @@ class EdgeMistakes:
 
     def _backward(self, option: Option) -> Iterator[Change]:
         wrong = self.search.wrong
-        if "loss" in wrong:
+        if "loss" in wrong or option.more and self._highest(wrong) < option.layer:
             return
         here, name = option.moves, f"{option.what} {option.move.name}"
         if self.head:

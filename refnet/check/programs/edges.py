@@ -144,26 +144,14 @@ class Edges:
     def _turned(self, suffix: str, number: int) -> Iterator[Option]:
         layers, of = self.layers, self._named(suffix)
         steps = layers.edges[f"out{suffix.removesuffix('_reverse')}"]
-        yield Option(
-            f"the input{of}", f"in{suffix}", SAME._replace(name="is not turned round"), number - 1
-        )
-        yield Option(
-            f"the output{of}",
-            f"out{suffix}",
-            steps._replace(name="is not turned back"),
-            number,
-            number == len(layers.layers) - 1,
-        )
+        top = number == len(layers.layers) - 1
+        ways = [(SAME, "is not turned round", "is not turned back")]
         if self.ends:
-            whole, name = layers.turn(suffix, True), "is turned round with its padding"
-            yield Option(f"the input{of}", f"in{suffix}", whole._replace(name=name), number - 1)
-            yield Option(
-                f"the output{of}",
-                f"out{suffix}",
-                whole.after(steps)._replace(name=name),
-                number,
-                number == len(layers.layers) - 1,
-            )
+            ways.append((layers.turn(suffix, True), *["is turned round with its padding"] * 2))
+        for turn, name, other in ways:
+            seen, given = turn._replace(name=name), turn.after(steps)._replace(name=other)
+            yield Option(f"the input{of}", f"in{suffix}", seen, number - 1)
+            yield Option(f"the output{of}", f"out{suffix}", given, number, top)
 
     def states(self, suffix: str) -> int:
         """How many states a cell has."""
@@ -171,25 +159,17 @@ class Edges:
 
     def _start(self, suffix: str, number: int) -> Iterator[Option]:
         layers, n = self.layers, self.states(suffix)
+        whole = [*_of_units(layers.net.hidden), scaled("is halved", 0.5), scaled("is zero", 0)]
+        whole += [scaled("counts twice", 2), scaled("has the wrong sign", -1)]
+        whole += of_examples(n, layers.B) if layers.B > 1 else ()
         options: list[Move] = []
         for part in range(3 if n > 1 else 1):
             text, where = _part(part, n)
             options += [constant_start(part, n, k) for k in (1.0, -1.0)]
-            options += [
-                scaled(f"is zero{text}", 1 - where),
-                scaled(f"counts twice{text}", 1 + where),
-            ]
+            options += [m._replace(name=m.name + text).only(SAME, where > 0) for m in whole]
         if n > 1:
             options.append(Move("has h and c exchanged", lambda v: v[::-1], lambda d: d[::-1]))
             options += [_both(0, "h"), _both(1, "c")]
-        whole = [*_of_units(layers.net.hidden), scaled("is halved", 0.5)]
-        whole += [
-            scaled("has the wrong sign", -1),
-            *(of_examples(n, layers.B) if layers.B > 1 else ()),
-        ]
-        for part in range(3 if n > 1 else 1):
-            text, where = _part(part, n)
-            options += [m._replace(name=m.name + text).only(SAME, where > 0) for m in whole]
         for move in options:
             yield Option(f"{STATE}{self._named(suffix)}", f"start{suffix}", move, number)
 

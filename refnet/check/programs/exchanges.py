@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain, combinations, permutations
 
 from refnet.check.programs.arrays import orders
-from refnet.check.programs.cells import PASSED, STATES, Factor, Line
+from refnet.check.programs.cells import PASSED, STATES, Factor, Line, Term
 from refnet.check.programs.edit import Candidate, Edit, Place
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.program import stem
@@ -197,6 +197,13 @@ def late(g: Grammar) -> Iterator[Candidate]:
                     yield from _late(g, part, {place: readers[place] for place in chosen})
 
 
+def _through(part: Term, t: Term, sign: int = 1) -> Term:
+    """The term ``t`` with a part of the gradient in the place of the gradient."""
+    factors = (*part.factors, *t.factors[1:])
+    inside = len(part.factors) - 1 + t.inside
+    return t.of(*factors, coefficient=sign * part.coefficient * t.coefficient, inside=inside)
+
+
 def _late(g: Grammar, part: Line, readers: Pulls) -> Iterator[Candidate]:
     (term,) = part.terms
     named = dict.fromkeys(g.receiver(place[1], pull) for place, pull in readers.items())
@@ -204,11 +211,7 @@ def _late(g: Grammar, part: Line, readers: Pulls) -> Iterator[Candidate]:
     edits, after = [], []
     for place, pull in readers.items():
         (t,) = pull.terms
-        lost = t._replace(
-            factors=(*term.factors, *t.factors[1:]),
-            coefficient=-term.coefficient * t.coefficient,
-            inside=len(term.factors) - 1 + t.inside,
-        )
+        lost = _through(term, t, -1)
         edits.append(Edit(place, (pull.of(t, lost),)))
         carries = pull.target.name[2:] in PASSED
         after.append(Edit(place, (pull.of(t, lost, *[term] * carries),)))
@@ -224,20 +227,16 @@ def overwritten(g: Grammar) -> Iterator[Candidate]:
         for first, pull in readers.items():
             (term,) = pull.terms
             others = {at: p for at, p in readers.items() if p.target != pull.target}
-            if term.matrix or len(term.factors) < 2 or g.program.lines[n].function:
+            known = pull.target.name in g.program.parameters or g.program.lines[n].function
+            if known or term.matrix or len(term.factors) < 2:
                 continue
             for size in range(1, len(others) + 1):
                 for chosen in combinations(others, size):
                     named = dict.fromkeys(g.receiver(n, others[at]) for at in chosen)
-                    edits = []
-                    for at in chosen:
-                        (t,) = others[at].terms
-                        more = t.of(t.factors[0], *term.factors[1:], *t.factors[1:])
-                        more = more._replace(
-                            coefficient=t.coefficient * term.coefficient,
-                            inside=t.inside + len(term.factors) - 1,
-                        )
-                        edits.append(Edit(at, (others[at].of(more),)))
+                    edits = (
+                        Edit(at, (others[at].of(_through(term, others[at].terms[0])),))
+                        for at in chosen
+                    )
                     said = f"{g.word(Factor(f'd {v}'))} is overwritten by {g.product(term)} before"
                     yield Candidate(f"{said} {', '.join(named)}", tuple(edits))
 
