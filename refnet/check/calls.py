@@ -116,8 +116,8 @@ def _judged(case: Case, theirs: Foreign) -> tuple[Verdict, Case]:
         theirs = results(function, case.inputs, changed)
     if not isinstance(theirs, Mapping):
         raise TypeError(
-            f"judge: theirs {'returns' if function else 'is'} {type(theirs).__name__}; need a dict of "
-            f"arrays by name, such as {', '.join(known)}, or a function that returns one"
+            f"judge: theirs {'returns' if function else 'is'} {type(theirs).__name__}; need a dict "
+            f"of arrays by name, such as {', '.join(known)}, or a function that returns one"
         )
     readings = readings_of(case)
     if not function:

@@ -16,6 +16,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.adapters import onnx_nets
 from refnet.check.mistakes.gates import orders
+from refnet.check.model_weights import GATES, with_their_weights
 from refnet.check.noise import spread
 from refnet.check.search import Search
 from refnet.check.survey import Rows, by_runtimes
@@ -41,8 +42,6 @@ LIMITS: Limits = {"bits": 128, "max_bits": 8192, "max_seconds": 600}
 """Of the certificate of a model's outputs."""
 
 
-GATES = (("i", "o", "f", "c"), ("z", "r", "h"))
-"""The gates as ONNX's LSTM and GRU stack them."""
 RESET = {"gru": ": linear_before_reset is 1", "gru_before": ": linear_before_reset is 0"}
 """The attribute of ONNX's GRU that says which of the two it is."""
 INPUTS = {
@@ -102,24 +101,29 @@ def certify_model(proto: Proto, inputs: Params, progress: Progress | None = None
     return CertifiedModel(run, outputs, {})
 
 
-def readings(proto: Proto, inputs: Params, names: list[str]) -> Iterator[tuple[str, Params]]:
-    """What a runtime would give that ignores or misreads something of the recurrent layers."""
+def readings(
+    proto: Proto, definition: Proto, inputs: Params, names: list[str]
+) -> Iterator[tuple[str, Params]]:
+    """What the meant model (``definition``) would give with other weights, those of ``proto``; and
+    a runtime that ignores or misreads something of its recurrent layers."""
+    for label, changed in with_their_weights(proto, definition):
+        yield label, evaluate(changed, inputs, names, in_float64)
     changes: dict[str, str | int | tuple[int, ...]] = {
         f"the layers are computed as {cell}{RESET.get(cell, '')}": cell for cell in OPERATORS
     }
     changes |= {"the activations are ignored": "activation", "clip is ignored": "clip"}
     changes |= {f"{what} ignored": place for place, what in INPUTS.items()}
-    for gates in GATES:
+    for gates in GATES.values():
         for order, text in orders(gates):
             changes[f"the gates are read in the order {text}, not {', '.join(gates)}"] = order
-    known = constants(proto)
+    known = constants(definition)
     for label, change in changes.items():
         copy = type(proto)()
-        copy.CopyFrom(proto)
+        copy.CopyFrom(definition)
         for node in copy.graph.node:
             if node.op_type in RECURRENT:
                 _misread(copy, node, change, known)
-        if copy != proto:
+        if copy != definition:
             with suppress(ValueError):  # a change that leaves no model
                 yield label, evaluate(copy, inputs, names, in_float64)
 
@@ -285,7 +289,7 @@ def judged_rows(
     def explain(given: Params, wrong: list[str], sigma: Params, u: float) -> str:
         with np.errstate(all="ignore"):
             search = Search(SimpleNamespace(true=true), given, {*wrong}, sigma, u)
-            return search.best(readings(definition, inputs, [*true]))
+            return search.best(readings(proto, definition, inputs, [*true]))
 
     def verdict(theirs: Params) -> Verdict:
         return judged(theirs, certified, {"": dtype}, sigma, "", tuple(true), explain)

@@ -156,54 +156,71 @@ def without(name):
     return change
 
 
-def gates_of_torch(proto):
-    for entry in proto.graph.initializer:
-        if entry.name == "R_l1":
-            value = onnx.numpy_helper.to_array(entry)
-            i, o, f, c = np.split(value, 4, axis=1)
-            turned = np.concatenate([i, f, c, o], axis=1)
-            entry.CopyFrom(onnx.numpy_helper.from_array(turned, entry.name))
+def weights(name, new):
+    def change(proto):
+        for entry in proto.graph.initializer:
+            if entry.name == name:
+                value = new(onnx.numpy_helper.to_array(entry)).astype(np.float32)
+                entry.CopyFrom(onnx.numpy_helper.from_array(value, entry.name))
+
+    return change
 
 
-def head_changed(proto):
-    for entry in proto.graph.initializer:
-        if entry.name == "by":
-            value = onnx.numpy_helper.to_array(entry) + np.float32(0.01)
-            entry.CopyFrom(onnx.numpy_helper.from_array(value, entry.name))
+def gates_of_torch(value):
+    i, o, f, c = np.split(value, 4, axis=1)
+    return np.concatenate([i, f, c, o], axis=1)
+
+
+def of_first_half(factor):
+    def change(value):
+        rows = np.arange(value.shape[1]).reshape(-1, *[1] * (value.ndim - 2))
+        return value * np.where(rows < len(rows) / 2, factor, 1)
+
+    return change
+
+
+RESET = without("linear_before_reset")
 
 
 @pytest.mark.parametrize(
-    "cell, change",
+    "cell, change, name",
     [
-        ("gru", without("linear_before_reset")),
-        ("lstm", gates_of_torch),
-        ("lstm", head_changed),
-        ("gru", head_changed),
+        ("gru", RESET, "the layers are computed as gru_before: linear_before_reset is 0"),
+        ("lstm", weights("R_l1", gates_of_torch),
+         "R of layer 2 has its gates in the order i, f, c, o, not i, o, f, c"),
+        ("lstm", weights("by", lambda b: b + 0.01), "the read-out's bias differs"),
+        ("gru", weights("by", lambda b: 2 * b), "the read-out's bias is doubled"),
+        ("lstm", weights("B_l0", lambda B: 2 * B), "the bias of layer 1 is doubled"),
+        ("gru", weights("R_l0", lambda R: R.reshape(3, 4, 4).swapaxes(1, 2).reshape(1, 12, 4)),
+         "R of layer 1 is transposed, gate by gate"),
+        ("lstm", weights("W_l1", of_first_half(1.5)), "W of layer 2 differs in i, o"),
+        ("gru", weights("B_l0", of_first_half(0)), "the bias of layer 1 is zero"),
+        ("gru", weights("B_l1", lambda B: B[:, ::-1]), "the bias that the reset multiplies of "
+         "layer 2 differs; the bias of layer 2 differs"),
     ],
-)
-def test_a_model_is_judged_by_the_intended_net(cell, change, tmp_path):
+)  # fmt: skip
+def test_weights_that_were_not_meant_have_a_name(cell, change, name, tmp_path):
     """By its operators' definition a converter's mistake is right; by the net that it converts it
-    is wrong."""
+    is wrong, and the two nets' weights say why."""
     from refnet.interop.files import write
 
     net = StackedNet(3, 4, 5, cell=cell, layers=2)
     params, _ = drawn(net)
-    weights, path = tmp_path / "net.safetensors", tmp_path / "model.onnx"
-    write(weights, net, params)
+    source, path = tmp_path / "net.safetensors", tmp_path / "model.onnx"
+    write(source, net, params)
     proto = onnx_models.to_model(net, params)
     path.write_bytes(proto.SerializeToString())
-    assert {*verdicts(path, intended=str(weights)).values()} == {EXPLAINED}
+    assert {*verdicts(path, intended=str(source)).values()} == {EXPLAINED}
     assert {*verdicts(path, intended=cell).values()} == {EXPLAINED}
     change(proto)
     path.write_bytes(proto.SerializeToString())
     assert {*verdicts(path).values()} == {EXPLAINED}
-    assert {*verdicts(path, intended=str(weights)).values()} == {NOT_ROUNDING}
-    (row, _) = models.rows(path, 6, 3, intended=str(weights))
-    assert row["H"] == 4 and "outputs: everywhere" in "; ".join(row["where"])
-    if change not in (gates_of_torch, head_changed):
+    for row in models.rows(path, 6, 3, intended=str(source)):
+        assert row["verdict"] == NOT_ROUNDING and row["convention"] == name
+        assert row["H"] == 4 and "outputs: everywhere" in "; ".join(row["where"])
+    if change is RESET:
         for row in models.rows(path, 6, 3, intended=cell):
-            assert row["verdict"] == NOT_ROUNDING
-            assert row["convention"].endswith("as gru_before: linear_before_reset is 0")
+            assert row["verdict"] == NOT_ROUNDING and row["convention"] == name
 
 
 @pytest.mark.parametrize(
