@@ -146,7 +146,8 @@ def _phrase(part: Wrong, certified: Certificate) -> str:
             for n, (axis, chosen, size) in enumerate(zip(part.axes, box, off.shape))
             if n not in pairs and not np.delete(blank, chosen, axis=n).all()
         ] + [text] * bool(text)
-        where = f"only {', '.join(texts)}" if texts else _share(part)
+        only = "only " * (not texts or texts[0][:4] != "all ")
+        where = only + ", ".join(texts) if texts else _share(part)
         if texts and not text and float(off[np.ix_(*box)].mean()) < 0.5:
             where += f" ({int(off.sum())} of {off.size} entries)"
     how = relation(part, box)

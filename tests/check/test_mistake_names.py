@@ -259,7 +259,7 @@ def test_two_mistakes_at_once(judges, cell, names):
     theirs = judge.wrong(first, *second.passes)
     formulas = {
         "h[t+1] is (1 - z) h[t] + z n, not (1 - z) n + z h[t]": names[0],
-        "the gradient of bhn takes da_n for d_u": names[1],
+        "the gradient of bhn takes da_n for the gradient of Whn h[t] + bhn": names[1],
     }
     said = judge(theirs).convention.split("; ")
     assert {formulas.get(name, name) for name in said} == set(names)
