@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 WIDE = 20
-"""Columns from which on a matrix's entries are drawn smaller, for products of the same size: of
-wide nets that are long as well, rounding would decide the gradient, and nothing could be judged."""
+"""Above this many columns a matrix's entries are drawn smaller, so that products keep their size:
+in a net both wide and long, rounding would decide the gradient, and nothing could be judged."""
 
 
 NORMS = (0, 2e-4, 0.003, 0.03, 0.25, 0.5, 0.7, 1.7, 3.5, 8)

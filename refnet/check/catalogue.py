@@ -22,9 +22,9 @@ __all__ = ["Case", "catalogue"]
 
 Case = tuple[str, Net, Params, Batch]
 ADDED = {"h0": "h0", "biases": "bhh"}
-"""How the names of the parameters begin that a form adds."""
+"""The starts of the names of the parameters that a form adds."""
 FACTORS = (0, 2**-12, 2**-8, 2**-5, 1 / 4, 1 / 2, 3 / 4, 7 / 4, 7 / 2, 8)
-"""Of a matrix of 1-norm 1.03: those that follow are near ``refnet.check.cases.NORMS``."""
+"""Factors on a matrix of 1-norm 1.03, whose products are near ``refnet.check.cases.NORMS``."""
 
 
 def _draw(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1) -> Array:
@@ -77,7 +77,7 @@ def _case(
     return name, net, params, Batch(x, y, steps_mask)
 
 
-def _turned(case: Case, factor: float) -> Case:
+def _rescaled(case: Case, factor: float) -> Case:
     """The case with another 1-norm of the matrix whose exponential is taken."""
     name, net, params, batch = case
     return (
@@ -123,7 +123,7 @@ def _parts() -> Iterator[Case]:
         case = _case(f"rnn-{name}", replace(plain, transition=matrix))
         yield case
         if name == "expm":
-            yield from (_turned(case, factor) for factor in FACTORS)
+            yield from (_rescaled(case, factor) for factor in FACTORS)
         yield _case(f"feedforward-{name}", FeedforwardNet((4, 4, 4, 2), transition=matrix))
 
 

@@ -58,7 +58,7 @@ class Case:
     required: Names = field(compare=False)
 
     def __hash__(self) -> int:
-        """Also of a callable object that has none."""
+        """By the digest: a callable object may have no hash."""
         return hash(self.digest)
 
 

@@ -34,7 +34,7 @@ Names: TypeAlias = tuple[str, ...] | None
 
 
 class NoneFits(ValueError):
-    """Results under names that are none of a result's."""
+    """Names of which none is that of a result."""
 
 
 def by_name(theirs: Results, known: Results) -> dict[str, Foreign]:

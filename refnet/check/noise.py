@@ -47,9 +47,9 @@ def unit(dtype: Kind) -> float:
 def _lift(certified: Certificate, source: Source) -> Lift:
     if not isinstance(certified, Certified):
         return lambda array, name: noisy(array) if name else source.constant(array)
-    # parameters that only enter products and sums need no copy for every run; x and y do: without
-    # a loss y is the cotangent of the outputs, and nothing else is random in what it enters. Nor is
-    # there in the sum of two biases, whose terms a program may add apart
+    # Parameters that only enter products and sums need no copy for every run. x and y do: without
+    # a loss y is the cotangent of the outputs, and nothing else in what it enters is random. Nor is
+    # anything in the sum of two biases, which a program may add one after the other.
     transformed = (
         certified.net.transition is not None
         or certified.penalty is not None

@@ -222,6 +222,7 @@ def _certified(case: Case) -> Params:
 
 
 def _moves(true: Array, former: Array, sigma: Array) -> bool:
+    """Whether the right result changes by far more than rounding."""
     return _norm(sigma) < _norm(true - former) / 100
 
 

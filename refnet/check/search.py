@@ -39,9 +39,9 @@ FITTED = 1000
 PAIRS = 5000
 """The most pairs of mistakes that are tried."""
 ALIKE = 0.01
-"""Readings that are closer than this, in units of what would do, are not told apart."""
+"""Readings closer than this, in units of what is close enough, count as equally close."""
 MORE = 2
-"""How many more names are said that would look alike."""
+"""How many other names that would look the same are added."""
 
 
 class Search:
@@ -84,7 +84,7 @@ class Search:
         return _norm(off / np.maximum(sigma, least if least < np.inf else 1.0))
 
     def ratio(self, name: str, value: Array) -> float:
-        """The distance to a reading of one quantity, in units of what would do.
+        """The distance to a reading of one quantity, in units of what is close enough.
 
         What is wrong has to be explained where it is wrong: in sigmas, nine tenths of it.
         """
@@ -116,7 +116,7 @@ class Search:
         return np.concatenate(parts)
 
     def agrees(self, part: Params) -> bool:
-        """Whether all of these results that were given may be what was given."""
+        """Whether each of these results, if it was given, is close enough to what was given."""
         return all(n not in self.given or self.ratio(n, v) <= 1 for n, v in part.items())
 
     def whole(self, reading: Params) -> float:
@@ -142,8 +142,9 @@ class Search:
 
     @staticmethod
     def closest(fits: list[tuple[float, str]], first: bool = False) -> str:
-        """The closest reading, an earlier one unless another is twice as close; "perhaps" and more
-        that are as close and no cases of the first, unless the ``first`` is wanted."""
+        """The name of the closest reading, or of an earlier one unless another is twice as close.
+        Others that are as close, and no special cases of it, follow after "perhaps", unless only
+        the ``first`` is wanted."""
         if not fits:
             return ""
         least = max(min(fits)[0], ALIKE)
@@ -343,7 +344,7 @@ class Search:
         return islice(pairs, min(self.all.passes(), PAIRS))
 
     def _together(self, pairs: Iterable[Pair], **how: bool) -> Iterator[tuple[Pair, Params]]:
-        """What they give, of those that go together."""
+        """What those pairs give that go together."""
         case = self.all
         pairs = list(pairs)
         planted = [(first, second.passes) for first, second in pairs]

@@ -91,7 +91,7 @@ def _arrays(case: Case) -> Params:
     arrays = {f"in.{name}": value for name, value in inputs.items()}
     for name, enclosure in certified.named().items():
         arrays[f"out.{name}"] = enclosure.value
-        # half a unit in the last place: by now a bound, and the same with every python-flint
+        # half a unit in the last place: a bound, and the same with every version of python-flint
         arrays[f"radius.{name}"] = np.spacing(abs(enclosure.value)) / 2
         arrays[f"sigma.{name}"] = _rounded_sigma(sigma[name])
     return arrays

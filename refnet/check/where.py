@@ -24,7 +24,7 @@ from refnet.exact.precision import float_values
 __all__ = ["indices", "located", "phrases"]
 
 MOST = 0.9
-"""The share of the entries that are everywhere."""
+"""The share of the entries from which on the wrong ones are everywhere."""
 
 
 def located(

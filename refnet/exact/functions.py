@@ -208,6 +208,7 @@ def _run(f: Runs, arguments: Arguments, cotangent: Array | None, lifted: Lift) -
 
 
 def _noted(array: Array, name: str, kind: str, constants: set[float]) -> Array:
+    """The array lifted; ``constants`` gets f's own numbers that float32 does not hold."""
     if not name and np.asarray(array).dtype.kind == "f":
         with np.errstate(over="ignore"):
             constants.update(float(c) for c in np.ravel(array) if np.float32(c) != c)
