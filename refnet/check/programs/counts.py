@@ -75,7 +75,8 @@ def _weights(scores: Scores) -> Iterator[tuple[str, Array]]:
     yield "every prediction counts", np.ones(len(w))
     yield "the mask is inverted", 1.0 - (w != 0)
     for move in scores.moves:
-        yield f"the weight of each prediction {move.name}", scores.rearranged(move, w)
+        if move.picks or move.scales:
+            yield f"the weight of each prediction {move.name}", scores.rearranged(move, w)
     for name, n, index in (("step", T, t), ("example", B, b)):
         sums = np.bincount(index, w, minlength=n)[index]
         text = f"the mean of each {name} is taken first, then that over the {name}s"

@@ -6,8 +6,10 @@ tries them in the forward pass, in the backward pass and in the sums over the st
 Checked by: tests/check/test_outside.py.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations, permutations
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -114,7 +116,8 @@ class Edges:
         edge = f"read{suffix}" if top and layers.last else f"out{suffix}"
         reverse = suffix.endswith("_reverse")
         turned = "is reversed within each sequence" if self.ends else "is reversed in time"
-        for move in (*moves(layers.lengths, layers.T + 1, 1), largest()):
+        every: Iterable[Move] = (*moves(layers.lengths, layers.T + 1, 1), largest())
+        for move in self._distinct(every, edges[edge]) if edge == f"read{suffix}" else every:
             if not (reverse and move.name == turned):  # which is said otherwise
                 yield Option(what, edge, move.before(edges[edge]), number, top)
         for move in () if top else (*_bent(), *_of_units(layers.net.width // (1 + two))):
@@ -128,6 +131,20 @@ class Edges:
             seen = not two and not self.ends
             here = move.before(edges[f"in{suffix}"])
             yield Option(f"the input{of}", f"in{suffix}", here, number - 1, seen=seen)
+
+    def _distinct(self, every: Iterable[Move], last: Move) -> Iterator[Move]:
+        """One of the moves that always give the same last states; a factor, if one does. What a name
+        says of a sequence's ends shows only if some sequence is short."""
+        probe = np.random.default_rng(0).normal(size=(self.layers.T + 1, self.layers.B, 1))
+        seen: set[bytes] = set()
+        for move in sorted(every, key=attrgetter("uniform"), reverse=True):
+            given = (np.round(move.before(last).there(probe), 9) + 0.0).tobytes()
+            if given not in seen:
+                seen.add(given)
+                names = {"name": move.name, "dual": move.dual}
+                for key, text in [] if self.ends else [*names.items()]:
+                    names[key] = re.sub(r" \([^)]* at the [^)]*\)", "", text)
+                yield move._replace(**names)
 
     def _of_a_layer(self, number: int) -> Iterator[Option]:
         """In two directions, both together."""
