@@ -133,8 +133,8 @@ class Edges:
             yield Option(f"the input{of}", f"in{suffix}", here, number - 1, seen=seen)
 
     def _distinct(self, every: Iterable[Move], last: Move) -> Iterator[Move]:
-        """One of the moves that always give the same last states; a factor, if one does. What a name
-        says of a sequence's ends shows only if some sequence is short."""
+        """One of the moves that always give the same last states, a factor if one does. What a
+        name says of a sequence's ends shows only if some sequence is short."""
         probe = np.random.default_rng(0).normal(size=(self.layers.T + 1, self.layers.B, 1))
         seen: set[bytes] = set()
         for move in sorted(every, key=attrgetter("uniform"), reverse=True):
@@ -164,7 +164,8 @@ class Edges:
         top = number == len(layers.layers) - 1
         ways = [(SAME, "is not turned round", "is not turned back")]
         if self.ends:
-            ways.append((layers.turn(suffix, True), *["is turned round with its padding"] * 2))
+            name = "is turned round with its padding"
+            ways.append((layers.turn(suffix, True), name, name))
         for turn, name, other in ways:
             seen, given = turn._replace(name=name), turn.after(steps)._replace(name=other)
             yield Option(f"the input{of}", f"in{suffix}", seen, number - 1)
@@ -205,8 +206,8 @@ class Edges:
             for suffix, other in self._pairs(self.layers.cells):
                 text = f"{what}{self._named(suffix)} is the last one{self._named(other)}"
                 for follows, more in ((True, ""), (False, ", without a gradient")):
-                    here = Handed(other, scaled("", where), follows)
-                    yield Change(f"{text}{more}", starts={suffix: here})
+                    handed = Handed(other, scaled("", where), follows)
+                    yield Change(f"{text}{more}", starts={suffix: handed})
             for suffix, move, turned in self._of_the_examples(where):
                 here = {suffix: Handed(suffix, move, True)}
                 text = f"{what} of each example is the last one of the example before"
