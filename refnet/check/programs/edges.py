@@ -8,6 +8,7 @@ Checked by: tests/check/test_outside.py.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import combinations, permutations
 from operator import attrgetter
 from typing import NamedTuple
@@ -117,7 +118,9 @@ class Edges:
         reverse = suffix.endswith("_reverse")
         turned = "is reversed within each sequence" if self.ends else "is reversed in time"
         every: Iterable[Move] = (*moves(layers.lengths, layers.T + 1, 1), largest())
-        for move in self._distinct(every, edges[edge]) if edge == f"read{suffix}" else every:
+        if edge == f"read{suffix}" and not self.ends:
+            every = (_of_the_end(move) for move in every if move.name not in _repeated())
+        for move in every:
             if not (reverse and move.name == turned):  # which is said otherwise
                 yield Option(what, edge, move.before(edges[edge]), number, top)
         for move in () if top else (*_bent(), *_of_units(layers.net.width // (1 + two))):
@@ -131,20 +134,6 @@ class Edges:
             seen = not two and not self.ends
             here = move.before(edges[f"in{suffix}"])
             yield Option(f"the input{of}", f"in{suffix}", here, number - 1, seen=seen)
-
-    def _distinct(self, every: Iterable[Move], last: Move) -> Iterator[Move]:
-        """One of the moves that always give the same last states, a factor if one does. What a
-        name says of a sequence's ends shows only if some sequence is short."""
-        probe = np.random.default_rng(0).normal(size=(self.layers.T + 1, self.layers.B, 1))
-        seen: set[bytes] = set()
-        for move in sorted(every, key=attrgetter("uniform"), reverse=True):
-            given = (np.round(move.before(last).there(probe), 9) + 0.0).tobytes()
-            if given not in seen:
-                seen.add(given)
-                names = {"name": move.name, "dual": move.dual}
-                for key, text in [] if self.ends else [*names.items()]:
-                    names[key] = re.sub(r" \([^)]* at the [^)]*\)", "", text)
-                yield move._replace(**names)
 
     def _of_a_layer(self, number: int) -> Iterator[Option]:
         """In two directions, both together."""
@@ -283,6 +272,26 @@ def _both(n: int, name: str) -> Move:
     """One state in the place of both."""
     there, back = [n, n], np.arange(2).reshape(2, 1, 1) == n
     return Move(f"has {name} for h and c", lambda v: v[there], lambda d: back * d.sum(axis=0))
+
+
+@cache
+def _repeated() -> set[str]:
+    """The moves that always give the same last states as another one, a factor if one does, where
+    all sequences are equally long."""
+    T, B, seen, repeated = 7, 5, set[bytes](), set[str]()
+    probe = np.random.default_rng(0).normal(size=(T + 1, B))
+    every = sorted(moves(np.full(B, T), T + 1, 1), key=attrgetter("uniform"), reverse=True)
+    for move in every:
+        last = (np.round(move.there(probe)[T], 9) + 0.0).tobytes()
+        repeated |= {move.name} if last in seen else set()
+        seen.add(last)
+    return repeated
+
+
+def _of_the_end(move: Move) -> Move:
+    """The move without what its name says of a sequence's ends."""
+    name, dual = (re.sub(r" \([^)]* at the [^)]*\)", "", t) for t in (move.name, move.dual))
+    return move._replace(name=name, dual=dual)
 
 
 def _scaled() -> Iterator[Move]:
