@@ -77,7 +77,7 @@ def _weights(scores: Scores) -> Iterator[tuple[str, Array]]:
     for move in scores.moves:
         if move.picks or move.scales:
             yield f"the weight of each prediction {move.name}", scores.rearranged(move, w)
-    for name, n, index in (("step", T, t), ("example", B, b)):
+    for name, n, index in (("step", T, t), ("sequence", B, b)):
         sums = np.bincount(index, w, minlength=n)[index]
         text = f"the mean of each {name} is taken first, then that over the {name}s"
         yield text, w / np.maximum(sums, 1e-300) * scores.divisor / n
