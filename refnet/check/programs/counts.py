@@ -62,11 +62,15 @@ OF_MANY_LABELS = {
 def counts(scores: Scores) -> Iterator[Score]:
     """Candidates with other weights of the predictions, divided as usual and by the sum of the
     weights."""
+    seen: set[bytes] = set()  # of weights with few values, others may be alike by chance
     for name, w in _weights(scores):
+        shares = w * scores.w.sum() / (w.sum() or np.nan)
+        key = np.round(shares, 9).tobytes() if len(np.unique(w)) > 2 else name.encode()
         yield scores.weighted(name, w)
-        if w.sum() > 0 and w.sum() != scores.w.sum():
+        if w.sum() > 0 and w.sum() != scores.w.sum() and key not in seen:
             name = f"{name}, and the sum is divided by that of the weights"
-            yield scores.weighted(name, w * scores.w.sum() / w.sum())
+            yield scores.weighted(name, shares)
+        seen.add(key)
 
 
 def _weights(scores: Scores) -> Iterator[tuple[str, Array]]:
