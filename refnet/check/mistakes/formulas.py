@@ -242,16 +242,6 @@ def entering(direct: Array, s: Pass, drows: Array) -> Array:
     return direct
 
 
-def by_length(scores: Scores, s: Pass) -> Scores:
-    """The scores when each sequence's mean is taken first, then the mean over the sequences."""
-    mask = s.mask
-    if mask is None:
-        return scores
-    share = mask.sum() / (mask.shape[1] * np.maximum(mask.sum(axis=0), 1))
-    weight = np.broadcast_to(share, mask.shape).reshape(-1).astype(s.x.dtype)
-    return scores[0] * weight, scores[1] * weight[:, None]
-
-
 def penalised(results: Params, s: Pass, k: float, only: str) -> Params:
     """Results with an L2 penalty: k times the sum of squares of the parameters whose names begin
     with ``only``."""

@@ -76,7 +76,7 @@ def of_the_gates(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
     for names in (*STACKED.split(), "Wxh and bh"):
         yield from of_the_order(net.gates, names, f" of {names} alone")
     if net.cell == "lstm":
-        yield from _of_the_lstm(net, params)
+        yield from _of_the_lstm(net)
         yield from _of_the_peepholes(params)
     else:
         yield from _of_the_gru("bhn" in params)
@@ -118,24 +118,12 @@ def _gate_by_gate(net: RecurrentNet) -> Mistakes:
         )
 
 
-def _of_the_lstm(net: RecurrentNet, params: Params) -> Mistakes:
+def _of_the_lstm(net: RecurrentNet) -> Mistakes:
     f = f"np.s_[{net.hidden}:{2 * net.hidden}]"
     for sign, word in (("+", "added to"), ("-", "subtracted from")):
         yield reading(
             f"1 is {word} the forget gate's bias", "bh", f"put(w, {f}, w[{f}] {sign} {net.gain})"
         )
-    for gate, line in (
-        ("forget", "c='c = c- + i g'"),
-        ("input", "c='c = f c- + g'"),
-        ("output", "h='h = k'"),
-    ):
-        yield mistake(f"the {gate} gate is left out (always 1)", cell=f"relined(v, {line})")
-    if not any(name in params for name in PEEPHOLES):
-        for name, new in (
-            ("the forget gate is 1 - i, not its own", "(1-i) c- + i g"),
-            ("the input gate is 1 - f, not its own", "f c- + (1-f) g"),
-        ):
-            yield mistake(name, cell=f"relined(v, c='c = {new}')")
 
 
 def _of_the_peepholes(params: Params) -> Mistakes:
@@ -171,12 +159,11 @@ def _of_the_peepholes(params: Params) -> Mistakes:
 
 def _of_the_gru(after: bool) -> Mistakes:
     n = "n = act Wxh2 x + bh2 + u" if after else "n = act Wxh2 x + Whh2 y + bh2"
-    for label, line, common in (
-        ("z and 1 - z change places: h = z n + (1 - z) h", "h='h = z n + (1-z) h-'", True),
-        ("the reset gate is left out (always 1)", f"n='{n}'", True),
-        ("the update gate z is left out: h = n", "h='h = n'", False),
+    for label, line in (
+        ("z and 1 - z change places: h = z n + (1 - z) h", "h='h = z n + (1-z) h-'"),
+        ("the reset gate is left out (always 1)", f"n='{n}'"),
     ):
-        yield mistake(label, common, cell=f"relined(v, {line})")
+        yield mistake(label, cell=f"relined(v, {line})")
 
 
 def _of_the_reset(after: bool) -> Mistakes:

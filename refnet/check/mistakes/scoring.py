@@ -37,12 +37,6 @@ def of_the_loss(net: Net, batch: Batch) -> Mistakes:
     yield from _of_the_reduction(net, batch, lead, C)
     if net.loss == "cross_entropy":
         yield from _of_the_softmax(C)
-    B = batch.x.shape[-2]
-    if B > 1:
-        for other, by in (("next", -1), ("previous", 1)):
-            axis = 1 if len(lead) == 2 else 0
-            label = f"the targets are those of the {other} example"
-            yield mistake(label, y=f"np.roll(v, {by}, {axis})")
     if batch.weights is not None:
         yield mistake("the weights of the predictions are ignored", weights="None")
     if batch.mask is not None and len(lead) == 2:
@@ -58,9 +52,6 @@ def of_the_loss(net: Net, batch: Batch) -> Mistakes:
         yield mistake(
             "masked predictions add to the loss, though not to the gradient",
             each="(s.raw[0], v[1])",
-        )
-        yield mistake(
-            "each sequence's loss is divided by its own length, then by B", each="by_length(v, s)"
         )
 
 
@@ -105,7 +96,6 @@ def _of_the_softmax(C: int) -> Mistakes:
     if C > 1:
         yield mistake("the labels are one too large", y=f"(v + 1) % {C}")
         yield mistake("the labels are one too small", y=f"(v - 1) % {C}")
-        yield mistake("the order of the classes is reversed", y=f"{C - 1} - v")
     for name, formula in (
         ("the softmax is applied twice", "-np.log(likely(softmax(v), y))"),
         (

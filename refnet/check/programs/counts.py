@@ -62,11 +62,15 @@ OF_MANY_LABELS = {
 def counts(scores: Scores) -> Iterator[Score]:
     """Candidates with other weights of the predictions, divided as usual and by the sum of the
     weights."""
+    seen: set[bytes] = set()  # of weights with few values, others may be alike by chance
     for name, w in _weights(scores):
+        shares = w * scores.w.sum() / (w.sum() or np.nan)
+        key = np.round(shares, 9).tobytes() if len(np.unique(w)) > 2 else name.encode()
         yield scores.weighted(name, w)
-        if w.sum() > 0 and w.sum() != scores.w.sum():
+        if w.sum() > 0 and w.sum() != scores.w.sum() and key not in seen:
             name = f"{name}, and the sum is divided by that of the weights"
-            yield scores.weighted(name, w * scores.w.sum() / w.sum())
+            yield scores.weighted(name, shares)
+        seen.add(key)
 
 
 def _weights(scores: Scores) -> Iterator[tuple[str, Array]]:
@@ -75,8 +79,9 @@ def _weights(scores: Scores) -> Iterator[tuple[str, Array]]:
     yield "every prediction counts", np.ones(len(w))
     yield "the mask is inverted", 1.0 - (w != 0)
     for move in scores.moves:
-        yield f"the weight of each prediction {move.name}", scores.rearranged(move, w)
-    for name, n, index in (("step", T, t), ("example", B, b)):
+        if move.picks or move.scales:
+            yield f"the weight of each prediction {move.name}", scores.rearranged(move, w)
+    for name, n, index in (("step", T, t), ("sequence", B, b)):
         sums = np.bincount(index, w, minlength=n)[index]
         text = f"the mean of each {name} is taken first, then that over the {name}s"
         yield text, w / np.maximum(sums, 1e-300) * scores.divisor / n

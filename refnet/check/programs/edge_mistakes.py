@@ -174,11 +174,13 @@ class EdgeMistakes:
                 yield self._forward(option)
             elif option.move.linear and option.edge != "outputs":
                 yield self._backward(option)
-        wrong = self.search.wrong
+        wrong, some = self.search.wrong, self._some()
+        examples = some is not None and not some[0]
         if self.forward:
-            yield from ([change] for change in (*self.edges.starts(), *self.edges.skips()))
+            handed = self.edges.starts(examples)
+            yield from ([change] for change in (*handed, *self.edges.skips()))
         elif not wrong & {"loss", *self.head}:
-            top, every = self._highest(wrong), self.edges.backward()
+            top, every = self._highest(wrong), self.edges.backward(examples)
             yield from ([change] for number, change in every if top == number)
 
     def _may_be(self, option: Option) -> bool:

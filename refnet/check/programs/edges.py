@@ -6,8 +6,11 @@ tries them in the forward pass, in the backward pass and in the sums over the st
 Checked by: tests/check/test_outside.py.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import combinations, permutations
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +64,7 @@ class Edges:
     def __init__(self, layers: Layers) -> None:
         self.layers = layers
         self.many, self.two = len(layers.layers) > 1, len(layers.layers[0]) > 1
-        self.ends = bool((layers.lengths < layers.T).any())
+        self.ragged = bool((layers.lengths < layers.T).any())
         """Whether some sequences end before the last step."""
 
     def options(self) -> Iterator[Option]:
@@ -113,8 +116,11 @@ class Edges:
         what = "the state that is read out" if len(layers.cells) == 1 else f"the output{of}"
         edge = f"read{suffix}" if top and layers.last else f"out{suffix}"
         reverse = suffix.endswith("_reverse")
-        turned = "is reversed within each sequence" if self.ends else "is reversed in time"
-        for move in (*moves(layers.lengths, layers.T + 1, 1), largest()):
+        turned = "is reversed within each sequence" if self.ragged else "is reversed in time"
+        every: Iterable[Move] = (*moves(layers.lengths, layers.T + 1, 1), largest())
+        if edge == f"read{suffix}" and not self.ragged:
+            every = (_of_the_end(move) for move in every if move.name not in _repeated())
+        for move in every:
             if not (reverse and move.name == turned):  # which is said otherwise
                 yield Option(what, edge, move.before(edges[edge]), number, top)
         for move in () if top else (*_bent(), *_of_units(layers.net.width // (1 + two))):
@@ -125,7 +131,7 @@ class Edges:
         for move in moves(layers.lengths, layers.T) if number or two else ():
             if reverse and move.name == turned:
                 continue
-            seen = not two and not self.ends
+            seen = not two and not self.ragged
             here = move.before(edges[f"in{suffix}"])
             yield Option(f"the input{of}", f"in{suffix}", here, number - 1, seen=seen)
 
@@ -137,7 +143,7 @@ class Edges:
             what = f"the output of layer {number}"
             for move in (*moves(layers.lengths, layers.T), *_of_units(layers.net.width)):
                 yield Option(what, edge, move.after(layers.edges[edge]), number)
-        if len(layers.cells) > 1 and self.ends:
+        if len(layers.cells) > 1 and self.ragged:
             move = SAME._replace(name="is not zero")
             yield Option(f"the padding of layer {number}'s output", edge, move, number, top)
 
@@ -146,8 +152,9 @@ class Edges:
         steps = layers.edges[f"out{suffix.removesuffix('_reverse')}"]
         top = number == len(layers.layers) - 1
         ways = [(SAME, "is not turned round", "is not turned back")]
-        if self.ends:
-            ways.append((layers.turn(suffix, True), *["is turned round with its padding"] * 2))
+        if self.ragged:
+            name = "is turned round with its padding"
+            ways.append((layers.turn(suffix, True), name, name))
         for turn, name, other in ways:
             seen, given = turn._replace(name=name), turn.after(steps)._replace(name=other)
             yield Option(f"the input{of}", f"in{suffix}", seen, number - 1)
@@ -182,15 +189,16 @@ class Edges:
             text += f" of the {'second' if reverse else 'first'} direction"
         return text
 
-    def starts(self) -> Iterator[Change]:
-        """Cells that start from the last states of another one, or of the example before."""
+    def starts(self, examples: bool = True) -> Iterator[Change]:
+        """Cells that start from the last states of another one or, if ``examples`` may, of the
+        example before."""
         for what, where in self._parts(STATE, STATE, "the initial {}"):
             for suffix, other in self._pairs(self.layers.cells):
                 text = f"{what}{self._named(suffix)} is the last one{self._named(other)}"
                 for follows, more in ((True, ""), (False, ", without a gradient")):
-                    here = Handed(other, scaled("", where), follows)
-                    yield Change(f"{text}{more}", starts={suffix: here})
-            for suffix, move, turned in self._of_the_examples(where):
+                    handed = Handed(other, scaled("", where), follows)
+                    yield Change(f"{text}{more}", starts={suffix: handed})
+            for suffix, move, turned in self._of_the_examples(where) if examples else ():
                 here = {suffix: Handed(suffix, move, True)}
                 text = f"{what} of each example is the last one of the example before"
                 yield Change(text, starts=here, ends={suffix: Handed(suffix, turned)})
@@ -208,10 +216,10 @@ class Edges:
                 yield Change(name, skips=skips)
                 yield Change(f"{name}, in the forward pass alone", skips=skips, follows=False)
 
-    def backward(self) -> Iterator[tuple[int, Change]]:
-        """Cells whose backward pass begins with what is left of another one's, or of that of the
-        example before, or reads another cell's tape; each with the highest layer whose gradients
-        are others."""
+    def backward(self, examples: bool = True) -> Iterator[tuple[int, Change]]:
+        """Cells whose backward pass begins with what is left of another one's or, if ``examples``
+        may, of that of the example before, or reads another cell's tape; each with the highest
+        layer whose gradients are others."""
         layers = self.layers.layers
         order = [suffix for layer in layers[::-1] for suffix in layer]
         number = {suffix: n for n, layer in enumerate(layers) for suffix in layer}
@@ -221,7 +229,7 @@ class Edges:
                 handed = Handed(other, scaled("", where))
                 name = f"the backward pass{self._named(suffix)} {text}{self._named(other)}"
                 yield number[suffix], Change(name, ends={suffix: handed})
-            for suffix, move, _ in self._of_the_examples(where):
+            for suffix, move, _ in self._of_the_examples(where) if examples else ():
                 name = f"the backward pass of each example {text} of the example before"
                 yield 0, Change(name, ends={suffix: Handed(suffix, move)})
         for suffix, other in permutations(order, 2):
@@ -265,6 +273,26 @@ def _both(n: int, name: str) -> Move:
     """One state in the place of both."""
     there, back = [n, n], np.arange(2).reshape(2, 1, 1) == n
     return Move(f"has {name} for h and c", lambda v: v[there], lambda d: back * d.sum(axis=0))
+
+
+@cache
+def _repeated() -> set[str]:
+    """The moves that always give the same last states as another one, a factor if one does, where
+    all sequences are equally long."""
+    T, B, seen, repeated = 7, 5, set[bytes](), set[str]()
+    probe = np.random.default_rng(0).normal(size=(T + 1, B))
+    every = sorted(moves(np.full(B, T), T + 1, 1), key=attrgetter("uniform"), reverse=True)
+    for move in every:
+        last = (np.round(move.there(probe)[T], 9) + 0.0).tobytes()
+        repeated |= {move.name} if last in seen else set()
+        seen.add(last)
+    return repeated
+
+
+def _of_the_end(move: Move) -> Move:
+    """The move without what its name says of a sequence's ends."""
+    name, dual = (re.sub(r" \([^)]* at the [^)]*\)", "", t) for t in (move.name, move.dual))
+    return move._replace(name=name, dual=dual)
 
 
 def _scaled() -> Iterator[Move]:

@@ -145,7 +145,8 @@ class Layers:
         if handed.cell not in tapes:
             return usual
         left, there = _pair(last_state(tapes[handed.cell])), handed.move.there
-        return (_pair(usual) * (1 - there(0 * left + 1)) + there(left)).reshape(usual.shape)
+        begun: Array = _pair(usual) * (1 - there(0 * left + 1)) + there(left)
+        return begun.reshape(usual.shape)
 
     def into(self, edge: str) -> int:
         """The lowest layer that a move on this edge changes in the forward pass; the number of
