@@ -14,7 +14,7 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.check.arithmetic import rounded_to
-from refnet.check.call_sites import Call, Place, Seen, Turn, is_a_number
+from refnet.check.call_sites import Call, Place, Seen, Turn, is_a_number, is_live
 from refnet.check.function_edits import ALONG, OF_THE_MATRIX, along_axis
 from refnet.check.function_runs import Edit, Receivers, Redirected, parent
 from refnet.check.programs.notation import formula
@@ -97,6 +97,12 @@ def _from_the_result(k: int, pull: Callable[[Turn, Array], Array]) -> Pull:
 def without_slope(k: int) -> Pull:
     """The cotangent of the result as that of operand ``k``."""
     return _from_the_result(k, lambda turn, g: g)
+
+
+def with_slope(k: int, text: str) -> Pull:
+    """The cotangent of the result times a formula of the operand x and the result y."""
+    slope = formula(text, "x, y")
+    return _from_the_result(k, lambda turn, g: g * slope(turn.call.args[k].raw, turn.right.raw))
 
 
 def untransposed(k: int) -> Pull:
@@ -192,14 +198,23 @@ def pulls_of(seen: Seen, k: int | None) -> Pulls:
             factor = len(call.args) == 2 and call.name in ("multiply", "divide")
             lacks = "the other factor" if factor else "its slope"
             yield f"{gradient}lacks {lacks}", without_slope(k)
+            for text in SLOPES if len(call.args) == 1 else ():
+                yield f"{gradient}has the slope {text}, with the result y", with_slope(k, text)
     for times, factor in FACTORS.items() if turns > 1 else ():
         yield gradient + times, scaled(k, factor)
+
+
+def reshaped_pulls(seen: Seen, k: int | None) -> Pulls:
+    """Edits of the entries of a cotangent."""
+    x = seen.right if k is None else seen.call.args[k] if k >= 0 else seen.right[-1 - k]
     for how, change in forms(x.shape):
-        yield gradient + how, changing(k, change)
+        yield f"the gradient of {{}} {how}", changing(k, change)
     for kind in COARSER:
-        yield f"{gradient}is rounded to {kind}", changing(k, rounded(kind))
+        yield f"the gradient of {{}} is rounded to {kind}", changing(k, rounded(kind))
 
 
+SLOPES = ("1 - y", "1 - y^2", "y (1 - y)", "y", "1 / y", "1 / x", "x", "1 - x^2")
+"""What is taken for a function's slope."""
 LINEAR = ("matmul", "dot", "linalg.solve")
 """Calls that are linear in an operand, and no product entry by entry."""
 FACTORS = {"has the wrong sign": -1.0, "is doubled": 2.0, "is halved": 0.5}
@@ -231,16 +246,40 @@ def taking_variable(k: int, name: str) -> Edit:
     return lambda call, right: call.with_operand(k, call.variables[name])
 
 
-def of_another_turn(seen: Seen, k: int, by: int) -> Edit:
-    """The number that operand ``k`` has ``by`` turns later, in the gradient alone."""
+def of_another_turn(seen: Seen, k: int, by: int, last: Recorded | None) -> Edit:
+    """The number that operand ``k`` has ``by`` turns later, after the ``last`` turn that of the
+    variable, in the gradient alone."""
 
     def edit(call: Call, right: Recorded) -> Operand:
-        turn = call.turn + by
-        x, other = call.args[k], seen.turns[turn if 0 <= turn < len(seen.turns) else call.turn]
-        value: Recorded = other.call.args[k]
-        return call.with_operand(k, straight(stop(value), x))
+        n = call.turn + by
+        value: Operand = seen.turns[n].call.args[k] if 0 <= n < len(seen.turns) else None
+        if value is None:
+            value = last if n > 0 and last is not None else call.args[k]
+        return reading(k, value)(call, right)
 
     return edit
+
+
+def reading(k: int, value: Operand) -> Edit:
+    """Another number for operand ``k``, which has the gradient."""
+
+    def edit(call: Call, right: Recorded) -> Operand:
+        x = call.args[k]
+        return call.with_operand(k, straight(stop(value), x) if is_live(x) else stop(value))
+
+    return edit
+
+
+def variables_read(seen: Seen) -> Iterator[tuple[int, str, Edit]]:
+    """Other variables that the gradient reads for an operand, which still has its own."""
+
+    def of(k: int, name: str) -> Edit:
+        return lambda call, right: reading(k, call.variables[name])(call, right)
+
+    for k, x in enumerate(seen.call.args):
+        for name, value in seen.call.variables.items() if isinstance(x, Recorded) else ():
+            if value.shape == x.shape and value.node is not x.node and name != seen.operands[k]:
+                yield k, f"`{name}`", of(k, name)
 
 
 def transposing(k: int) -> Edit:
@@ -261,6 +300,13 @@ def applying(operation: Callable[..., Operand]) -> Edit:
 def of_the_result(operation: Callable[[Operand], Operand]) -> Edit:
     """An operation of the result."""
     return lambda call, right: operation(right)
+
+
+def with_result(k: int | None, operation: Callable[[Operand], Operand]) -> Edit:
+    """An operation of operand ``k`` before the call, or of the result."""
+    if k is None:
+        return of_the_result(operation)
+    return lambda call, right: call.with_operand(k, operation(call.args[k]))
 
 
 def reducing(method: str) -> Edit:
@@ -337,14 +383,27 @@ def of_the_operation(seen: Seen) -> Edits:
         if name not in ("add", "multiply", "maximum", "minimum"):
             sign = OPERATIONS[name]
             yield f"{b} {sign} {a}", lambda call, right: call.result(*call.args[::-1])
+    if name == "linalg.solve":
+        a, b = seen.operands
+        yield f"{a} @ {b}", applying(np.matmul)
+        yield f"{a}.T @ {b}", applying(lambda a, b: a.T @ b)
     if name in FUNCTIONS and call.kind == "ufunc":
-        for other in (*FUNCTIONS, "tanh"):
+        for other in FUNCTIONS:
             if other != name:
                 yield f"np.{other}({seen.operands[0]})", applying(getattr(np, other))
+
+
+def other_reductions(seen: Seen) -> Edits:
+    """Another reduction of the same array."""
+    name = seen.call.name
     for other in REDUCTIONS.get(name, ()):
         yield seen.text.replace(f".{name}(", f".{other}("), reducing(other)
+
+
+def with_a_function(seen: Seen) -> Edits:
+    """A function of the result, where none is applied."""
     for other in FUNCTIONS:
-        if other not in (name, "abs"):
+        if other not in (seen.call.name, "abs"):
             yield f"np.{other}({seen.text})", of_the_result(getattr(np, other))
 
 
@@ -414,9 +473,9 @@ def _shifted(n: int, by: int) -> Edit:
 
 
 def values_of(seen: Seen) -> Edits:
-    """Edits of the value, as text."""
+    """Edits of the operands and options of a call."""
     operands = chain.from_iterable(of_operand(seen, k, x) for k, x in enumerate(seen.call.args))
-    return chain(operands, of_options(seen), of_the_operation(seen))
+    return chain(operands, of_options(seen))
 
 
 def everywhere(calls: dict[Place, Seen]) -> Iterator[tuple[str, dict[Place, Edit]]]:

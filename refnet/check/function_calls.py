@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from itertools import count
+from itertools import chain, count
+from operator import itemgetter
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from refnet.check.call_edits import (
     FACTORS,
     Edit,
     Pull,
+    Pulls,
     adjoint_untransposed,
     coarser,
     everywhere,
@@ -34,15 +36,21 @@ from refnet.check.call_edits import (
     instead,
     nodes,
     of_another_turn,
+    of_the_operation,
     of_the_result,
+    other_reductions,
     pulls_of,
+    reshaped_pulls,
     scaled,
     taking,
     values_of,
+    variables_read,
+    with_a_function,
+    with_result,
 )
 from refnet.check.call_sites import Place, Seen, is_a_number, is_live, sides
 from refnet.check.function_edits import floats, sizes
-from refnet.check.function_runs import Tape, call_of, watched
+from refnet.check.function_runs import Tape, call_of, parent, watched
 from refnet.check.judgement import LIMITS
 from refnet.exact.functions import CertifiedFunction
 from refnet.exact.recorder import CALLS, Node, Operand
@@ -62,18 +70,25 @@ CLOSE = 1e-3
 """How near a change along a random direction has to be, of the size of what is wrong."""
 ALIKE = 0.2
 """How near errors of the same type are in size."""
+USUAL = (1.0, -1.0, 2.0, 0.5)
+"""Constants that are tried where none can be fitted."""
 STEPS = 8
 """Runs in which a constant of the value is fitted."""
 
 
+Constants = Iterator[tuple[str, Callable[[float], Edit], float, float]]
+
+
 class Candidate(NamedTuple):
-    """Edits of the value at some places, or an edit of the gradient at one, in all or some of its
-    turns."""
+    """Edits of the value, or else of the gradient, at some places, in all or some of their turns.
+    ``sized``: whether it is another one at other sizes; None if it has a constant that was fitted,
+    which counts only if nothing else explains what was given."""
 
     name: str
     edits: dict[Place, Edit] = {}
-    pull: tuple[Place, Pull] | None = None
+    pulls: dict[Place, Pull] = {}
     turns: frozenset[int] | None = None
+    sized: bool | None = False
 
 
 class Calls:
@@ -114,16 +129,15 @@ class Calls:
             return None
         tape = self.elsewhere if elsewhere else self.tape
         try:
-            if candidate.pull:
-                return self._pulled(*candidate.pull, candidate.turns, tape)
-            if not (
-                elsewhere or any_value or self.search.agrees({"value": self._value(candidate)})
-            ):
+            if candidate.pulls:
+                return self._pulled(candidate, tape)
+            free = elsewhere or any_value
+            if not (free or self.search.agrees({"value": self._value(candidate)})):
                 return None
             self.left -= 1
             run = watched(self.certified, tape.arguments, self._act(candidate))
             value = {"value": np.asarray(run.value, float)}
-            if not (elsewhere or any_value or self.search.agrees(value)):
+            if not (free or self.search.agrees(value)):
                 return None
             return value | run.gradients(self.certified.cotangent, floats)
         except Exception:  # the edit does not fit, or f does not go on with what it gives
@@ -135,26 +149,31 @@ class Calls:
             return self.tape.value(candidate.edits, candidate.turns)
 
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """The edits that explain what was given; of edits that are one at other arguments, too,
-        the first."""
-        known: list[Params] = []
+        """The edits that explain what was given; of edits that are one at other arguments and
+        sizes, too, the first."""
+        known: list[tuple[bool | None, Params]] = []
         for candidate, reading in self.candidates():
-            if not self.search.explains(reading):
+            sized = candidate.sized
+            if (sized is None and known) or not self.search.explains(reading):
                 continue
             there = self.edited(candidate, elsewhere=True) or reading
-            if not any(_alike(there, other) for other in known):
-                known.append(there)
+            if not any(_alike(there, other) and one in (sized, None) for one, other in known):
+                known.append((sized, there))
                 yield candidate.name, reading
             if len(known) > 1:
                 return
 
-    def _pulled(
-        self, place: Place, pull: Pull, some: frozenset[int] | None, tape: Tape
-    ) -> Params | None:
+    def _pulled(self, candidate: Candidate, tape: Tape) -> Params | None:
         """What an edit of the gradient gives; None if it changes the gradients by something else
         than what was given along a random direction, which needs no backward pass."""
-        turns = tape.seen[place].turns
-        parts = [pull(turn) for n, turn in enumerate(turns) if some is None or n in some]
+        some = candidate.turns
+        turns = [
+            (turn.outs[-1].born, pull(turn))
+            for place, pull in candidate.pulls.items()
+            for n, turn in enumerate(tape.seen[place].turns)
+            if some is None or n in some
+        ]
+        parts = [part for _, part in sorted(turns, key=itemgetter(0))]
         redirected = {port: nodes for part in parts for port, nodes in part.items()}
         if tape is self.tape and self.gap is not None:
             key = frozenset(redirected)
@@ -191,25 +210,32 @@ class Calls:
 
         return act
 
-    def pulls(self) -> Iterator[Candidate]:
+    def pulls(self, kind: Callable[[Seen, int | None], Pulls]) -> Iterator[Candidate]:
         """Edits of cotangents alone."""
         for place, k, what in self.operands():
             seen = self.seen[place]
             last = len(seen.turns) - 1
-            for text, pull in pulls_of(seen, k):
-                yield Candidate(text.format(what), pull=(place, pull))
+            for text, pull in kind(seen, k):
+                yield Candidate(text.format(what), pulls={place: pull})
                 if not text.startswith("no gradient") or not last:
                     continue
                 for name, n in ("first", 0), ("last", last):
                     turn, here = f"the {name} turn of {what}", frozenset({n})
                     rest = frozenset(range(last + 1)) - here
                     only = f"the gradient goes through {turn} alone"
-                    yield Candidate(only, pull=(place, pull), turns=rest)
-                    yield Candidate(text.format(turn), pull=(place, pull), turns=here)
+                    yield Candidate(only, pulls={place: pull}, turns=rest)
+                    yield Candidate(text.format(turn), pulls={place: pull}, turns=here)
+
+    def stops(self) -> Iterator[Candidate]:
+        """No gradient through all calls of a function."""
+        named: dict[str, dict[Place, Pull]] = {}
         for place, seen in self.arrays.items():
-            if seen.call.name == "linalg.solve":
-                name = f"the gradients of `{seen.text}` ({seen.line}) lack a transpose"
-                yield Candidate(name, pull=(place, adjoint_untransposed))
+            named.setdefault(seen.call.name, {})[place] = scaled(None, 0)
+        for name, pulls in named.items():
+            if len(pulls) > 1:
+                lines = sorted({self.seen[place].number for place in pulls})
+                where = f"(lines {', '.join(map(str, lines))})"
+                yield Candidate(f"no gradient goes through any {name} {where}", pulls=pulls)
 
     def operands(self) -> Iterator[tuple[Place, int | None, str]]:
         """The operands, and results None, that all of what is wrong goes through, as text."""
@@ -238,6 +264,8 @@ class Calls:
         for place, k, what in self.operands():
             turns = self.seen[place].turns
             self.left -= PULLED
+            if self.left < 0:
+                return
             without = self.tape.pulled({port: [] for turn in turns for port in nodes(turn, k)})
             part, off = (
                 np.concatenate([(a[name] - b[name]).ravel() for name in sorted(self.wrong)])
@@ -251,10 +279,11 @@ class Calls:
             times, number = self._number(factor)
             if times:
                 name = f"the gradient of {what} {times}"
-                yield Candidate(name, pull=(place, scaled(k, number)))
+                sized = None if "`" in times else " = " in times
+                yield Candidate(name, pulls={place: scaled(k, number)}, sized=sized)
             if entries > FEW:
                 name = f"the gradient of {what} is multiplied by {factor:.6g}"
-                unusual.append(Candidate(name, pull=(place, scaled(k, factor))))
+                unusual.append(Candidate(name, pulls={place: scaled(k, factor)}, sized=None))
         yield from unusual
 
     @cached_property
@@ -262,7 +291,9 @@ class Calls:
         """Numbers that a factor may come from: sizes, their roots, and what the function computes,
         as text."""
         known: dict[str, float] = dict(sizes(self.certified))
-        known |= {f"the root of {name}": size**0.5 for name, size in known.items()}
+        known |= {f"the root of {name}": size**0.5 for name, size in known.items()} | {
+            f"{name} / ({name} - 1)": size / (size - 1) for name, size in known.items()
+        }
         for seen in self.arrays.values():
             if len(seen.turns) == 1 and sides(seen.right) == (seen.right,) and not seen.right.ndim:
                 known[f"`{seen.text}` ({seen.line})"] = float(seen.right.raw)
@@ -274,15 +305,17 @@ class Calls:
             if abs(factor / value - 1) < FITS:
                 return text, value
         for verb, sign in (("multiplied", 1), ("divided", -1)):
-            same = {
-                t: value
-                for t, value in self.numbers.items()
-                if value and abs(factor / value**sign - 1) < FITS
-            }
-            if same:
-                number = next(iter(same.values()))
-                return f"is {verb} by {number:.6g} = {' = '.join([*same][:2])}", number**sign
+            names = self._names(factor**sign)
+            if names:
+                number = self.numbers[names[0]]
+                return f"is {verb} by {number:.6g} = {' = '.join(names[:2])}", number**sign
         return "", factor
+
+    def _names(self, factor: float) -> list[str]:
+        """What a factor may come from."""
+        return [
+            name for name, value in self.numbers.items() if value and abs(factor / value - 1) < FITS
+        ]
 
     def candidates(self) -> Iterator[tuple[Candidate, Params]]:
         """Every edit that may explain what is ``wrong``, and the results that it gives."""
@@ -293,7 +326,9 @@ class Calls:
 
     def of_gradients(self) -> Iterator[tuple[Candidate, Params]]:
         """Edits of the gradient, with the right value."""
-        for candidates in (self.pulls(), self.multiples(), self.others()):
+        reshaped = self.pulls(reshaped_pulls)
+        first = chain(self.pulls(pulls_of), self.stops())
+        for candidates in (first, self.multiples(), reshaped, self.others()):
             for candidate in candidates:
                 if reading := self.edited(candidate):
                     yield candidate, reading
@@ -302,23 +337,39 @@ class Calls:
         """The gradient of another call."""
         for place, seen in self.arrays.items():
             where = f"`{seen.text}` ({seen.line})"
-            for text, edit in values_of(seen):
+            if seen.call.name == "linalg.solve":
+                name = f"the gradients of {where} lack a transpose"
+                yield Candidate(name, pulls={place: adjoint_untransposed})
+            for text, edit in chain(values_of(seen), of_the_operation(seen)):
                 name = f"the gradient takes `{text}` for {where}"
-                yield Candidate(name, pull=(place, instead(edit)))
-            for k, x in enumerate(seen.call.args):
-                for by, when in (-1, "before"), (1, "after"):
-                    if len(seen.turns) > 1 and sides(x):
-                        name = (
-                            f"the gradient of {where} takes `{seen.operands[k]}` of the turn {when}"
-                        )
-                        yield Candidate(name, pull=(place, instead(of_another_turn(seen, k, by))))
+                yield Candidate(name, pulls={place: instead(edit)})
+            for k, text, edit in variables_read(seen):
+                name = f"the gradient of {where} takes {text} for `{seen.operands[k]}`"
+                yield Candidate(name, pulls={place: instead(edit)})
+            for k, x in enumerate(seen.call.args) if len(seen.turns) > 1 else ():
+                last = self.tape.last.get((place[0], seen.operands[k]))
+                for by, when in ((-1, "before"), (1, "after")) if sides(x) else ():
+                    what = f"`{seen.operands[k]}` of the turn {when}"
+                    edit = of_another_turn(seen, k, by, last)
+                    name = f"the gradient of {where} takes {what}"
+                    yield Candidate(name, pulls={place: instead(edit)})
 
     def of_values(self) -> Iterator[tuple[Candidate, Params]]:
         """Edits of the value, with the gradient that follows from it, the right call's, or the
         right one."""
+        yield from self._computed(self.values())
+        yield from self.narrowed()
+        if self.wrong != {"value"}:
+            yield from self.fitted()
+        yield from self._computed(self.reshaped())
+
+    def _computed(
+        self, values: Iterator[tuple[str, dict[Place, Edit]]]
+    ) -> Iterator[tuple[Candidate, Params]]:
         alone = self.wrong == {"value"}
-        for name, edits in self.values():
-            candidate = Candidate(name.format("is computed as"), edits)
+        for name, edits in values:
+            sized = ".sum(" in name or ".mean(" in name
+            candidate = Candidate(name.format("is computed as"), edits, sized=sized)
             if (reading := self.edited(candidate)) is None:
                 continue
             if alone and not self.search.explains(reading):
@@ -331,19 +382,19 @@ class Calls:
             right = candidate._replace(name=label, edits=behind)
             if not alone and (reading := self.edited(right)):
                 yield right, reading
-        yield from self.narrowed()
-        if not alone:
-            yield from self.fitted()
 
     def values(self) -> Iterator[tuple[str, dict[Place, Edit]]]:
         """Edits of values, with names that have {} where the verb stands."""
-        for place, seen in self.arrays.items():
-            where = f"`{seen.text}` ({seen.line})"
-            for text, edit in values_of(seen):
-                yield f"{where} {{}} `{text}`", {place: edit}
+        for kind in other_reductions, values_of, of_the_operation, with_a_function:
+            for place, seen in self.arrays.items():
+                for text, edit in kind(seen):
+                    yield f"`{seen.text}` ({seen.line}) {{}} `{text}`", {place: edit}
         for text, edits in everywhere(self.arrays):
             lines = sorted({self.seen[place].number for place in edits})
             yield f"{text} everywhere (lines {', '.join(map(str, lines))})", edits
+
+    def reshaped(self) -> Iterator[tuple[str, dict[Place, Edit]]]:
+        """Edits of the entries of values."""
         for place, seen in self.arrays.items():
             for how, form in forms(seen.right.shape):
                 name = f"`{seen.text}` ({seen.line}) {{}} an array that {how}"
@@ -363,6 +414,7 @@ class Calls:
                 reading = self.edited(candidate, any_value=True)
                 if reading and search.agrees({"value": reading["value"]}):
                     yield candidate, {**reading, **self.given, "value": reading["value"]}
+                    return
                 if reading and all(self._as_far_off(name, reading) for name in self.given):
                     alike.append(where)
             if 0 < len(alike) <= FEW and search.rerolled and search.rerolled(u):
@@ -384,34 +436,41 @@ class Calls:
         if "value" not in self.given or weight is not None:
             return
         gap = float(self.given["value"] - self.true["value"])
-        for place, seen in self.arrays.items():
-            where = f"`{seen.text}` ({seen.line})"
-            for name, edit, start, near in self._constants(seen, gap):
-                c = self._root(place, edit, gap, start, near)
-                for text, number in self._shown(c, start) if c is not None else ():
-                    label = f"{where} {name} {text}"
-                    fit = Candidate(label, {place: edit(number)})
-                    if reading := self.edited(fit):
-                        yield fit, reading
-                        break
+        for kind in self._constants, self._factors:
+            for place, seen in self.arrays.items():
+                where = f"`{seen.text}` ({seen.line})"
+                for name, edit, start, near in kind(seen, gap):
+                    c = self._root(place, edit, gap, start, near)
+                    fitted = self._shown(c, start) if c is not None else ()
+                    usual = ((f"{number:g}", number) for number in USUAL)
+                    for text, number in chain(fitted, usual):
+                        label = f"{where} {name.format(text)}"
+                        fit = Candidate(label, {place: edit(number)}, sized=None)
+                        if reading := self.edited(fit):
+                            yield fit, reading
 
-    def _constants(
-        self, seen: Seen, gap: float
-    ) -> Iterator[tuple[str, Callable[[float], Edit], float, float]]:
+    @staticmethod
+    def _constants(seen: Seen, _: float) -> Constants:
         """What may be another constant: its text, the edit, the right number, and one near it."""
-        if sides(seen.right) == (seen.right,):
-            cotangents = self.tape.cotangents
-            exits = [port for turn in seen.turns for port in turn.exits if port in cotangents]
-            slope = sum(float((cotangents[port] * port.raw).sum()) for port in exits)
-            if slope:
-                yield "is multiplied by", _times, 1.0, 1 + gap / slope
-            slope = sum(float(cotangents[port].sum()) for port in exits)
-            if slope:
-                yield "has, added,", _plus, 0.0, gap / slope
         for k, x in enumerate(seen.call.args):
             if is_a_number(x) and seen.call.kind == "ufunc":
-                name = f"has, for `{seen.operands[k]}`,"
+                name = f"has {{}} for `{seen.operands[k]}`"
                 yield name, partial(taking, k), float(x), 1.01 * float(x) or 0.01
+
+    def _factors(self, seen: Seen, gap: float) -> Constants:
+        """The same of factors and terms of a result, or of an operand that no call gives."""
+        for k in (None, *range(len(seen.call.args))):
+            ports = [port for turn in seen.turns for port in nodes(turn, k)]
+            if k is not None and any(parent(port) in self.tape.ports for port in ports):
+                continue
+            pairs = [(self.tape.cotangents[p], p.raw) for p in ports if p in self.tape.cotangents]
+            what = "is" if k is None else f"has `{seen.operands[k]}`"
+            for name, edit, start, slope in (
+                ("multiplied by {}", _times, 1.0, sum(float((g * raw).sum()) for g, raw in pairs)),
+                ("computed with {} added", _plus, 0.0, sum(float(g.sum()) for g, _ in pairs)),
+            ):
+                if slope and len({*map(type, (seen.right, seen.call.args[k or 0]))}) == 1:
+                    yield f"{what} {name}", partial(edit, k), start, start + gap / slope
 
     def _root(
         self, place: Place, edit: Callable[[float], Edit], gap: float, start: float, near: float
@@ -432,21 +491,21 @@ class Calls:
 
     def _shown(self, c: float, right: float) -> Iterator[tuple[str, float]]:
         """A fitted constant as text and number: a round one, or one that has a name."""
+        names = self._names(c) if right == 1 else []
+        if names:
+            yield f"{c:.6g} = {' = '.join(names[:2])}", self.numbers[names[0]]
         for digits in (1, 2, 3):
             number = float(f"{c:.{digits}g}")
             if number and abs(c / number - 1) < FITS:
                 yield f"{number:g}", number
-        times, number = self._number(c)
-        if times and right == 1:
-            yield f"{number:.6g} ({times})", number
 
 
-def _times(factor: float) -> Edit:
-    return of_the_result(lambda y: factor * y)
+def _times(k: int | None, factor: float) -> Edit:
+    return with_result(k, lambda y: factor * y)
 
 
-def _plus(term: float) -> Edit:
-    return of_the_result(lambda y: y + term)
+def _plus(k: int | None, term: float) -> Edit:
+    return with_result(k, lambda y: y + term)
 
 
 def _alike(a: Params, b: Params) -> bool:

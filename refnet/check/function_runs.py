@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from itertools import chain
 from operator import attrgetter
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,7 @@ class Tape:
         self.certified, self.arguments, self.seen = certified, arguments, dict[Place, Seen]()
         self.cotangents: dict[Node, Array] = {}
         self.held = held or {}
+        self.last: dict[tuple[CodeType, str], Recorded] = {}
         self.ports: set[Node] = set()
         self.run = watched(certified, arguments, self._look)
         value = {"value": np.asarray(self.run.value, float)}
@@ -126,6 +127,7 @@ class Tape:
             self.seen[place] = Seen(frame.f_lineno, expression(frame))
         turns = self.seen[place].turns
         plain = call_of(frame, kind, call, len(turns))
+        self.last |= {(frame.f_code, name): x for name, x in plain.variables.items()}
         ported = plain._replace(args=tuple(each(x, self._port) for x in plain.args))
         right = out = plain.result() if kind == "index" else ported.result()
         if kind == "index" or _writes(right, ported):
