@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
@@ -452,7 +451,8 @@ def of_the_index(seen: Seen, shape: tuple[int, ...], index: Operand) -> Edits:
                 edit = _shifted(n, by)
             else:
                 continue
-            yield f"{seen.text} {'one before' if by < 0 else 'one after'}", edit
+            where = f"along axis {n}" if len(parts) > 1 else ""
+            yield f"{seen.text} one {'before' if by < 0 else 'after'} {where}".rstrip(), edit
 
 
 def _shifted(n: int, by: int) -> Edit:
@@ -466,7 +466,7 @@ def _shifted(n: int, by: int) -> Edit:
                 raise IndexError
             parts[n] = slice(start + by, stop_ + by)
         else:
-            parts[n] = (part + by) if part + by < size else part + by - size
+            parts[n] = part % size + by
         return call.result(x, tuple(parts))
 
     return edit
@@ -474,8 +474,10 @@ def _shifted(n: int, by: int) -> Edit:
 
 def values_of(seen: Seen) -> Edits:
     """Edits of the operands and options of a call."""
-    operands = chain.from_iterable(of_operand(seen, k, x) for k, x in enumerate(seen.call.args))
-    return chain(operands, of_options(seen))
+    yield "0", of_the_result(lambda y: 0 * y)
+    for k, x in enumerate(seen.call.args):
+        yield from of_operand(seen, k, x)
+    yield from of_options(seen)
 
 
 def everywhere(calls: dict[Place, Seen]) -> Iterator[tuple[str, dict[Place, Edit]]]:

@@ -53,7 +53,7 @@ from refnet.check.function_edits import floats, sizes
 from refnet.check.function_runs import Tape, call_of, parent, watched
 from refnet.check.judgement import LIMITS
 from refnet.exact.functions import CertifiedFunction
-from refnet.exact.recorder import CALLS, Node, Operand
+from refnet.exact.recorder import CALLS, Node, Operand, Recorded
 from refnet.exact.running import mapped
 
 __all__ = ["Calls"]
@@ -132,7 +132,7 @@ class Calls:
             if candidate.pulls:
                 return self._pulled(candidate, tape)
             free = elsewhere or any_value
-            if not (free or self.search.agrees({"value": self._value(candidate)})):
+            if not (free or self._may_be(self._value(candidate))):
                 return None
             self.left -= 1
             run = watched(self.certified, tape.arguments, self._act(candidate))
@@ -147,6 +147,11 @@ class Calls:
         """The value that an edit gives."""
         with np.errstate(all="ignore"):
             return self.tape.value(candidate.edits, candidate.turns)
+
+    def _may_be(self, value: Array) -> bool:
+        """Whether a value that NumPy gives may be that which was given."""
+        given, true = (results.get("value", value) for results in (self.given, self.true))
+        return bool(np.linalg.norm(value - given) <= CLOSE * np.linalg.norm(given - true))
 
     def readings(self) -> Iterator[tuple[str, Params]]:
         """The edits that explain what was given; of edits that are one at other arguments and
@@ -295,7 +300,7 @@ class Calls:
             f"{name} / ({name} - 1)": size / (size - 1) for name, size in known.items()
         }
         for seen in self.arrays.values():
-            if len(seen.turns) == 1 and sides(seen.right) == (seen.right,) and not seen.right.ndim:
+            if len(seen.turns) == 1 and isinstance(seen.right, Recorded) and not seen.right.ndim:
                 known[f"`{seen.text}` ({seen.line})"] = float(seen.right.raw)
         return known
 
@@ -397,8 +402,9 @@ class Calls:
         """Edits of the entries of values."""
         for place, seen in self.arrays.items():
             for how, form in forms(seen.right.shape):
-                name = f"`{seen.text}` ({seen.line}) {{}} an array that {how}"
-                yield name, {place: of_the_result(form)}
+                if not how.startswith(("has its mean", "has its sum")):
+                    name = f"`{seen.text}` ({seen.line}) {{}} an array that {how}"
+                    yield name, {place: of_the_result(form)}
 
     def narrowed(self) -> Iterator[tuple[Candidate, Params]]:
         """Calls in a coarser type: they give the value that was given, and gradients that are off
@@ -509,8 +515,8 @@ def _plus(k: int | None, term: float) -> Edit:
 
 
 def _alike(a: Params, b: Params) -> bool:
-    return all(
-        np.linalg.norm(a[name] - b[name]) <= 1e-9 * np.linalg.norm(a[name])
-        for name in a
-        if name != "value"
+    size, off = (
+        np.linalg.norm([np.linalg.norm(a[name] - c * b[name]) for name in a if name != "value"])
+        for c in (0, 1)
     )
+    return bool(off <= 1e-9 * size)
