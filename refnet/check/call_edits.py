@@ -6,6 +6,7 @@ Checked by: tests/check/test_function_calls.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import numpy as np
 
@@ -36,6 +37,7 @@ REDUCTIONS = {
 }  # fmt: skip
 ALONG_AXES = {*REDUCTIONS, "cumsum", "softmax", "logsumexp", "log_softmax"}
 """Functions along an axis, for which another one may be taken."""
+NORMS: tuple[Literal["nuc"] | int | None, ...] = (None, 1, 2, "nuc")
 CONSTANTS = ("2 * c", "c / 2", "-c", "1 / c", "c ** 2", "c ** 0.5", "c + 1", "c - 1", "1 - c")
 """What is taken for a constant c."""
 
@@ -142,7 +144,7 @@ def with_options(**options: Operand) -> Edit:
     return lambda call, right: call.result(**options)
 
 
-def norm_of(n: int | str | None) -> Edit:
+def norm_of(n: Literal["nuc"] | int | None) -> Edit:
     """Another norm of the same array."""
     return lambda call, right: np.linalg.norm(call.args[0], n, call.options.get("axis"))
 
@@ -170,7 +172,9 @@ def other_operands(seen: Seen, k: int, x: Operand) -> Edits:
     variables."""
     if is_a_number(x) and x != 0 and seen.call.kind == "ufunc":
         for text in CONSTANTS:
-            yield text.replace("c", seen.operands[k]), taking(k, formula(text, "c")(float(x)))
+            c = formula(text, "c")(float(x))
+            shown_as = text.replace("c", seen.operands[k])
+            yield f"{c:g}" if seen.operands[k][-1].isdigit() else shown_as, taking(k, c)
     if not isinstance(x, Recorded):
         return
     if x.ndim == 2 and max(x.shape) > 1:
@@ -251,7 +255,7 @@ def of_options(seen: Seen) -> Edits:
         ddof = 1 - int(call.options.get("ddof", 0))
         yield f"{seen.text} with ddof={ddof}", with_options(ddof=ddof)
     if name == "norm":
-        yield from ((f"{seen.text} with ord={n}", norm_of(n)) for n in (None, 1, 2, "nuc"))
+        yield from ((f"{seen.text} with ord={n}", norm_of(n)) for n in NORMS)
     if name in ("tril", "triu"):
         k = call.options.get("k", 0) if second is None else second
         for n in (k - 1, k + 1):

@@ -23,6 +23,7 @@ import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.call_edits import (
+    Edits,
     coarser,
     everywhere,
     forward_alone,
@@ -71,6 +72,10 @@ CLOSE = 1e-3
 """How near a change along a random direction has to be, of the size of what is wrong."""
 ALIKE = 0.2
 """How near errors of the same type are in size."""
+
+
+Values = Iterator[tuple[str, dict[Place, Edit]]]
+"""Edits of values by their names."""
 
 
 class Calls:
@@ -284,18 +289,20 @@ class Calls:
     def of_values(self) -> Iterator[tuple[Candidate, Params]]:
         """Edits of the value, with the gradient that follows from it, the right call's, or the
         right one."""
-        yield from self._computed(self.values())
+        yield from self._computed(self.values(other_reductions), sized=True)
+        yield from self._computed(self.values(values_of))
+        yield from self._computed(self.everywhere())
+        yield from self._computed(self.values(of_the_operation))
+        yield from self._computed(self.values(with_a_function))
         yield from self.narrowed()
         if self.wrong != {"value"}:
             yield from Constants(self).of_values()
         yield from self._computed(self.reshaped())
 
-    def _computed(
-        self, values: Iterator[tuple[str, dict[Place, Edit]]]
-    ) -> Iterator[tuple[Candidate, Params]]:
+    def _computed(self, values: Values, sized: bool = False) -> Iterator[tuple[Candidate, Params]]:
+        """What edits of the value give, with any of the gradients."""
         alone = self.wrong == {"value"}
         for name, edits in values:
-            sized = ".sum(" in name or ".mean(" in name
             candidate = Candidate(name.format("is computed as"), edits, sized=sized)
             if (reading := self.edited(candidate)) is None:
                 continue
@@ -310,17 +317,19 @@ class Calls:
             if not alone and (reading := self.edited(right)):
                 yield right, reading
 
-    def values(self) -> Iterator[tuple[str, dict[Place, Edit]]]:
+    def values(self, kind: Callable[[Seen], Edits]) -> Values:
         """Edits of values, with names that have {} where the verb stands."""
-        for kind in other_reductions, values_of, of_the_operation, with_a_function:
-            for place, seen in self.arrays.items():
-                for text, edit in kind(seen):
-                    yield f"`{seen.text}` ({seen.line}) {{}} `{text}`", {place: edit}
+        for place, seen in self.arrays.items():
+            for text, edit in kind(seen):
+                yield f"`{seen.text}` ({seen.line}) {{}} `{text}`", {place: edit}
+
+    def everywhere(self) -> Values:
+        """Edits at all places where an operand or axis stands."""
         for text, edits in everywhere(self.arrays):
             lines = sorted({self.seen[place].number for place in edits})
             yield f"{text} everywhere (lines {', '.join(map(str, lines))})", edits
 
-    def reshaped(self) -> Iterator[tuple[str, dict[Place, Edit]]]:
+    def reshaped(self) -> Values:
         """Edits of the entries of values."""
         for place, seen in self.arrays.items():
             for how, form in forms(seen.right.shape):
@@ -356,7 +365,7 @@ class Calls:
             max(self.search.in_sigmas(name, results[name] - self.true[name]), none)
             for results in (self.given, reading)
         )
-        return ALIKE < theirs / ours < 1 / ALIKE
+        return bool(ALIKE < theirs / ours < 1 / ALIKE)
 
 
 def _alike(a: Params, b: Params) -> bool:

@@ -221,10 +221,9 @@ class Tape:
             return Recorded(Node(raw(x.node), ""), x.lift, is_number=x.is_number)
 
         for _, outs, turn in self.steps:
-            if turn is None or not turn.exits:
-                sources, make = outs[0].again or ((), raw)
-                if any(source in new for source in sources):
-                    new[outs[0]] = make(*map(raw, sources))
+            again = None if turn is not None and turn.exits else outs[0].again
+            if again and any(source in new for source in again[0]):
+                new[outs[0]] = again[1](*map(raw, again[0]))
             if turn is None:
                 continue
             if turn.exits and any(parent(port) in new for port in chain(*turn.ports)):

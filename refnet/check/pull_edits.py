@@ -104,7 +104,7 @@ def adjoint_untransposed(turn: Turn) -> Redirected:
 
     def of_the_matrix(g: Array) -> Array:
         columns = len(right.raw), -1
-        return -(solved(g).reshape(columns) @ right.raw.reshape(columns).T)
+        return np.asarray(-solved(g).reshape(columns) @ right.raw.reshape(columns).T)
 
     pulls = zip(turn.ports, (of_the_matrix, solved))
     return {turn.exits[0]: [(parent(ports[0]), pull) for ports, pull in pulls if ports]}
@@ -131,10 +131,12 @@ def instead(edit: Edit) -> Pull:
         if not isinstance(other, Recorded) or other.shape != turn.right.shape:
             raise ValueError("no result of this shape")
         used = set(map(id, tape(other.node)))
+
+        def pulled(node: Node, g: Array) -> Array:
+            return gradients(other.node, g, [node], other.lift)[0]
+
         receivers: Receivers = [
-            (origin, lambda g, node=node: gradients(other.node, g, [node], other.lift)[0])
-            for node, origin in origins
-            if id(node) in used
+            (origin, partial(pulled, node)) for node, origin in origins if id(node) in used
         ]
         return {turn.exits[0]: receivers}
 
@@ -170,8 +172,7 @@ def pulls_of(seen: Seen, k: int | None) -> Pulls:
         if call.name in LINEAR:
             yield gradient + "lacks a transpose", untransposed(k)
         elif x.shape == seen.right.shape and call.name not in ("add", "subtract"):
-            factor = len(call.args) == 2 and call.name in ("multiply", "divide")
-            lacks = "the other factor" if factor else "its slope"
+            lacks = "the other factor" if call.name in ("multiply", "divide") else "its slope"
             yield f"{gradient}lacks {lacks}", without_slope(k)
             for text in SLOPES if len(call.args) == 1 else ():
                 yield f"{gradient}has the slope {text}, with the result y", with_slope(k, text)
