@@ -224,7 +224,8 @@ def other_reductions(seen: Seen) -> Edits:
 
 
 def with_a_function(seen: Seen) -> Edits:
-    """A function of the result, where none is applied."""
+    """A function of the result, where none is applied, and zero."""
+    yield "0", of_the_result(lambda y: 0 * y)
     for other in FUNCTIONS:
         if other not in (seen.call.name, "abs"):
             yield f"np.{other}({seen.text})", of_the_result(getattr(np, other))
@@ -298,7 +299,6 @@ def _shifted(n: int, by: int) -> Edit:
 
 def values_of(seen: Seen) -> Edits:
     """Edits of the operands and options of a call."""
-    yield "0", of_the_result(lambda y: 0 * y)
     for k, x in enumerate(seen.call.args):
         yield from of_operand(seen, k, x)
     yield from of_options(seen)

@@ -70,6 +70,8 @@ WORK = 150_000
 """Calls that may be spent on one function: some ten seconds."""
 CLOSE = 1e-3
 """How near a change along a random direction has to be, of the size of what is wrong."""
+NEAR = 0.05
+"""How near a value has to be, where what f compares stays as it was."""
 ALIKE = 0.2
 """How near errors of the same type are in size."""
 
@@ -138,7 +140,7 @@ class Calls:
     def _may_be(self, value: Array) -> bool:
         """Whether a value that NumPy gives may be that which was given."""
         given, true = (results.get("value", value) for results in (self.given, self.true))
-        return bool(np.linalg.norm(value - given) <= CLOSE * np.linalg.norm(given - true))
+        return bool(np.linalg.norm(value - given) <= NEAR * np.linalg.norm(given - true))
 
     def readings(self) -> Iterator[tuple[str, Params]]:
         """The edits that explain what was given; of edits that are one at other arguments and
@@ -208,7 +210,8 @@ class Calls:
             seen = self.seen[place]
             last = len(seen.turns) - 1
             for text, pull in kind(seen, k):
-                yield Candidate(text.format(what), pulls={place: pull})
+                sized = "its mean" in text or "its sum" in text
+                yield Candidate(text.format(what), pulls={place: pull}, sized=sized)
                 if not text.startswith("no gradient") or not last:
                     continue
                 for name, n in ("first", 0), ("last", last):
