@@ -22,6 +22,11 @@ from refnet.exact.reverse import gradients, tape
 
 COARSER = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Types that a call may be computed in, and their unit roundoffs."""
+OFF_THE_DIAGONAL = {
+    "has the entries off its diagonal halved": "(G + diag(diag(G))) / 2",
+    "has the entries off its diagonal doubled": "2 G - diag(diag(G))",
+}
+"""Edits of the cotangent of a symmetric matrix."""
 SLOPES = ("1 - y", "1 - y^2", "y (1 - y)", "y", "1 / y", "1 / x", "x", "1 - x^2")
 """What is taken for a function's slope."""
 LINEAR = ("matmul", "dot", "linalg.solve")
@@ -146,7 +151,8 @@ def instead(edit: Edit) -> Pull:
 def forms(shape: tuple[int, ...]) -> Iterator[tuple[str, Callable[[Operand], Operand]]]:
     """What may be done to an array: along its axes and, if it is square, as to a matrix."""
     if len(shape) == 2 and shape[0] == shape[1] > 1:
-        yield from ((f"{how}", formula(text, "G")) for how, text in OF_THE_MATRIX.items())
+        every = OF_THE_MATRIX | OFF_THE_DIAGONAL
+        yield from ((how, formula(text, "G")) for how, text in every.items())
     for axis, size in enumerate(shape):
         for how, text in ALONG.items() if size > 1 else ():
             yield how.format(f"along axis {axis}"), along_axis(text, axis)
