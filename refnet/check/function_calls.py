@@ -13,37 +13,53 @@ Checked by: tests/check/test_function_calls.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
-from itertools import count
+from functools import cached_property
+from itertools import chain, count
+from operator import itemgetter
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.call_edits import (
-    COARSER,
-    FACTORS,
-    Edit,
-    Pull,
-    adjoint_untransposed,
+    Edits,
     coarser,
     everywhere,
-    forms,
     forward_alone,
+    of_another_turn,
+    of_the_operation,
+    of_the_result,
+    other_reductions,
+    values_of,
+    variables_read,
+    with_a_function,
+)
+from refnet.check.call_sites import Place, Seen, is_live, sides
+from refnet.check.function_constants import FEW, Constants
+from refnet.check.function_edits import floats
+from refnet.check.function_runs import (
+    PULLED,
+    REPLAYED,
+    Candidate,
+    Edit,
+    Pull,
+    Tape,
+    call_of,
+    watched,
+)
+from refnet.check.judgement import LIMITS
+from refnet.check.pull_edits import (
+    COARSER,
+    Pulls,
+    adjoint_untransposed,
+    forms,
     instead,
     nodes,
-    of_another_turn,
-    of_the_result,
     pulls_of,
+    reshaped_pulls,
     scaled,
-    taking,
-    values_of,
 )
-from refnet.check.call_sites import Place, Seen, is_a_number, is_live, sides
-from refnet.check.function_edits import floats, sizes
-from refnet.check.function_runs import Tape, call_of, watched
-from refnet.check.judgement import LIMITS
 from refnet.exact.functions import CertifiedFunction
 from refnet.exact.recorder import CALLS, Node, Operand
 from refnet.exact.running import mapped
@@ -52,28 +68,16 @@ __all__ = ["Calls"]
 
 WORK = 150_000
 """Calls that may be spent on one function: some ten seconds."""
-PULLED, REPLAYED = 0.3, 0.05
-"""What another backward or forward pass costs, of a whole run."""
-FEW = 3
-"""The most wrong entries that a constant may explain by chance."""
-FITS = 1e-4
-"""How near a fitted constant has to be."""
 CLOSE = 1e-3
 """How near a change along a random direction has to be, of the size of what is wrong."""
+NEAR = 0.05
+"""How near a value has to be, where what f compares stays as it was."""
 ALIKE = 0.2
 """How near errors of the same type are in size."""
-STEPS = 8
-"""Runs in which a constant of the value is fitted."""
 
 
-class Candidate(NamedTuple):
-    """Edits of the value at some places, or an edit of the gradient at one, in all or some of its
-    turns."""
-
-    name: str
-    edits: dict[Place, Edit] = {}
-    pull: tuple[Place, Pull] | None = None
-    turns: frozenset[int] | None = None
+Values = Iterator[tuple[str, dict[Place, Edit]]]
+"""Edits of values by their names."""
 
 
 class Calls:
@@ -114,47 +118,56 @@ class Calls:
             return None
         tape = self.elsewhere if elsewhere else self.tape
         try:
-            if candidate.pull:
-                return self._pulled(*candidate.pull, candidate.turns, tape)
-            if not (
-                elsewhere or any_value or self.search.agrees({"value": self._value(candidate)})
-            ):
+            if candidate.pulls:
+                return self._pulled(candidate, tape)
+            free = elsewhere or any_value
+            if not (free or self._may_be(self.value(candidate))):
                 return None
             self.left -= 1
             run = watched(self.certified, tape.arguments, self._act(candidate))
             value = {"value": np.asarray(run.value, float)}
-            if not (elsewhere or any_value or self.search.agrees(value)):
+            if not (free or self.search.agrees(value)):
                 return None
             return value | run.gradients(self.certified.cotangent, floats)
         except Exception:  # the edit does not fit, or f does not go on with what it gives
             return None
 
-    def _value(self, candidate: Candidate) -> Array:
+    def value(self, candidate: Candidate) -> Array:
         """The value that an edit gives."""
         with np.errstate(all="ignore"):
             return self.tape.value(candidate.edits, candidate.turns)
 
+    def _may_be(self, value: Array) -> bool:
+        """Whether a value that NumPy gives may be that which was given."""
+        given, true = (results.get("value", value) for results in (self.given, self.true))
+        return bool(np.linalg.norm(value - given) <= NEAR * np.linalg.norm(given - true))
+
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """The edits that explain what was given; of edits that are one at other arguments, too,
-        the first."""
-        known: list[Params] = []
+        """The edits that explain what was given; of edits that are one at other arguments and
+        sizes, too, the first."""
+        known: list[tuple[bool | None, Params]] = []
         for candidate, reading in self.candidates():
-            if not self.search.explains(reading):
+            sized = candidate.sized
+            if (sized is None and known) or not self.search.explains(reading):
                 continue
             there = self.edited(candidate, elsewhere=True) or reading
-            if not any(_alike(there, other) for other in known):
-                known.append(there)
+            if not any(_alike(there, other) and one in (sized, None) for one, other in known):
+                known.append((sized, there))
                 yield candidate.name, reading
             if len(known) > 1:
                 return
 
-    def _pulled(
-        self, place: Place, pull: Pull, some: frozenset[int] | None, tape: Tape
-    ) -> Params | None:
+    def _pulled(self, candidate: Candidate, tape: Tape) -> Params | None:
         """What an edit of the gradient gives; None if it changes the gradients by something else
         than what was given along a random direction, which needs no backward pass."""
-        turns = tape.seen[place].turns
-        parts = [pull(turn) for n, turn in enumerate(turns) if some is None or n in some]
+        some = candidate.turns
+        turns = [
+            (turn.outs[-1].born, pull(turn))
+            for place, pull in candidate.pulls.items()
+            for n, turn in enumerate(tape.seen[place].turns)
+            if some is None or n in some
+        ]
+        parts = [part for _, part in sorted(turns, key=itemgetter(0))]
         redirected = {port: nodes for part in parts for port, nodes in part.items()}
         if tape is self.tape and self.gap is not None:
             key = frozenset(redirected)
@@ -191,25 +204,33 @@ class Calls:
 
         return act
 
-    def pulls(self) -> Iterator[Candidate]:
+    def pulls(self, kind: Callable[[Seen, int | None], Pulls]) -> Iterator[Candidate]:
         """Edits of cotangents alone."""
         for place, k, what in self.operands():
             seen = self.seen[place]
             last = len(seen.turns) - 1
-            for text, pull in pulls_of(seen, k):
-                yield Candidate(text.format(what), pull=(place, pull))
+            for text, pull in kind(seen, k):
+                sized = "its mean" in text or "its sum" in text
+                yield Candidate(text.format(what), pulls={place: pull}, sized=sized)
                 if not text.startswith("no gradient") or not last:
                     continue
                 for name, n in ("first", 0), ("last", last):
                     turn, here = f"the {name} turn of {what}", frozenset({n})
                     rest = frozenset(range(last + 1)) - here
                     only = f"the gradient goes through {turn} alone"
-                    yield Candidate(only, pull=(place, pull), turns=rest)
-                    yield Candidate(text.format(turn), pull=(place, pull), turns=here)
+                    yield Candidate(only, pulls={place: pull}, turns=rest)
+                    yield Candidate(text.format(turn), pulls={place: pull}, turns=here)
+
+    def stops(self) -> Iterator[Candidate]:
+        """No gradient through all calls of a function."""
+        named: dict[str, dict[Place, Pull]] = {}
         for place, seen in self.arrays.items():
-            if seen.call.name == "linalg.solve":
-                name = f"the gradients of `{seen.text}` ({seen.line}) lack a transpose"
-                yield Candidate(name, pull=(place, adjoint_untransposed))
+            named.setdefault(seen.call.name, {})[place] = scaled(None, 0)
+        for name, pulls in named.items():
+            if len(pulls) > 1:
+                lines = sorted({self.seen[place].number for place in pulls})
+                where = f"(lines {', '.join(map(str, lines))})"
+                yield Candidate(f"no gradient goes through any {name} {where}", pulls=pulls)
 
     def operands(self) -> Iterator[tuple[Place, int | None, str]]:
         """The operands, and results None, that all of what is wrong goes through, as text."""
@@ -231,59 +252,6 @@ class Calls:
                         where = f"{part} in {where}" if k >= 0 else f"{part} of {where}"
                     yield place, k, where
 
-    def multiples(self) -> Iterator[Candidate]:
-        """Cotangents times the constant that fits, those first that sizes explain."""
-        entries = sum(self.given[name].size for name in self.wrong)
-        unusual = []
-        for place, k, what in self.operands():
-            turns = self.seen[place].turns
-            self.left -= PULLED
-            without = self.tape.pulled({port: [] for turn in turns for port in nodes(turn, k)})
-            part, off = (
-                np.concatenate([(a[name] - b[name]).ravel() for name in sorted(self.wrong)])
-                for a, b in ((self.true, without), (self.given, self.true))
-            )
-            size = float(part @ part)
-            factor = 1 + float(part @ off) / size if size > 0 else 1.0
-            misfit = np.linalg.norm(off - (factor - 1) * part) > FITS * np.linalg.norm(off)
-            if misfit or abs(factor) < FITS:
-                continue
-            times, number = self._number(factor)
-            if times:
-                name = f"the gradient of {what} {times}"
-                yield Candidate(name, pull=(place, scaled(k, number)))
-            if entries > FEW:
-                name = f"the gradient of {what} is multiplied by {factor:.6g}"
-                unusual.append(Candidate(name, pull=(place, scaled(k, factor))))
-        yield from unusual
-
-    @cached_property
-    def numbers(self) -> dict[str, float]:
-        """Numbers that a factor may come from: sizes, their roots, and what the function computes,
-        as text."""
-        known: dict[str, float] = dict(sizes(self.certified))
-        known |= {f"the root of {name}": size**0.5 for name, size in known.items()}
-        for seen in self.arrays.values():
-            if len(seen.turns) == 1 and sides(seen.right) == (seen.right,) and not seen.right.ndim:
-                known[f"`{seen.text}` ({seen.line})"] = float(seen.right.raw)
-        return known
-
-    def _number(self, factor: float) -> tuple[str, float]:
-        """A factor in words, and the number that they mean; or ""."""
-        for text, value in FACTORS.items():
-            if abs(factor / value - 1) < FITS:
-                return text, value
-        for verb, sign in (("multiplied", 1), ("divided", -1)):
-            same = {
-                t: value
-                for t, value in self.numbers.items()
-                if value and abs(factor / value**sign - 1) < FITS
-            }
-            if same:
-                number = next(iter(same.values()))
-                return f"is {verb} by {number:.6g} = {' = '.join([*same][:2])}", number**sign
-        return "", factor
-
     def candidates(self) -> Iterator[tuple[Candidate, Params]]:
         """Every edit that may explain what is ``wrong``, and the results that it gives."""
         if "value" in self.wrong or "value" not in self.given:
@@ -293,7 +261,9 @@ class Calls:
 
     def of_gradients(self) -> Iterator[tuple[Candidate, Params]]:
         """Edits of the gradient, with the right value."""
-        for candidates in (self.pulls(), self.multiples(), self.others()):
+        reshaped = self.pulls(reshaped_pulls)
+        first = chain(self.pulls(pulls_of), self.stops())
+        for candidates in (first, Constants(self).of_cotangents(), reshaped, self.others()):
             for candidate in candidates:
                 if reading := self.edited(candidate):
                     yield candidate, reading
@@ -302,23 +272,41 @@ class Calls:
         """The gradient of another call."""
         for place, seen in self.arrays.items():
             where = f"`{seen.text}` ({seen.line})"
-            for text, edit in values_of(seen):
+            if seen.call.name == "linalg.solve":
+                name = f"the gradients of {where} lack a transpose"
+                yield Candidate(name, pulls={place: adjoint_untransposed})
+            for text, edit in chain(values_of(seen), of_the_operation(seen)):
                 name = f"the gradient takes `{text}` for {where}"
-                yield Candidate(name, pull=(place, instead(edit)))
-            for k, x in enumerate(seen.call.args):
-                for by, when in (-1, "before"), (1, "after"):
-                    if len(seen.turns) > 1 and sides(x):
-                        name = (
-                            f"the gradient of {where} takes `{seen.operands[k]}` of the turn {when}"
-                        )
-                        yield Candidate(name, pull=(place, instead(of_another_turn(seen, k, by))))
+                yield Candidate(name, pulls={place: instead(edit)})
+            for k, text, edit in variables_read(seen):
+                name = f"the gradient of {where} takes {text} for `{seen.operands[k]}`"
+                yield Candidate(name, pulls={place: instead(edit)})
+            for k, x in enumerate(seen.call.args) if len(seen.turns) > 1 else ():
+                last = self.tape.last.get((place[0], seen.operands[k]))
+                for by, when in ((-1, "before"), (1, "after")) if sides(x) else ():
+                    what = f"`{seen.operands[k]}` of the turn {when}"
+                    edit = of_another_turn(seen, k, by, last)
+                    name = f"the gradient of {where} takes {what}"
+                    yield Candidate(name, pulls={place: instead(edit)})
 
     def of_values(self) -> Iterator[tuple[Candidate, Params]]:
         """Edits of the value, with the gradient that follows from it, the right call's, or the
         right one."""
+        yield from self._computed(self.values(other_reductions), sized=True)
+        yield from self._computed(self.values(values_of))
+        yield from self._computed(self.everywhere())
+        yield from self._computed(self.values(of_the_operation))
+        yield from self._computed(self.values(with_a_function))
+        yield from self.narrowed()
+        if self.wrong != {"value"}:
+            yield from Constants(self).of_values()
+        yield from self._computed(self.reshaped())
+
+    def _computed(self, values: Values, sized: bool = False) -> Iterator[tuple[Candidate, Params]]:
+        """What edits of the value give, with any of the gradients."""
         alone = self.wrong == {"value"}
-        for name, edits in self.values():
-            candidate = Candidate(name.format("is computed as"), edits)
+        for name, edits in values:
+            candidate = Candidate(name.format("is computed as"), edits, sized=sized)
             if (reading := self.edited(candidate)) is None:
                 continue
             if alone and not self.search.explains(reading):
@@ -331,23 +319,26 @@ class Calls:
             right = candidate._replace(name=label, edits=behind)
             if not alone and (reading := self.edited(right)):
                 yield right, reading
-        yield from self.narrowed()
-        if not alone:
-            yield from self.fitted()
 
-    def values(self) -> Iterator[tuple[str, dict[Place, Edit]]]:
+    def values(self, kind: Callable[[Seen], Edits]) -> Values:
         """Edits of values, with names that have {} where the verb stands."""
         for place, seen in self.arrays.items():
-            where = f"`{seen.text}` ({seen.line})"
-            for text, edit in values_of(seen):
-                yield f"{where} {{}} `{text}`", {place: edit}
+            for text, edit in kind(seen):
+                yield f"`{seen.text}` ({seen.line}) {{}} `{text}`", {place: edit}
+
+    def everywhere(self) -> Values:
+        """Edits at all places where an operand or axis stands."""
         for text, edits in everywhere(self.arrays):
             lines = sorted({self.seen[place].number for place in edits})
             yield f"{text} everywhere (lines {', '.join(map(str, lines))})", edits
+
+    def reshaped(self) -> Values:
+        """Edits of the entries of values."""
         for place, seen in self.arrays.items():
             for how, form in forms(seen.right.shape):
-                name = f"`{seen.text}` ({seen.line}) {{}} an array that {how}"
-                yield name, {place: of_the_result(form)}
+                if not how.startswith(("has its mean", "has its sum")):
+                    name = f"`{seen.text}` ({seen.line}) {{}} an array that {how}"
+                    yield name, {place: of_the_result(form)}
 
     def narrowed(self) -> Iterator[tuple[Candidate, Params]]:
         """Calls in a coarser type: they give the value that was given, and gradients that are off
@@ -363,6 +354,7 @@ class Calls:
                 reading = self.edited(candidate, any_value=True)
                 if reading and search.agrees({"value": reading["value"]}):
                     yield candidate, {**reading, **self.given, "value": reading["value"]}
+                    return
                 if reading and all(self._as_far_off(name, reading) for name in self.given):
                     alike.append(where)
             if 0 < len(alike) <= FEW and search.rerolled and search.rerolled(u):
@@ -376,82 +368,12 @@ class Calls:
             max(self.search.in_sigmas(name, results[name] - self.true[name]), none)
             for results in (self.given, reading)
         )
-        return ALIKE < theirs / ours < 1 / ALIKE
-
-    def fitted(self) -> Iterator[tuple[Candidate, Params]]:
-        """Results times the constant that fits, and other constants."""
-        weight = self.certified.cotangent
-        if "value" not in self.given or weight is not None:
-            return
-        gap = float(self.given["value"] - self.true["value"])
-        for place, seen in self.arrays.items():
-            where = f"`{seen.text}` ({seen.line})"
-            for name, edit, start, near in self._constants(seen, gap):
-                c = self._root(place, edit, gap, start, near)
-                for text, number in self._shown(c, start) if c is not None else ():
-                    label = f"{where} {name} {text}"
-                    fit = Candidate(label, {place: edit(number)})
-                    if reading := self.edited(fit):
-                        yield fit, reading
-                        break
-
-    def _constants(
-        self, seen: Seen, gap: float
-    ) -> Iterator[tuple[str, Callable[[float], Edit], float, float]]:
-        """What may be another constant: its text, the edit, the right number, and one near it."""
-        if sides(seen.right) == (seen.right,):
-            cotangents = self.tape.cotangents
-            exits = [port for turn in seen.turns for port in turn.exits if port in cotangents]
-            slope = sum(float((cotangents[port] * port.raw).sum()) for port in exits)
-            if slope:
-                yield "is multiplied by", _times, 1.0, 1 + gap / slope
-            slope = sum(float(cotangents[port].sum()) for port in exits)
-            if slope:
-                yield "has, added,", _plus, 0.0, gap / slope
-        for k, x in enumerate(seen.call.args):
-            if is_a_number(x) and seen.call.kind == "ufunc":
-                name = f"has, for `{seen.operands[k]}`,"
-                yield name, partial(taking, k), float(x), 1.01 * float(x) or 0.01
-
-    def _root(
-        self, place: Place, edit: Callable[[float], Edit], gap: float, start: float, near: float
-    ) -> float | None:
-        """The constant with which an edit gives the value that was given, by secants."""
-        before, off, c = start, -gap, near
-        for _ in range(STEPS):
-            self.left -= REPLAYED
-            try:
-                value = self._value(Candidate("", {place: edit(c)}))
-            except Exception:  # as in ``edited``
-                return None
-            now = float(value) - float(self.given["value"])
-            if abs(now) <= FITS**2 * abs(gap) or now == off or self.left < 0:
-                break
-            before, off, c = c, now, c - now * (c - before) / (now - off)
-        return c if abs(now) <= FITS * abs(gap) else None
-
-    def _shown(self, c: float, right: float) -> Iterator[tuple[str, float]]:
-        """A fitted constant as text and number: a round one, or one that has a name."""
-        for digits in (1, 2, 3):
-            number = float(f"{c:.{digits}g}")
-            if number and abs(c / number - 1) < FITS:
-                yield f"{number:g}", number
-        times, number = self._number(c)
-        if times and right == 1:
-            yield f"{number:.6g} ({times})", number
-
-
-def _times(factor: float) -> Edit:
-    return of_the_result(lambda y: factor * y)
-
-
-def _plus(term: float) -> Edit:
-    return of_the_result(lambda y: y + term)
+        return bool(ALIKE < theirs / ours < 1 / ALIKE)
 
 
 def _alike(a: Params, b: Params) -> bool:
-    return all(
-        np.linalg.norm(a[name] - b[name]) <= 1e-9 * np.linalg.norm(a[name])
-        for name in a
-        if name != "value"
+    size, off = (
+        np.linalg.norm([np.linalg.norm(a[name] - c * b[name]) for name in a if name != "value"])
+        for c in (0, 1)
     )
+    return bool(off <= 1e-9 * size)
