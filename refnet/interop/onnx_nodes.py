@@ -63,7 +63,7 @@ def onnx_package() -> ModuleType:
 
 def _affine(alpha: float, beta: float) -> Activation:
     def value(a: Array, p: Params, _: float) -> Array:
-        return times(alpha, a) + constant(beta, a)
+        return np.asanyarray(times(alpha, a) + constant(beta, a))
 
     def pull(a: Array, h: Array, dh: Array, p: Params, _: float) -> tuple[Array, Params]:
         return times(alpha, dh), {}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from refnet.batch import Array, Params
 from refnet.cells import CELLS
 from refnet.interop.torch_cells import applied, array_of
-from refnet.interop.torch_orthogonal import Matrix
+from refnet.interop.torch_orthogonal import Matrix, multiples
 from refnet.matrices import orthogonality
 from refnet.runs.read import Record
 
@@ -97,11 +97,6 @@ def _assign(tensors: Mapping[str, Tensor], arrays: Params) -> None:
     with torch.no_grad():
         for name, array in arrays.items():
             tensors[name].copy_(torch.from_numpy(np.array(array)))
-
-
-def multiples(grads: Params, d: Array) -> Params:
-    """The pullback of a number d with these gradients."""
-    return {name: d * grad for name, grad in grads.items()}
 
 
 def open_penalty(given: Matrices, strength: float, form: str = "squared") -> Tensor:

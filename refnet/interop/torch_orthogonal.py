@@ -17,12 +17,16 @@ from torch import Tensor, nn
 
 from refnet.batch import Array, Params
 from refnet.interop.torch_cells import Run, applied, array_of
-from refnet.interop.torch_matrices import multiples
 from refnet.interop.torch_modules import Input, States, run_layers
 from refnet.maths.activations import ACTIVATIONS
 from refnet.matrices.slots import Transition, parts
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import StackedNet
+
+
+def multiples(grads: Params, d: Array) -> Params:
+    """The pullback of a number d with these gradients."""
+    return {name: d * grad for name, grad in grads.items()}
 
 
 def _pulled(transition: Transition, part: str) -> Run:

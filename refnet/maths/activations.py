@@ -127,7 +127,7 @@ def _tanh_slope(a: Array, h: Array) -> Array:
 
 def _sigmoid_slope(a: Array, h: Array) -> Array:
     """``h (1 - h)``."""
-    return h * (1 - h)
+    return np.asanyarray(h * (1 - h))
 
 
 def _magnitude(a: Array) -> Array:

@@ -12,7 +12,15 @@ def forward(
     net: Settings, tape: NetTape, x: Array, lengths: Array | None = None
 ) -> tuple[Array, NetTape]:
     """The outputs, and the complete tape; ``lengths`` of the sequences, if not all of them
-    have T steps."""
+    have T steps.
+
+    >>> from refnet.nets.recurrent import RecurrentNet
+    >>> net = RecurrentNet(inputs=1, hidden=2, outputs=3)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> outputs, _ = forward(net, net.forward(params, np.ones((3, 1, 1)))[1], np.ones((3, 1, 1)))
+    >>> outputs.shape
+    (1, 3)
+    """
     p = tape.p
     x = net.embedded(p, x) if x.ndim == 2 else x
     h0, (T, B), H = net.initial_state(p, x), x.shape[:2], net.width
@@ -55,7 +63,15 @@ def backward(
     final: Params | None = None,
 ) -> Params:
     """What the layer's backward pass gives, and the gradients of Why and by; ``ended`` as
-    for ``Layer.backward``, ``final`` as for ``backward``."""
+    for ``Layer.backward``, ``final`` as for ``backward``.
+
+    >>> from refnet.nets.recurrent import RecurrentNet
+    >>> net = RecurrentNet(inputs=1, hidden=2, outputs=3)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> outputs, tape = net.forward(params, np.ones((3, 1, 1)))
+    >>> backward(net, tape, outputs, inputs=False)["Why"].shape
+    (3, 2)
+    """
     p, steps, H = tape.p, tape.steps, net.width
     T, B = tape.cell.x.shape[:2]
     flat = doutputs.reshape(T * B if steps is None else B, net.outputs)
@@ -101,7 +117,14 @@ def backward(
 
 
 def read_out(net: Settings, p: Params, rows: Array, layer: int = 0) -> Array:
-    """The outputs (N, C) from the last layer's states, ``rows`` (N, H)."""
+    """The outputs (N, C) from the last layer's states, ``rows`` (N, H).
+
+    >>> from refnet.nets.recurrent import RecurrentNet
+    >>> net = RecurrentNet(inputs=1, hidden=2, outputs=3)
+    >>> params = net.init(np.random.default_rng(0), np.float64)
+    >>> read_out(net, params, np.ones((5, 2))).shape
+    (5, 3)
+    """
     return net.product(net.thinned(rows, layer), p["Why"].T) + p["by"]
 
 

@@ -30,11 +30,18 @@ Observer = Callable[[str, Record], None]
 
 
 def unobserved(kind: str, facts: Record) -> None:
-    """The observer that does nothing."""
+    """The observer that does nothing.
+
+    >>> unobserved("step", {})
+    """
 
 
 def never() -> bool:
-    """The answer of a ``stop`` that lets a run go on."""
+    """The answer of a ``stop`` that lets a run go on.
+
+    >>> never()
+    False
+    """
     return False
 
 
