@@ -24,6 +24,7 @@ from refnet.common.arguments import short
 from refnet.exact.enclose import Certified, Progress, certified_of, certify
 from refnet.exact.functions import CertifiedFunction, certify_function
 from refnet.exact.precision import Enclosure
+from refnet.exact.running import leaves
 from refnet.maths.activations import ACTIVATIONS, Activation
 from refnet.nets.gradients import Net
 
@@ -105,7 +106,8 @@ def case_of(
                 f"judge: {type(what).__name__} is neither a net of refnet nor a "
                 "function written in NumPy"
             )
-        if inputs and not any(np.size(value) for value in inputs):
+        arrays = leaves({str(n): value for n, value in enumerate(inputs)})
+        if arrays and not any(value.size for value in arrays.values()):
             raise ValueError(
                 "judge: the function's arrays have no entries, so that it has no "
                 "gradient; need at least one number"

@@ -13,45 +13,53 @@ Checked by: tests/check/test_function_calls.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, count
 from operator import itemgetter
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Params
 from refnet.check.call_edits import (
-    COARSER,
-    FACTORS,
-    Edit,
-    Pull,
-    Pulls,
-    adjoint_untransposed,
+    Edits,
     coarser,
     everywhere,
-    forms,
     forward_alone,
-    instead,
-    nodes,
     of_another_turn,
     of_the_operation,
     of_the_result,
     other_reductions,
-    pulls_of,
-    reshaped_pulls,
-    scaled,
-    taking,
     values_of,
     variables_read,
     with_a_function,
-    with_result,
 )
-from refnet.check.call_sites import Place, Seen, is_a_number, is_live, sides
-from refnet.check.function_edits import floats, sizes
-from refnet.check.function_runs import Tape, call_of, parent, watched
+from refnet.check.call_sites import Place, Seen, is_live, sides
+from refnet.check.function_constants import FEW, Constants
+from refnet.check.function_edits import floats
+from refnet.check.function_runs import (
+    PULLED,
+    REPLAYED,
+    Candidate,
+    Edit,
+    Pull,
+    Tape,
+    call_of,
+    watched,
+)
 from refnet.check.judgement import LIMITS
+from refnet.check.pull_edits import (
+    COARSER,
+    Pulls,
+    adjoint_untransposed,
+    forms,
+    instead,
+    nodes,
+    pulls_of,
+    reshaped_pulls,
+    scaled,
+)
 from refnet.exact.functions import CertifiedFunction
 from refnet.exact.recorder import CALLS, Node, Operand
 from refnet.exact.running import mapped
@@ -60,35 +68,16 @@ __all__ = ["Calls"]
 
 WORK = 150_000
 """Calls that may be spent on one function: some ten seconds."""
-PULLED, REPLAYED = 0.3, 0.05
-"""What another backward or forward pass costs, of a whole run."""
-FEW = 3
-"""The most wrong entries that a constant may explain by chance."""
-FITS = 1e-4
-"""How near a fitted constant has to be."""
 CLOSE = 1e-3
 """How near a change along a random direction has to be, of the size of what is wrong."""
+NEAR = 0.05
+"""How near a value has to be, where what f compares stays as it was."""
 ALIKE = 0.2
 """How near errors of the same type are in size."""
-USUAL = (1.0, -1.0, 2.0, 0.5)
-"""Constants that are tried where none can be fitted."""
-STEPS = 8
-"""Runs in which a constant of the value is fitted."""
 
 
-Constants = Iterator[tuple[str, Callable[[float], Edit], float, float]]
-
-
-class Candidate(NamedTuple):
-    """Edits of the value, or else of the gradient, at some places, in all or some of their turns.
-    ``sized``: whether it is another one at other sizes; None if it has a constant that was fitted,
-    which counts only if nothing else explains what was given."""
-
-    name: str
-    edits: dict[Place, Edit] = {}
-    pulls: dict[Place, Pull] = {}
-    turns: frozenset[int] | None = None
-    sized: bool | None = False
+Values = Iterator[tuple[str, dict[Place, Edit]]]
+"""Edits of values by their names."""
 
 
 class Calls:
@@ -132,7 +121,7 @@ class Calls:
             if candidate.pulls:
                 return self._pulled(candidate, tape)
             free = elsewhere or any_value
-            if not (free or self.search.agrees({"value": self._value(candidate)})):
+            if not (free or self._may_be(self.value(candidate))):
                 return None
             self.left -= 1
             run = watched(self.certified, tape.arguments, self._act(candidate))
@@ -143,10 +132,15 @@ class Calls:
         except Exception:  # the edit does not fit, or f does not go on with what it gives
             return None
 
-    def _value(self, candidate: Candidate) -> Array:
+    def value(self, candidate: Candidate) -> Array:
         """The value that an edit gives."""
         with np.errstate(all="ignore"):
             return self.tape.value(candidate.edits, candidate.turns)
+
+    def _may_be(self, value: Array) -> bool:
+        """Whether a value that NumPy gives may be that which was given."""
+        given, true = (results.get("value", value) for results in (self.given, self.true))
+        return bool(np.linalg.norm(value - given) <= NEAR * np.linalg.norm(given - true))
 
     def readings(self) -> Iterator[tuple[str, Params]]:
         """The edits that explain what was given; of edits that are one at other arguments and
@@ -216,7 +210,8 @@ class Calls:
             seen = self.seen[place]
             last = len(seen.turns) - 1
             for text, pull in kind(seen, k):
-                yield Candidate(text.format(what), pulls={place: pull})
+                sized = "its mean" in text or "its sum" in text
+                yield Candidate(text.format(what), pulls={place: pull}, sized=sized)
                 if not text.startswith("no gradient") or not last:
                     continue
                 for name, n in ("first", 0), ("last", last):
@@ -257,66 +252,6 @@ class Calls:
                         where = f"{part} in {where}" if k >= 0 else f"{part} of {where}"
                     yield place, k, where
 
-    def multiples(self) -> Iterator[Candidate]:
-        """Cotangents times the constant that fits, those first that sizes explain."""
-        entries = sum(self.given[name].size for name in self.wrong)
-        unusual = []
-        for place, k, what in self.operands():
-            turns = self.seen[place].turns
-            self.left -= PULLED
-            if self.left < 0:
-                return
-            without = self.tape.pulled({port: [] for turn in turns for port in nodes(turn, k)})
-            part, off = (
-                np.concatenate([(a[name] - b[name]).ravel() for name in sorted(self.wrong)])
-                for a, b in ((self.true, without), (self.given, self.true))
-            )
-            size = float(part @ part)
-            factor = 1 + float(part @ off) / size if size > 0 else 1.0
-            misfit = np.linalg.norm(off - (factor - 1) * part) > FITS * np.linalg.norm(off)
-            if misfit or abs(factor) < FITS:
-                continue
-            times, number = self._number(factor)
-            if times:
-                name = f"the gradient of {what} {times}"
-                sized = None if "`" in times else " = " in times
-                yield Candidate(name, pulls={place: scaled(k, number)}, sized=sized)
-            if entries > FEW:
-                name = f"the gradient of {what} is multiplied by {factor:.6g}"
-                unusual.append(Candidate(name, pulls={place: scaled(k, factor)}, sized=None))
-        yield from unusual
-
-    @cached_property
-    def numbers(self) -> dict[str, float]:
-        """Numbers that a factor may come from: sizes, their roots, and what the function computes,
-        as text."""
-        known: dict[str, float] = dict(sizes(self.certified))
-        known |= {f"the root of {name}": size**0.5 for name, size in known.items()} | {
-            f"{name} / ({name} - 1)": size / (size - 1) for name, size in known.items()
-        }
-        for seen in self.arrays.values():
-            if len(seen.turns) == 1 and sides(seen.right) == (seen.right,) and not seen.right.ndim:
-                known[f"`{seen.text}` ({seen.line})"] = float(seen.right.raw)
-        return known
-
-    def _number(self, factor: float) -> tuple[str, float]:
-        """A factor in words, and the number that they mean; or ""."""
-        for text, value in FACTORS.items():
-            if abs(factor / value - 1) < FITS:
-                return text, value
-        for verb, sign in (("multiplied", 1), ("divided", -1)):
-            names = self._names(factor**sign)
-            if names:
-                number = self.numbers[names[0]]
-                return f"is {verb} by {number:.6g} = {' = '.join(names[:2])}", number**sign
-        return "", factor
-
-    def _names(self, factor: float) -> list[str]:
-        """What a factor may come from."""
-        return [
-            name for name, value in self.numbers.items() if value and abs(factor / value - 1) < FITS
-        ]
-
     def candidates(self) -> Iterator[tuple[Candidate, Params]]:
         """Every edit that may explain what is ``wrong``, and the results that it gives."""
         if "value" in self.wrong or "value" not in self.given:
@@ -328,7 +263,7 @@ class Calls:
         """Edits of the gradient, with the right value."""
         reshaped = self.pulls(reshaped_pulls)
         first = chain(self.pulls(pulls_of), self.stops())
-        for candidates in (first, self.multiples(), reshaped, self.others()):
+        for candidates in (first, Constants(self).of_cotangents(), reshaped, self.others()):
             for candidate in candidates:
                 if reading := self.edited(candidate):
                     yield candidate, reading
@@ -357,18 +292,20 @@ class Calls:
     def of_values(self) -> Iterator[tuple[Candidate, Params]]:
         """Edits of the value, with the gradient that follows from it, the right call's, or the
         right one."""
-        yield from self._computed(self.values())
+        yield from self._computed(self.values(other_reductions), sized=True)
+        yield from self._computed(self.values(values_of))
+        yield from self._computed(self.everywhere())
+        yield from self._computed(self.values(of_the_operation))
+        yield from self._computed(self.values(with_a_function))
         yield from self.narrowed()
         if self.wrong != {"value"}:
-            yield from self.fitted()
+            yield from Constants(self).of_values()
         yield from self._computed(self.reshaped())
 
-    def _computed(
-        self, values: Iterator[tuple[str, dict[Place, Edit]]]
-    ) -> Iterator[tuple[Candidate, Params]]:
+    def _computed(self, values: Values, sized: bool = False) -> Iterator[tuple[Candidate, Params]]:
+        """What edits of the value give, with any of the gradients."""
         alone = self.wrong == {"value"}
         for name, edits in values:
-            sized = ".sum(" in name or ".mean(" in name
             candidate = Candidate(name.format("is computed as"), edits, sized=sized)
             if (reading := self.edited(candidate)) is None:
                 continue
@@ -383,22 +320,25 @@ class Calls:
             if not alone and (reading := self.edited(right)):
                 yield right, reading
 
-    def values(self) -> Iterator[tuple[str, dict[Place, Edit]]]:
+    def values(self, kind: Callable[[Seen], Edits]) -> Values:
         """Edits of values, with names that have {} where the verb stands."""
-        for kind in other_reductions, values_of, of_the_operation, with_a_function:
-            for place, seen in self.arrays.items():
-                for text, edit in kind(seen):
-                    yield f"`{seen.text}` ({seen.line}) {{}} `{text}`", {place: edit}
+        for place, seen in self.arrays.items():
+            for text, edit in kind(seen):
+                yield f"`{seen.text}` ({seen.line}) {{}} `{text}`", {place: edit}
+
+    def everywhere(self) -> Values:
+        """Edits at all places where an operand or axis stands."""
         for text, edits in everywhere(self.arrays):
             lines = sorted({self.seen[place].number for place in edits})
             yield f"{text} everywhere (lines {', '.join(map(str, lines))})", edits
 
-    def reshaped(self) -> Iterator[tuple[str, dict[Place, Edit]]]:
+    def reshaped(self) -> Values:
         """Edits of the entries of values."""
         for place, seen in self.arrays.items():
             for how, form in forms(seen.right.shape):
-                name = f"`{seen.text}` ({seen.line}) {{}} an array that {how}"
-                yield name, {place: of_the_result(form)}
+                if not how.startswith(("has its mean", "has its sum")):
+                    name = f"`{seen.text}` ({seen.line}) {{}} an array that {how}"
+                    yield name, {place: of_the_result(form)}
 
     def narrowed(self) -> Iterator[tuple[Candidate, Params]]:
         """Calls in a coarser type: they give the value that was given, and gradients that are off
@@ -428,89 +368,12 @@ class Calls:
             max(self.search.in_sigmas(name, results[name] - self.true[name]), none)
             for results in (self.given, reading)
         )
-        return ALIKE < theirs / ours < 1 / ALIKE
-
-    def fitted(self) -> Iterator[tuple[Candidate, Params]]:
-        """Results times the constant that fits, and other constants."""
-        weight = self.certified.cotangent
-        if "value" not in self.given or weight is not None:
-            return
-        gap = float(self.given["value"] - self.true["value"])
-        for kind in self._constants, self._factors:
-            for place, seen in self.arrays.items():
-                where = f"`{seen.text}` ({seen.line})"
-                for name, edit, start, near in kind(seen, gap):
-                    c = self._root(place, edit, gap, start, near)
-                    fitted = self._shown(c, start) if c is not None else ()
-                    usual = ((f"{number:g}", number) for number in USUAL)
-                    for text, number in chain(fitted, usual):
-                        label = f"{where} {name.format(text)}"
-                        fit = Candidate(label, {place: edit(number)}, sized=None)
-                        if reading := self.edited(fit):
-                            yield fit, reading
-
-    @staticmethod
-    def _constants(seen: Seen, _: float) -> Constants:
-        """What may be another constant: its text, the edit, the right number, and one near it."""
-        for k, x in enumerate(seen.call.args):
-            if is_a_number(x) and seen.call.kind == "ufunc":
-                name = f"has {{}} for `{seen.operands[k]}`"
-                yield name, partial(taking, k), float(x), 1.01 * float(x) or 0.01
-
-    def _factors(self, seen: Seen, gap: float) -> Constants:
-        """The same of factors and terms of a result, or of an operand that no call gives."""
-        for k in (None, *range(len(seen.call.args))):
-            ports = [port for turn in seen.turns for port in nodes(turn, k)]
-            if k is not None and any(parent(port) in self.tape.ports for port in ports):
-                continue
-            pairs = [(self.tape.cotangents[p], p.raw) for p in ports if p in self.tape.cotangents]
-            what = "is" if k is None else f"has `{seen.operands[k]}`"
-            for name, edit, start, slope in (
-                ("multiplied by {}", _times, 1.0, sum(float((g * raw).sum()) for g, raw in pairs)),
-                ("computed with {} added", _plus, 0.0, sum(float(g.sum()) for g, _ in pairs)),
-            ):
-                if slope and len({*map(type, (seen.right, seen.call.args[k or 0]))}) == 1:
-                    yield f"{what} {name}", partial(edit, k), start, start + gap / slope
-
-    def _root(
-        self, place: Place, edit: Callable[[float], Edit], gap: float, start: float, near: float
-    ) -> float | None:
-        """The constant with which an edit gives the value that was given, by secants."""
-        before, off, c = start, -gap, near
-        for _ in range(STEPS):
-            self.left -= REPLAYED
-            try:
-                value = self._value(Candidate("", {place: edit(c)}))
-            except Exception:  # as in ``edited``
-                return None
-            now = float(value) - float(self.given["value"])
-            if abs(now) <= FITS**2 * abs(gap) or now == off or self.left < 0:
-                break
-            before, off, c = c, now, c - now * (c - before) / (now - off)
-        return c if abs(now) <= FITS * abs(gap) else None
-
-    def _shown(self, c: float, right: float) -> Iterator[tuple[str, float]]:
-        """A fitted constant as text and number: a round one, or one that has a name."""
-        names = self._names(c) if right == 1 else []
-        if names:
-            yield f"{c:.6g} = {' = '.join(names[:2])}", self.numbers[names[0]]
-        for digits in (1, 2, 3):
-            number = float(f"{c:.{digits}g}")
-            if number and abs(c / number - 1) < FITS:
-                yield f"{number:g}", number
-
-
-def _times(k: int | None, factor: float) -> Edit:
-    return with_result(k, lambda y: factor * y)
-
-
-def _plus(k: int | None, term: float) -> Edit:
-    return with_result(k, lambda y: y + term)
+        return bool(ALIKE < theirs / ours < 1 / ALIKE)
 
 
 def _alike(a: Params, b: Params) -> bool:
-    return all(
-        np.linalg.norm(a[name] - b[name]) <= 1e-9 * np.linalg.norm(a[name])
-        for name in a
-        if name != "value"
+    size, off = (
+        np.linalg.norm([np.linalg.norm(a[name] - c * b[name]) for name in a if name != "value"])
+        for c in (0, 1)
     )
+    return bool(off <= 1e-9 * size)

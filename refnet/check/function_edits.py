@@ -138,8 +138,6 @@ OF_THE_MATRIX = {
     "is that of a symmetric matrix: G + G' - diag(G)": "G + G.T - diag(diag(G))",
     "is that of the lower triangle of a symmetric matrix": "tril(G + G.T) - diag(diag(G))",
     "is that of the upper triangle of a symmetric matrix": "triu(G + G.T) - diag(diag(G))",
-    "has the entries off its diagonal halved": "(G + diag(diag(G))) / 2",
-    "has the entries off its diagonal doubled": "2 G - diag(diag(G))",
     "is made symmetric: (G + G') / 2": "(G + G.T) / 2",
     "is made skew-symmetric: (G - G') / 2": "(G - G.T) / 2",
     "is made skew-symmetric: G - G'": "G - G.T",

@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from itertools import chain
 from operator import attrgetter
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,13 +35,29 @@ Redirected = dict[Node, Receivers]
 """Where the cotangents of ports go instead; an edit of the gradient makes it of each turn."""
 Edit = Callable[[Call, Operand], Operand]
 """What a call gives instead, from the call and its right result."""
+Pull = Callable[[Turn], Redirected]
+"""Where the cotangents at a turn go instead."""
 Act = Callable[[Place, FrameType, str, tuple[Any, ...]], Operand]
 """What a call gives, from its place, its frame, and its kind and the arguments of CALLS."""
 
 
 LARGEST = ("max", "amax", "maximum.reduce")
+PULLED, REPLAYED = 0.3, 0.05
+"""What another backward or forward pass costs, of a whole run."""
 STEP = 1e-5
 """How far arguments move for ``Tape.tangents``."""
+
+
+class Candidate(NamedTuple):
+    """Edits of the value, or else of the gradient, at some places, in all or some of their turns.
+    ``sized``: whether it is another one at other sizes; None if it has a constant that was fitted,
+    which counts only if nothing else explains what was given."""
+
+    name: str
+    edits: dict[Place, Edit] = {}
+    pulls: dict[Place, Pull] = {}
+    turns: frozenset[int] | None = None
+    sized: bool | None = False
 
 
 def watched(certified: CertifiedFunction, arguments: Arguments, act: Act) -> Run:
@@ -205,10 +221,9 @@ class Tape:
             return Recorded(Node(raw(x.node), ""), x.lift, is_number=x.is_number)
 
         for _, outs, turn in self.steps:
-            if turn is None or not turn.exits:
-                sources, make = outs[0].again or ((), raw)
-                if any(source in new for source in sources):
-                    new[outs[0]] = make(*map(raw, sources))
+            again = None if turn is not None and turn.exits else outs[0].again
+            if again and any(source in new for source in again[0]):
+                new[outs[0]] = again[1](*map(raw, again[0]))
             if turn is None:
                 continue
             if turn.exits and any(parent(port) in new for port in chain(*turn.ports)):

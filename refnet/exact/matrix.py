@@ -32,7 +32,7 @@ from refnet.exact.reductions import Axes, axes_of, largest_of, smallest_of, sum_
 from refnet.maths import linalg
 
 
-def _number(x: Recorded) -> Recorded:
+def _number(x: Recorded) -> Operand:
     return x[()]
 
 

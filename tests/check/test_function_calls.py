@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from refnet.check import compare
-from refnet.exact import certify_function
+from refnet.exact import certify_function, stop
 from refnet.exact.recorder import WATCH
 
 pytestmark = pytest.mark.needs("flint")
@@ -119,3 +119,75 @@ def test_an_operand_is_replaced_as_a_word():
     wrong = {"value": (np.exp(x) * y).sum(), "dx": 0 * x, "dy": np.exp(x) + y * np.exp(y)}
     verdict = compare(wrong, certify_function(product, x, y))
     assert "the gradient takes `np.exp(y)` for `np.exp(x)`" in verdict.convention
+
+
+def attention(x, W, b, bug=""):
+    root = x * x + (0.02 if bug == "constant" else 0.01)
+    u = x / (root if bug == "root" else np.sqrt(root))
+    axis = 0 if bug == "axis" else 1
+    s = u @ W @ u.T
+    if bug == "variable":
+        s = (u @ stop(W) + stop(x) @ W - stop(x @ W)) @ u.T
+    e = np.exp(s - stop(s.max(axis=axis, keepdims=True)))
+    below = e.sum(axis=axis, keepdims=True)
+    p = e / (stop(below) if bug == "softmax" else below)
+    a = p @ x + (b if bug != "term" else b + 2)
+    y = np.tanh(a)
+    if bug == "tanh":
+        y = stop(y) + stop(1 - y) * (a - stop(a))
+    c = np.cumsum(y, axis=0)
+    return ((c - y if bug == "shift" else c) * x[: -1 if bug == "index" else None][-3:].sum()).sum()
+
+
+def formula(x, W, b):
+    root = x * x + 0.01
+    u = x / np.sqrt(root)
+    s = u @ W @ u.T
+    e = np.exp(s - s.max(axis=1, keepdims=True))
+    p = e / e.sum(axis=1, keepdims=True)
+    y = np.tanh(p @ x + b)
+    c = np.cumsum(y, axis=0)
+    return (c * x[1:].sum()).sum()
+
+
+MORE = {
+    "constant": "`x * x + 0.01` (line 143) is computed as `x * x + 0.02`",
+    "root": "`np.sqrt(root)` (line 144) is computed as `root`",
+    "axis": "axis 0 for axis 1 everywhere (lines 146, 147)",
+    "term": "is computed with 2 added",
+    "index": "`x[1:]` (line 150) is computed as `x[1:] one before`",
+    "shift": " is computed as an array that is shifted by one along axis 0 (later), with zeros",
+    "variable": "the gradient of `u @ W` (line 145) takes `x` for `u`",
+    "softmax": "no gradient goes through `e` in `e.sum(axis=1, keepdims=True)` (line 147)",
+    "tanh": "the gradient of `p @ x + b` in `np.tanh(p @ x + b)` (line 148) has the slope 1 - y",
+}
+
+
+@pytest.fixture(scope="module")
+def certified_formula():
+    return certify_function(formula, *(ARRAYS[name] for name in "xWb"))
+
+
+@pytest.mark.parametrize("bug", MORE)
+def test_mistakes_of_the_value_and_of_the_gradient_are_named(certified_formula, bug):
+    def program(x, W, b):
+        return attention(x, W, b, bug)
+
+    arrays = (ARRAYS[name] for name in "xWb")
+    wrong = certify_function(program, *arrays, check=False).named()
+    verdict = compare({name: e.value for name, e in wrong.items()}, certified_formula)
+    assert MORE[bug] in verdict.convention
+
+
+def test_a_coarser_type_and_decimals_are_named(certified_formula):
+    right = {name: e.value for name, e in certified_formula.named().items()}
+    decimals = compare({name: np.round(v, 5) for name, v in right.items()}, certified_formula)
+    assert decimals.convention == "dW, db, dx, value: rounded to 5 decimals"
+    x, W, b = (ARRAYS[name] for name in "xWb")
+    u = x / np.sqrt(x * x + 0.01)
+    s = u @ W @ u.T
+    e = np.exp(s - s.max(axis=1, keepdims=True))
+    y = np.tanh((e / e.sum(axis=1, keepdims=True) @ x + b).astype(np.float32)).astype(float)
+    value = np.cumsum(y, axis=0).sum() * x[1:].sum()
+    narrow = compare({**right, "value": value}, certified_formula)
+    assert "`np.tanh(p @ x + b)` (line 148) is computed in float32" in narrow.convention
