@@ -57,13 +57,15 @@ def _truncated(net: RecurrentNet, batch: Batch) -> Mistakes:
     T = len(batch.x)
     every, steps = net.readout == "every", range(2, min(T, FARTHEST))
     truncated = "the gradient is truncated"
-    for k in () if every else steps:
-        name = f"{truncated} to the last {k} steps"
-        yield counts(name, "carried", f"t != {T - k}", common=False)
-    for k in steps:  # of which the last one alone may show
-        name = f"{truncated}: the state is detached every {k} steps"
-        yield counts(name, "carried", f"(t % {k} > 0) | (t == 0)", common=False)
-    if every and net.clip_step is None:
+    if every or batch.mask is not None:
+        for k in steps:
+            name = f"{truncated}: the state is detached every {k} steps"
+            yield counts(name, "carried", f"(t % {k} > 0) | (t == 0)", common=False)
+    if not every:
+        for k in steps:
+            name = f"{truncated} to the last {k} steps"
+            yield counts(name, "carried", f"t != {T - k}", common=False)
+    elif net.clip_step is None:
         for k in range(2, min(T, WINDOW)):
             yield Mistake(
                 f"{truncated}: each loss reaches {k} steps back",

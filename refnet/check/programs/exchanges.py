@@ -45,7 +45,7 @@ def gradients(g: Grammar, parameters: bool) -> Iterator[Candidate]:
     G = range(len(g.gates))
     ways = [({a: b}, f"{{}} takes the gradient of gate {g.gates[b]} for that of {g.gates[a]}")
             for a, b in permutations(G, 2)]  # fmt: skip
-    for how, order in orders(g.gates).items():
+    for how, order in () if parameters else orders(g.gates).items():
         said = f"the gates' gradients are taken {how.removeprefix('with its gates ')} in {{}}"
         ways.append((dict(enumerate(order)), said))
     for what, blocks in groups.items() if len(g.gates) > 1 else ():
