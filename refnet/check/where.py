@@ -8,6 +8,7 @@ factor, another order. The results that are right tell which part of the computa
 Checked by: tests/check/test_where.py.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
@@ -104,9 +105,23 @@ def _stage(right: Sequence[str], wrong: set[str], states: set[str]) -> str:
         return f"{passed}; the gradient that is carried is right: the fault is in {part}"
     if readout <= wrong and set(right) <= forward:
         return f"{passed}: the fault starts at the loss's gradient in the outputs"
+    below = _below(right, wrong)
+    if below and not readout & wrong:
+        return f"{passed}: the fault is in {below}"
     if readout & set(right) and not readout & wrong:
         return f"{passed}: the fault is in the backward pass, after the read-out's gradients"
     return passed
+
+
+def _below(right: Sequence[str], wrong: set[str]) -> str:
+    """Where the fault is in a stack whose upper layers are right and whose lower ones are not."""
+    of_right, of_wrong = (
+        {int(number) for name in names for number in re.findall(r"_l(\d+)", name) if name[0] == "d"}
+        for names in (right, wrong)
+    )
+    if not of_right or not of_wrong or max(of_wrong) >= min(of_right):
+        return ""
+    return f"what layer {min(of_right)} hands down, or in layer {max(of_wrong)}"
 
 
 def _parting(wrong: Sequence[Wrong], certified: Certificate) -> Iterator[str]:

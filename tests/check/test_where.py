@@ -8,6 +8,7 @@ from refnet.check import assert_gradients, compare, judge
 from refnet.check.cases import random_batch, random_params, reference_results
 from refnet.exact import certify
 from refnet.nets.recurrent import RecurrentNet
+from refnet.nets.stacked import StackedNet
 from support.byhand import lstm
 from support.oracles import planted
 
@@ -99,6 +100,16 @@ def test_which_part_is_wrong(case, wrong, says):
     right = {name: np.array(value.value) for name, value in case.named().items()}
     theirs = right | {name: noisy(np.asarray(right[name])) for name in wrong.split()}
     assert compare(theirs, case).where[0].endswith(says)
+
+
+@pytest.mark.usefixtures("unnamed")
+def test_which_layer_of_a_stack_is_wrong():
+    net, rng = StackedNet(2, 3, 4, layers=3), np.random.default_rng(0)
+    params, batch = random_params(net, rng, np.float64), random_batch(net, rng, np.float64, 4, 2)
+    right = reference_results(net, params, batch)
+    wrong = {name: noisy(v) for name, v in right.items() if name == "dx" or name[-3:] == "_l0"}
+    (said, *_) = compare(right | wrong, certify(net, params, batch)).where
+    assert said.endswith("right: the fault is in what layer 1 hands down, or in layer 0")
 
 
 def without_the_cells_slope(params, batch):
