@@ -55,7 +55,10 @@ def _of_the_mask() -> Mistakes:
     for label, formula in (
         ("ignored", "None"),
         ("shifted by one step (later)", "shifted(v, True)"),
-        ("shifted by one step (earlier)", "np.concatenate([v[1:], np.zeros_like(v[:1])])"),
+        (
+            "shifted by one step (earlier): sequences end too soon",
+            "np.concatenate([v[1:], np.zeros_like(v[:1])])",
+        ),
         ("inverted: True is read as padding", "np.logical_not(v)"),
         ("read with batch and time swapped", "v.T.reshape(v.shape)"),
     ):
