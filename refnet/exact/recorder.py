@@ -277,7 +277,7 @@ class Recorded(NDArrayOperatorsMixin):
         """A new value of a root: ``value`` at these flat places, the rest as before."""
         old, flat, zero = self.node, places.reshape(-1), self.lift(np.zeros(()), "")
 
-        def made(before: Array, new: Array) -> Array:
+        def assigned(before: Array, new: Array) -> Array:
             raw = before.copy(order="K")
             new = new.reshape(new.shape[max(new.ndim - places.ndim, 0) :])
             raw.flat[flat] = np.broadcast_to(new, places.shape).reshape(-1)
@@ -289,11 +289,11 @@ class Recorded(NDArrayOperatorsMixin):
             return g.reshape(shape)
 
         self._node = Node(
-            made(old.raw, value.raw.copy()),
+            assigned(old.raw, value.raw.copy()),
             "an assignment",
             ((old, elsewhere), (value, lambda g: g.reshape(-1)[flat].reshape(places.shape))),
         )
-        self._node.again = (old, value), made
+        self._node.again = (old, value), assigned
 
 
 def _parts(index: Index) -> tuple[Index, ...]:

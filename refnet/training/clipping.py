@@ -35,8 +35,8 @@ def clip_by_norm(grads: Params, limit: float) -> Clipped:
     unchanged and ``norm`` says nan or inf. Floats only: ValueError for exact numbers, whose norm
     is in general irrational.
 
-    >>> found = clip_by_norm({"W": np.array([3.0, 4.0])}, limit=1)
-    >>> found.norm, found.grads["W"].round(12).tolist()
+    >>> clipped = clip_by_norm({"W": np.array([3.0, 4.0])}, limit=1)
+    >>> clipped.norm, clipped.grads["W"].round(12).tolist()
     (5.0, [0.6, 0.8])
     """
     for name, g in grads.items():
@@ -76,8 +76,8 @@ def clip_by_value(grads: Params, limit: Number) -> Clipped:
 
     Clipping inside the recursion, step by step, is ``clip`` of the cells' backward.
 
-    >>> found = clip_by_value({"W": np.array([3.0, -0.5])}, limit=1)
-    >>> found.grads["W"].tolist(), found.entries
+    >>> clipped = clip_by_value({"W": np.array([3.0, -0.5])}, limit=1)
+    >>> clipped.grads["W"].tolist(), clipped.entries
     ([1.0, -0.5], 1)
     """
     if limit == inf:
