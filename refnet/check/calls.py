@@ -128,20 +128,21 @@ def _judged(case: Case, theirs: Foreign) -> tuple[Verdict, Case]:
 
 
 def _narrow(verdict: Verdict, theirs: Results, case: Case) -> Verdict:
-    """With a name, if it has none, where float64 results of float32 inputs are those of float32."""
+    """With that in its name, where float64 results of float32 inputs are those of float32."""
     every = (np.asarray(value).dtype for value in arrays_of(case.inputs).values())
     kinds = {kind for kind in every if kind.kind == "f"}
-    unnamed = verdict.verdict == NOT_ROUNDING and not verdict.convention
+    name = verdict.convention or "perhaps part of the computation is in float32"
+    may = verdict.verdict == NOT_ROUNDING and name.endswith("in float32")
     promoted = kinds == {np.dtype(np.float32)} and "float64" in verdict.dtype
-    if case.dtype is not None or not (theirs and unnamed and promoted):
+    if case.dtype is not None or not (theirs and may and promoted):
         return verdict
     narrow, _ = _compared(theirs, replace(case, dtype="float32"))
-    return replace(verdict, convention=NARROW) if narrow.passed else verdict
+    return replace(verdict, convention=name + NARROW) if narrow.passed else verdict
 
 
 NARROW = (
-    "perhaps part of the computation is in float32, as the inputs are, and what it returns is "
-    "float64: with dtype='float32' all is explained by rounding"
+    ", as the inputs are, and what it returns is float64: with dtype='float32' all is explained "
+    "by rounding"
 )
 
 

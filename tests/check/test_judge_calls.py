@@ -347,7 +347,7 @@ def test_a_batch_of_no_sequences_is_said():
         ((3, {}), "int is neither a net"),
         (
             (energy, lambda x, w: 3, X, W),
-            "theirs is int; need a dict of arrays by name, such as value",
+            "theirs returns int; need a dict of arrays by name, such as value",
         ),
     ],
 )

@@ -357,7 +357,7 @@ def test_what_an_assignment_changes(layout):
         ("np.linalg.svd(x[:, :3], hermitian=True)[1].sum()", "use np.linalg.eigh"),
         ("np.linalg.qr(x, 'raw')[1].sum()", "mode = 'raw'"),
         ("np.linalg.norm(x[0], 0)", "ord = 0"),
-        ("scipy.special.gammaln(x).sum()", "np.gammaln is not recorded; known: .*tanh"),
+        ("scipy.special.erfc(x).sum()", "scipy.special.erfc is not recorded; known: .*tanh"),
         ("np.sort(x).sum()", "np.sort is not recorded"),
         ("x.argsort().sum()", "argsort of a recorded array is not recorded; its methods"),
         ("np.add.accumulate(x).sum()", "np.add.accumulate"),

@@ -153,12 +153,12 @@ class LossMistakes:
 
     def additions(self) -> Iterator[tuple[str, Params]]:
         """What may be added to the loss, times a constant that is fitted."""
-        if not self._possible or not self.gradients:
+        if not self._possible or not self.gradients or self.numbers < 4:
             return
         search, scores, right = self.search, self.scores, self.scores.right
         gap = self._column({name: search.given[name] - search.true[name] for name in self.head})
         known = False
-        for name, added in scores.additions() if self.numbers >= 4 else ():
+        for name, added in scores.additions():
             if known and len(added) > 1:
                 return  # they give what one constant gives, too
             J = np.stack([self._column(scores.preview(score.dv)) for score in added], axis=1)
