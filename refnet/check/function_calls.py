@@ -65,10 +65,6 @@ ALIKE = 0.2
 """How near errors of the same type are in size."""
 
 
-Values = Iterator[tuple[str, dict[Place, Edit]]]
-"""Edits of values by their names."""
-
-
 class Calls:
     """The edits of the calls of a certified function, and what they give."""
 
@@ -246,51 +242,55 @@ class Calls:
     def of_values(self) -> Iterator[tuple[Candidate, Params]]:
         """Edits of the value, with the gradient that follows from it, the right call's, or the
         right one."""
-        yield from self._computed(self.values(other_reductions), sized=True)
-        yield from self._computed(self.values(values_of))
-        yield from self._computed(self.everywhere())
-        yield from self._computed(self.values(of_the_operation))
-        yield from self._computed(self.values(with_a_function))
+        for candidate in self.values(other_reductions):
+            yield from self._computed(candidate._replace(sized=True))
+        others = map(self.values, (of_the_operation, with_a_function))
+        for candidate in chain(self.values(values_of), self.everywhere(), *others):
+            yield from self._computed(candidate)
         yield from self.narrowed()
         if self.wrong != {"value"}:
             yield from Constants(self).of_values()
-        yield from self._computed(self.reshaped())
+        for candidate in self.reshaped():
+            yield from self._computed(candidate)
 
-    def _computed(self, values: Values, sized: bool = False) -> Iterator[tuple[Candidate, Params]]:
-        """What edits of the value give, with any of the gradients."""
-        alone = self.wrong == {"value"}
-        for name, edits in values:
-            candidate = Candidate(name.format("is computed as"), edits, sized=sized)
-            if (reading := self.edited(candidate)) is None:
-                continue
-            if alone and not self.search.explains(reading):
-                label = name.format("in the value alone is computed as")
-                yield candidate._replace(name=label), {**self.true, "value": reading["value"]}
-                continue
-            yield candidate, reading
-            behind = {place: forward_alone(edit) for place, edit in edits.items()}
-            label = f"{candidate.name}, with the right call's gradient"
-            right = candidate._replace(name=label, edits=behind)
-            if not alone and (reading := self.edited(right)):
+    def _computed(self, candidate: Candidate) -> Iterator[tuple[Candidate, Params]]:
+        """What an edit of the value gives, with any of the gradients; its name has {} where the
+        verb stands."""
+        both = candidate._replace(name=candidate.name.replace("{}", "is computed as", 1))
+        reading = self.edited(both)
+        if reading is None:
+            return
+        if self.wrong != {"value"}:
+            yield both, reading
+            behind = {place: forward_alone(edit) for place, edit in both.edits.items()}
+            label = f"{both.name}, with the right call's gradient"
+            right = both._replace(name=label, edits=behind)
+            if reading := self.edited(right):
                 yield right, reading
+        elif self.search.explains(reading):
+            yield both, reading
+        else:
+            label = candidate.name.replace("{}", "in the value alone is computed as", 1)
+            yield candidate._replace(name=label), {**self.true, "value": reading["value"]}
 
-    def values(self, kind: Callable[[Seen], Edits]) -> Values:
-        """Edits of values, with names that have {} where the verb stands."""
+    def values(self, kind: Callable[[Seen], Edits]) -> Iterator[Candidate]:
+        """Edits of values."""
         for place, seen in self.arrays.items():
             for text, edit in kind(seen):
-                yield f"{seen.where} {{}} `{text}`", {place: edit}
+                yield Candidate(f"{seen.where} {{}} `{text}`", {place: edit})
 
-    def everywhere(self) -> Values:
+    def everywhere(self) -> Iterator[Candidate]:
         """Edits at all places where an operand or axis stands."""
         for text, edits in everywhere(self.arrays):
-            yield f"{text} everywhere ({self.lines(edits)})", edits
+            yield Candidate(f"{text} everywhere ({self.lines(edits)})", edits)
 
-    def reshaped(self) -> Values:
+    def reshaped(self) -> Iterator[Candidate]:
         """Edits of the entries of values."""
         for place, seen in self.arrays.items():
             for how, form in forms(seen.call.right.shape):
                 if not how.startswith(("has its mean", "has its sum")):
-                    yield f"{seen.where} {{}} an array that {how}", {place: changed(None, form)}
+                    name = f"{seen.where} {{}} an array that {how}"
+                    yield Candidate(name, {place: changed(None, form)})
 
     def narrowed(self) -> Iterator[tuple[Candidate, Params]]:
         """Calls in a coarser type: they give the value that was given, and gradients that are off

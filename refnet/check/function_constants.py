@@ -113,7 +113,7 @@ class Constants:
                     fitted = self._shown(c, start) if c is not None else ()
                     usual = ((f"{number:g}", number) for number in USUAL)
                     for text, number in chain(fitted, usual):
-                        label = f"{seen.where} {name.format(text)}"
+                        label = f"{seen.where} {name.replace('{}', text, 1)}"
                         fit = Candidate(label, {place: edit(number)}, sized=None)
                         if reading := self.calls.edited(fit):
                             yield fit, reading
