@@ -1,6 +1,11 @@
 """The calls of NumPy in a user's function: where each stands, and the text of its source, which
 Python knows to the column (PEP 657).
 
+The first of the files about the calls of a function. Read on in this order: ``call_sites`` (a call
+and its text), ``function_runs`` (a run that is made anew with an edit of the value or of the
+gradient), ``call_edits`` (what a call may be taken for), ``pull_edits`` (what its gradient may be
+taken for), ``function_constants`` (constants that are fitted), ``function_calls`` (the search).
+
 Checked by: tests/check/test_function_calls.py.
 """
 
@@ -12,7 +17,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -32,12 +37,14 @@ Place = tuple[CodeType, int]
 
 class Call(NamedTuple):
     """A call of ``refnet.exact.recorder.CALLS``: its kind, what comes before the arguments, the
-    arguments and options, the variables where it stands, and how many came before at its place."""
+    arguments and options, its right result, the variables where it stands, and how many calls came
+    before at its place."""
 
     kind: str
     head: tuple[Any, ...]
     args: tuple[Operand, ...]
     options: dict[str, Operand]
+    right: Operand
     variables: dict[str, Operand]
     turn: int
 
@@ -45,12 +52,9 @@ class Call(NamedTuple):
     def name(self) -> str:
         """NumPy's name of what is called."""
         called = self.head[0]
-        module = getattr(called, "__module__", None) or ""
-        return (
-            called
-            if isinstance(called, str)
-            else f"{module}.{called.__name__}".removeprefix("numpy.")
-        )
+        if isinstance(called, str):
+            return called
+        return f"{called.__module__}.{called.__name__}".removeprefix("numpy.")
 
     def result(self, *args: Operand, **options: Operand) -> Operand:
         """What it gives with other arguments, or more options."""
@@ -76,15 +80,26 @@ class Call(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A call in a run, its result, the ports that the operands and the result pass through (of what
-    is moved or has no gradient none), and the nodes that f goes on with."""
+    """A call in a run, the ports that the operands and the result pass through (of what is moved or
+    has no gradient none), and the nodes that f goes on with."""
 
     place: Place
     call: Call
-    right: Operand
     ports: tuple[tuple[Node, ...], ...]
     exits: tuple[Node, ...]
     outs: tuple[Node, ...]
+
+    def operand(self, k: int | None) -> Operand:
+        """Operand ``k``, the result (None), or part -1 - k of a result of several (k < 0)."""
+        if k is None:
+            return self.call.right
+        return self.call.args[k] if k >= 0 else self.call.right[-1 - k]
+
+    def nodes(self, k: int | None) -> tuple[Node, ...]:
+        """Its ports."""
+        if k is None:
+            return self.exits
+        return self.ports[k] if k >= 0 else tuple({self.outs[-1 - k]} & {*self.exits})
 
 
 @dataclass
@@ -99,11 +114,6 @@ class Seen:
     def call(self) -> Call:
         """The last call."""
         return self.turns[-1].call
-
-    @property
-    def right(self) -> Operand:
-        """Its result."""
-        return self.turns[-1].right
 
     @cached_property
     def operands(self) -> list[str]:
@@ -134,9 +144,9 @@ class Seen:
         return other if replaced else f"{self.text} with {text} for {self.operands[k]}"
 
     @property
-    def line(self) -> str:
-        """Where it stands."""
-        return f"line {self.number}"
+    def where(self) -> str:
+        """The call's text and line."""
+        return f"`{self.text}` (line {self.number})"
 
 
 def sides(x: Operand) -> tuple[Recorded, ...]:
@@ -182,19 +192,30 @@ def user_frame() -> FrameType | None:
 
 def expression(frame: FrameType) -> ast.expr | None:
     """What a frame is computing, if its source is known."""
-    span = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
-    first, last, start, end = (0 if n is None else n for n in span)
-    source = linecache.getlines(frame.f_code.co_filename)[first - 1 : last] if first else []
-    lines = [line.encode() for line in source]
-    if not lines or len(lines) != last - first + 1:
-        return None
-    lines[-1] = lines[-1][:end]
-    lines[0] = lines[0][start:]
-    text = b"".join(lines).decode()
+    code = frame.f_code
+    span = next(islice(code.co_positions(), frame.f_lasti // 2, None), ())
+    return _expressions("".join(linecache.getlines(code.co_filename))).get(span)
+
+
+@lru_cache(maxsize=8)
+def _expressions(source: str) -> dict[tuple[int | None, ...], ast.expr]:
+    """The expressions of a file by first and last line and column; ``a += b`` as ``a + b``, and a
+    method's call also by its name, where Python sees one that stands on another line."""
     try:
-        statement = ast.parse(text if "=" in text.partition("(")[0] else f"({text})").body[0]
+        nodes = [*ast.walk(ast.parse(source))]
     except SyntaxError:
-        return None
-    if isinstance(statement, ast.AugAssign):
-        return ast.BinOp(statement.target, statement.op, statement.value)
-    return statement.value if isinstance(statement, ast.Expr) else None
+        return {}
+    known: dict[tuple[int | None, ...], ast.expr] = {}
+    for node in nodes:
+        if isinstance(node, ast.AugAssign):
+            known[_span(node)] = ast.BinOp(node.target, node.op, node.value)
+        elif isinstance(node, ast.expr):
+            known[_span(node)] = node
+        if isinstance(node, ast.Call) and isinstance(name := node.func, ast.Attribute):
+            first, start = name.end_lineno, (name.end_col_offset or 0) - len(name.attr.encode())
+            known[first, node.end_lineno, start, node.end_col_offset] = node
+    return known
+
+
+def _span(node: ast.expr | ast.stmt) -> tuple[int | None, ...]:
+    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset

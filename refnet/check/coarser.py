@@ -72,14 +72,11 @@ class Coarser:
                     self.within(6 * u, name) and self._typical(u, name) for name in search.given
                 )
             ):
-                return (
-                    (
-                        f"perhaps part of the computation is in {kind}: the differences have its "
-                        "size, and come out anew where inputs differ by as much"
-                    )
-                    if rerolled(u)
-                    else ""
+                said = (
+                    f"perhaps part of the computation is in {kind}: the differences have its size, "
+                    "and come out anew where inputs differ by as much"
                 )
+                return said if rerolled(u) else ""
         if search.u != 2.0**-24 or not rerolled(2.0**-11):
             return ""
         sigma = spread(search.all.certified, "tf32")

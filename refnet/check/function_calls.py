@@ -12,9 +12,9 @@ Checked by: tests/check/test_function_calls.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cached_property
-from itertools import chain, count
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
+from itertools import chain
 from operator import itemgetter
 from types import FrameType
 from typing import Any
@@ -24,30 +24,20 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.call_edits import (
     Edits,
+    changed,
     coarser,
     everywhere,
     forward_alone,
-    of_another_turn,
+    numbers_read,
     of_the_operation,
-    of_the_result,
     other_reductions,
     values_of,
-    variables_read,
     with_a_function,
 )
 from refnet.check.call_sites import Place, Seen, is_live, sides
 from refnet.check.function_constants import FEW, Constants
 from refnet.check.function_edits import floats
-from refnet.check.function_runs import (
-    PULLED,
-    REPLAYED,
-    Candidate,
-    Edit,
-    Pull,
-    Tape,
-    call_of,
-    watched,
-)
+from refnet.check.function_runs import PULLED, REPLAYED, Candidate, Edit, Tape, call_of, watched
 from refnet.check.judgement import LIMITS
 from refnet.check.pull_edits import (
     COARSER,
@@ -55,7 +45,6 @@ from refnet.check.pull_edits import (
     adjoint_untransposed,
     forms,
     instead,
-    nodes,
     pulls_of,
     reshaped_pulls,
     scaled,
@@ -76,10 +65,6 @@ ALIKE = 0.2
 """How near errors of the same type are in size."""
 
 
-Values = Iterator[tuple[str, dict[Place, Edit]]]
-"""Edits of values by their names."""
-
-
 class Calls:
     """The edits of the calls of a certified function, and what they give."""
 
@@ -89,14 +74,15 @@ class Calls:
         self.certified = certified
         self.tape = Tape(certified, certified.arguments)
         self.true = self.tape.true
-        self.seen = {place: seen for place, seen in self.tape.seen.items() if sides(seen.right)}
+        seen = self.tape.seen
+        self.seen = {place: calls for place, calls in seen.items() if sides(calls.call.right)}
         self.arrays = {
-            place: seen for place, seen in self.seen.items() if not isinstance(seen.right, tuple)
+            place: calls
+            for place, calls in self.seen.items()
+            if not isinstance(calls.call.right, tuple)
         }
-        calls = sum(len(seen.turns) for seen in self.tape.seen.values())
-        self.left: float = WORK // max(calls, 1)
+        self.left: float = WORK // max(sum(len(calls.turns) for calls in seen.values()), 1)
         self.recurs: dict[frozenset[Node], bool] = {}
-        self.size = 0.0
 
     @cached_property
     def elsewhere(self) -> Tape:
@@ -108,25 +94,22 @@ class Calls:
         }
         return Tape(self.certified, arguments)
 
-    def edited(
-        self, candidate: Candidate, elsewhere: bool = False, any_value: bool = False
-    ) -> Params | None:
+    def edited(self, candidate: Candidate, tape: Tape | None = None) -> Params | None:
         """What an edit gives; None if it cannot be made, if its value is not that which was given
-        and not ``any_value`` will do, or if too much was tried already."""
+        (of a ``tape`` that is passed, any will do), or if too much was tried already."""
         self.left -= REPLAYED
         if self.left < 0:
             return None
-        tape = self.elsewhere if elsewhere else self.tape
+        any_value, tape = tape is not None, tape or self.tape
         try:
             if candidate.pulls:
                 return self._pulled(candidate, tape)
-            free = elsewhere or any_value
-            if not (free or self._may_be(self.value(candidate))):
+            if not (any_value or self._may_be(self.value(candidate))):
                 return None
             self.left -= 1
-            run = watched(self.certified, tape.arguments, self._act(candidate))
+            run = watched(self.certified, tape.arguments, partial(_act, candidate.edits))
             value = {"value": np.asarray(run.value, float)}
-            if not (free or self.search.agrees(value)):
+            if not (any_value or self.search.agrees(value)):
                 return None
             return value | run.gradients(self.certified.cotangent, floats)
         except Exception:  # the edit does not fit, or f does not go on with what it gives
@@ -135,7 +118,7 @@ class Calls:
     def value(self, candidate: Candidate) -> Array:
         """The value that an edit gives."""
         with np.errstate(all="ignore"):
-            return self.tape.value(candidate.edits, candidate.turns)
+            return self.tape.value(candidate.edits)
 
     def _may_be(self, value: Array) -> bool:
         """Whether a value that NumPy gives may be that which was given."""
@@ -150,7 +133,7 @@ class Calls:
             sized = candidate.sized
             if (sized is None and known) or not self.search.explains(reading):
                 continue
-            there = self.edited(candidate, elsewhere=True) or reading
+            there = self.edited(candidate, self.elsewhere) or reading
             if not any(_alike(there, other) and one in (sized, None) for one, other in known):
                 known.append((sized, there))
                 yield candidate.name, reading
@@ -160,77 +143,54 @@ class Calls:
     def _pulled(self, candidate: Candidate, tape: Tape) -> Params | None:
         """What an edit of the gradient gives; None if it changes the gradients by something else
         than what was given along a random direction, which needs no backward pass."""
-        some = candidate.turns
         turns = [
-            (turn.outs[-1].born, pull(turn))
+            (turn.outs[-1].born, redirected)
             for place, pull in candidate.pulls.items()
-            for n, turn in enumerate(tape.seen[place].turns)
-            if some is None or n in some
+            for turn in tape.seen[place].turns
+            if (redirected := pull(turn))
         ]
         parts = [part for _, part in sorted(turns, key=itemgetter(0))]
         redirected = {port: nodes for part in parts for port, nodes in part.items()}
-        if tape is self.tape and self.gap is not None:
-            key = frozenset(redirected)
+        if tape is self.tape and self.gap:
+            key, (gap, size) = frozenset(redirected), self.gap
             if key not in self.recurs:
                 self.recurs[key] = tape.recurs(parts)
-            off = abs(tape.along(redirected) - self.gap) if not self.recurs[key] else 0.0
-            if not off <= CLOSE * self.size:
+            if not (self.recurs[key] or abs(tape.along(redirected) - gap) <= CLOSE * size):
                 return None
         self.left -= PULLED
         return tape.pulled(redirected)
 
     @cached_property
-    def gap(self) -> float | None:
-        """What the gradients that were given are off by, along the tape's direction; None if some
-        are not given."""
+    def gap(self) -> tuple[float, float] | None:
+        """What the gradients that were given are off by, along the tape's direction and in size;
+        None if some are not given."""
         if not {*self.true} - {"value"} <= {*self.given}:
             return None
         off = {name: self.given[name] - self.true[name] for name in self.wrong - {"value"}}
-        self.size = float(np.linalg.norm([np.linalg.norm(array) for array in off.values()]))
-        return float(sum((off[name] * self.tape.direction[name]).sum() for name in off))
-
-    @staticmethod
-    def _act(candidate: Candidate) -> Callable[..., Operand]:
-        turns = {place: count() for place in candidate.edits}
-
-        def act(place: Place, frame: FrameType, kind: str, call: tuple[Any, ...]) -> Operand:
-            right = CALLS[kind](*call)
-            if place not in turns or not sides(right):
-                return right
-            turn = next(turns[place])
-            if candidate.turns and turn not in candidate.turns:
-                return right
-            return candidate.edits[place](call_of(frame, kind, call, turn), right)
-
-        return act
+        size = float(np.linalg.norm([np.linalg.norm(array) for array in off.values()]))
+        return float(sum((off[name] * self.tape.direction[name]).sum() for name in off)), size
 
     def pulls(self, kind: Callable[[Seen, int | None], Pulls]) -> Iterator[Candidate]:
         """Edits of cotangents alone."""
         for place, k, what in self.operands():
-            seen = self.seen[place]
-            last = len(seen.turns) - 1
-            for text, pull in kind(seen, k):
+            for text, pull in kind(self.seen[place], k):
                 sized = "its mean" in text or "its sum" in text
                 yield Candidate(text.format(what), pulls={place: pull}, sized=sized)
-                if not text.startswith("no gradient") or not last:
-                    continue
-                for name, n in ("first", 0), ("last", last):
-                    turn, here = f"the {name} turn of {what}", frozenset({n})
-                    rest = frozenset(range(last + 1)) - here
-                    only = f"the gradient goes through {turn} alone"
-                    yield Candidate(only, pulls={place: pull}, turns=rest)
-                    yield Candidate(text.format(turn), pulls={place: pull}, turns=here)
 
     def stops(self) -> Iterator[Candidate]:
         """No gradient through all calls of a function."""
-        named: dict[str, dict[Place, Pull]] = {}
+        places: dict[str, list[Place]] = {}
         for place, seen in self.arrays.items():
-            named.setdefault(seen.call.name, {})[place] = scaled(None, 0)
-        for name, pulls in named.items():
-            if len(pulls) > 1:
-                lines = sorted({self.seen[place].number for place in pulls})
-                where = f"(lines {', '.join(map(str, lines))})"
-                yield Candidate(f"no gradient goes through any {name} {where}", pulls=pulls)
+            places.setdefault(seen.call.name, []).append(place)
+        for name, every in places.items():
+            if len(every) > 1:
+                pulls = dict.fromkeys(every, scaled(None, 0))
+                label = f"no gradient goes through any {name} ({self.lines(every)})"
+                yield Candidate(label, pulls=pulls)
+
+    def lines(self, places: Iterable[Place]) -> str:
+        """The lines of these places."""
+        return f"lines {', '.join(map(str, sorted({self.seen[place].number for place in places})))}"
 
     def operands(self) -> Iterator[tuple[Place, int | None, str]]:
         """The operands, and results None, that all of what is wrong goes through, as text."""
@@ -238,19 +198,17 @@ class Calls:
             operands: list[int | None] = [
                 k for k, x in enumerate(seen.call.args) if hasattr(x, "shape") and is_live(x)
             ]
-            if isinstance(seen.right, tuple):
-                operands = [-1 - n for n in range(len(seen.right))]
+            if isinstance(seen.call.right, tuple):
+                operands = [-1 - n for n in range(len(seen.call.right))]
             elif len(operands) != 1:
                 operands.append(None)
             for k in operands:
-                ports = [port for turn in seen.turns for port in nodes(turn, k)]
-                reach = frozenset().union(*(self.tape.reach.get(port, set()) for port in ports))
-                if self.wrong <= reach:
-                    where = f"`{seen.text}` ({seen.line})"
-                    if k is not None:
-                        part = f"`{seen.operands[k]}`" if k >= 0 else f"part {-k}"
-                        where = f"{part} in {where}" if k >= 0 else f"{part} of {where}"
-                    yield place, k, where
+                ports = [port for turn in seen.turns for port in turn.nodes(k)]
+                if self.wrong <= set().union(*(self.tape.reach.get(port, ()) for port in ports)):
+                    what = f"part {-k} of " if k and k < 0 else ""
+                    if k is not None and k >= 0:
+                        what = f"`{seen.operands[k]}` in "
+                    yield place, k, what + seen.where
 
     def candidates(self) -> Iterator[tuple[Candidate, Params]]:
         """Every edit that may explain what is ``wrong``, and the results that it gives."""
@@ -271,74 +229,68 @@ class Calls:
     def others(self) -> Iterator[Candidate]:
         """The gradient of another call."""
         for place, seen in self.arrays.items():
-            where = f"`{seen.text}` ({seen.line})"
             if seen.call.name == "linalg.solve":
-                name = f"the gradients of {where} lack a transpose"
-                yield Candidate(name, pulls={place: adjoint_untransposed})
+                name = f"the gradients of {seen.where} lack a transpose"
+                yield Candidate(name, pulls={place: instead(adjoint_untransposed)})
             for text, edit in chain(values_of(seen), of_the_operation(seen)):
-                name = f"the gradient takes `{text}` for {where}"
+                name = f"the gradient takes `{text}` for {seen.where}"
                 yield Candidate(name, pulls={place: instead(edit)})
-            for k, text, edit in variables_read(seen):
-                name = f"the gradient of {where} takes {text} for `{seen.operands[k]}`"
+            for text, edit in numbers_read(seen, self.tape.last.get(place[0], {})):
+                name = f"the gradient of {seen.where} takes {text}"
                 yield Candidate(name, pulls={place: instead(edit)})
-            for k, x in enumerate(seen.call.args) if len(seen.turns) > 1 else ():
-                last = self.tape.last.get((place[0], seen.operands[k]))
-                for by, when in ((-1, "before"), (1, "after")) if sides(x) else ():
-                    what = f"`{seen.operands[k]}` of the turn {when}"
-                    edit = of_another_turn(seen, k, by, last)
-                    name = f"the gradient of {where} takes {what}"
-                    yield Candidate(name, pulls={place: instead(edit)})
 
     def of_values(self) -> Iterator[tuple[Candidate, Params]]:
         """Edits of the value, with the gradient that follows from it, the right call's, or the
         right one."""
-        yield from self._computed(self.values(other_reductions), sized=True)
-        yield from self._computed(self.values(values_of))
-        yield from self._computed(self.everywhere())
-        yield from self._computed(self.values(of_the_operation))
-        yield from self._computed(self.values(with_a_function))
+        for candidate in self.values(other_reductions):
+            yield from self._computed(candidate._replace(sized=True))
+        others = map(self.values, (of_the_operation, with_a_function))
+        for candidate in chain(self.values(values_of), self.everywhere(), *others):
+            yield from self._computed(candidate)
         yield from self.narrowed()
         if self.wrong != {"value"}:
             yield from Constants(self).of_values()
-        yield from self._computed(self.reshaped())
+        for candidate in self.reshaped():
+            yield from self._computed(candidate)
 
-    def _computed(self, values: Values, sized: bool = False) -> Iterator[tuple[Candidate, Params]]:
-        """What edits of the value give, with any of the gradients."""
-        alone = self.wrong == {"value"}
-        for name, edits in values:
-            candidate = Candidate(name.format("is computed as"), edits, sized=sized)
-            if (reading := self.edited(candidate)) is None:
-                continue
-            if alone and not self.search.explains(reading):
-                label = name.format("in the value alone is computed as")
-                yield candidate._replace(name=label), {**self.true, "value": reading["value"]}
-                continue
-            yield candidate, reading
-            behind = {place: forward_alone(edit) for place, edit in edits.items()}
-            label = f"{candidate.name}, with the right call's gradient"
-            right = candidate._replace(name=label, edits=behind)
-            if not alone and (reading := self.edited(right)):
+    def _computed(self, candidate: Candidate) -> Iterator[tuple[Candidate, Params]]:
+        """What an edit of the value gives, with any of the gradients; its name has {} where the
+        verb stands."""
+        both = candidate._replace(name=candidate.name.replace("{}", "is computed as", 1))
+        reading = self.edited(both)
+        if reading is None:
+            return
+        if self.wrong != {"value"}:
+            yield both, reading
+            behind = {place: forward_alone(edit) for place, edit in both.edits.items()}
+            label = f"{both.name}, with the right call's gradient"
+            right = both._replace(name=label, edits=behind)
+            if reading := self.edited(right):
                 yield right, reading
+        elif self.search.explains(reading):
+            yield both, reading
+        else:
+            label = candidate.name.replace("{}", "in the value alone is computed as", 1)
+            yield candidate._replace(name=label), {**self.true, "value": reading["value"]}
 
-    def values(self, kind: Callable[[Seen], Edits]) -> Values:
-        """Edits of values, with names that have {} where the verb stands."""
+    def values(self, kind: Callable[[Seen], Edits]) -> Iterator[Candidate]:
+        """Edits of values."""
         for place, seen in self.arrays.items():
             for text, edit in kind(seen):
-                yield f"`{seen.text}` ({seen.line}) {{}} `{text}`", {place: edit}
+                yield Candidate(f"{seen.where} {{}} `{text}`", {place: edit})
 
-    def everywhere(self) -> Values:
+    def everywhere(self) -> Iterator[Candidate]:
         """Edits at all places where an operand or axis stands."""
         for text, edits in everywhere(self.arrays):
-            lines = sorted({self.seen[place].number for place in edits})
-            yield f"{text} everywhere (lines {', '.join(map(str, lines))})", edits
+            yield Candidate(f"{text} everywhere ({self.lines(edits)})", edits)
 
-    def reshaped(self) -> Values:
+    def reshaped(self) -> Iterator[Candidate]:
         """Edits of the entries of values."""
         for place, seen in self.arrays.items():
-            for how, form in forms(seen.right.shape):
+            for how, form in forms(seen.call.right.shape):
                 if not how.startswith(("has its mean", "has its sum")):
-                    name = f"`{seen.text}` ({seen.line}) {{}} an array that {how}"
-                    yield name, {place: of_the_result(form)}
+                    name = f"{seen.where} {{}} an array that {how}"
+                    yield Candidate(name, {place: changed(None, form)})
 
     def narrowed(self) -> Iterator[tuple[Candidate, Params]]:
         """Calls in a coarser type: they give the value that was given, and gradients that are off
@@ -349,14 +301,14 @@ class Calls:
                 continue
             alike = []
             for place, seen in self.arrays.items():
-                where = f"`{seen.text}` ({seen.line})"
-                candidate = Candidate(f"{where} is computed in {kind}", {place: coarser(kind)})
-                reading = self.edited(candidate, any_value=True)
+                name = f"{seen.where} is computed in {kind}"
+                candidate = Candidate(name, {place: coarser(kind)})
+                reading = self.edited(candidate, self.tape)
                 if reading and search.agrees({"value": reading["value"]}):
                     yield candidate, {**reading, **self.given, "value": reading["value"]}
                     return
                 if reading and all(self._as_far_off(name, reading) for name in self.given):
-                    alike.append(where)
+                    alike.append(seen.where)
             if 0 < len(alike) <= FEW and search.rerolled and search.rerolled(u):
                 name = f"perhaps {', or '.join(alike)} is computed in {kind}"
                 yield Candidate(name), self.given
@@ -369,6 +321,16 @@ class Calls:
             for results in (self.given, reading)
         )
         return bool(ALIKE < theirs / ours < 1 / ALIKE)
+
+
+def _act(
+    edits: dict[Place, Edit], place: Place, frame: FrameType, kind: str, call: tuple[Any, ...]
+) -> Operand:
+    """What a call gives, edited where there is an edit."""
+    right = CALLS[kind](*call)
+    if place not in edits or not sides(right):
+        return right
+    return edits[place](call_of(frame, kind, call, right))
 
 
 def _alike(a: Params, b: Params) -> bool:

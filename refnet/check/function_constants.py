@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Params
-from refnet.check.call_edits import taking, with_result
+from refnet.check.call_edits import changed, constant, taking
 from refnet.check.call_sites import Place, Seen, is_a_number
 from refnet.check.function_edits import sizes
 from refnet.check.function_runs import PULLED, REPLAYED, Candidate, Edit, parent
-from refnet.check.pull_edits import FACTORS, nodes, scaled
+from refnet.check.pull_edits import FACTORS, scaled
 from refnet.exact.recorder import Recorded
 
 FEW = 3
@@ -37,23 +37,22 @@ class Constants:
     """The constants of a function's calls (``refnet.check.function_calls``)."""
 
     def __init__(self, calls: Any) -> None:
-        self.calls = calls
+        self.calls, self.tape = calls, calls.tape
+        self.given, self.true, self.wrong = calls.given, calls.true, sorted(calls.wrong)
 
     def of_cotangents(self) -> Iterator[Candidate]:
         """Cotangents times the constant that fits, those first that sizes explain."""
-        entries = sum(self.calls.given[name].size for name in self.calls.wrong)
+        entries = sum(self.given[name].size for name in self.wrong)
         unusual = []
         for place, k, what in self.calls.operands():
-            turns = self.calls.seen[place].turns
             self.calls.left -= PULLED
             if self.calls.left < 0:
                 return
-            without = self.calls.tape.pulled(
-                {port: [] for turn in turns for port in nodes(turn, k)}
-            )
+            turns = self.calls.seen[place].turns
+            without = self.tape.pulled({port: [] for turn in turns for port in turn.nodes(k)})
             part, off = (
-                np.concatenate([(a[name] - b[name]).ravel() for name in sorted(self.calls.wrong)])
-                for a, b in ((self.calls.true, without), (self.calls.given, self.calls.true))
+                np.concatenate([(a[name] - b[name]).ravel() for name in self.wrong])
+                for a, b in ((self.true, without), (self.given, self.true))
             )
             size = float(part @ part)
             factor = 1 + float(part @ off) / size if size > 0 else 1.0
@@ -79,8 +78,9 @@ class Constants:
             f"{name} / ({name} - 1)": size / (size - 1) for name, size in known.items()
         }
         for seen in self.calls.arrays.values():
-            if len(seen.turns) == 1 and isinstance(seen.right, Recorded) and not seen.right.ndim:
-                known[f"`{seen.text}` ({seen.line})"] = float(seen.right.raw)
+            right = seen.call.right
+            if len(seen.turns) == 1 and isinstance(right, Recorded) and not right.ndim:
+                known[seen.where] = float(right.raw)
         return known
 
     def _number(self, factor: float) -> tuple[str, float]:
@@ -103,19 +103,17 @@ class Constants:
 
     def of_values(self) -> Iterator[tuple[Candidate, Params]]:
         """Results times the constant that fits, and other constants."""
-        weight = self.calls.certified.cotangent
-        if "value" not in self.calls.given or weight is not None:
+        if "value" not in self.given or self.calls.certified.cotangent is not None:
             return
-        gap = float(self.calls.given["value"] - self.calls.true["value"])
+        gap = float(self.given["value"] - self.true["value"])
         for kind in self._constants, self._factors:
             for place, seen in self.calls.arrays.items():
-                where = f"`{seen.text}` ({seen.line})"
                 for name, edit, start, near in kind(seen, gap):
                     c = self._root(place, edit, gap, start, near)
                     fitted = self._shown(c, start) if c is not None else ()
                     usual = ((f"{number:g}", number) for number in USUAL)
                     for text, number in chain(fitted, usual):
-                        label = f"{where} {name.format(text)}"
+                        label = f"{seen.where} {name.replace('{}', text, 1)}"
                         fit = Candidate(label, {place: edit(number)}, sized=None)
                         if reading := self.calls.edited(fit):
                             yield fit, reading
@@ -126,25 +124,22 @@ class Constants:
         for k, x in enumerate(seen.call.args):
             if is_a_number(x) and seen.call.kind == "ufunc":
                 name = f"has {{}} for `{seen.operands[k]}`"
-                yield name, partial(taking, k), float(x), 1.01 * float(x) or 0.01
+                yield name, partial(_number_for, k), float(x), 1.01 * float(x) or 0.01
 
     def _factors(self, seen: Seen, gap: float) -> Fits:
         """The same of factors and terms of a result, or of an operand that no call gives."""
         for k in (None, *range(len(seen.call.args))):
-            ports = [port for turn in seen.turns for port in nodes(turn, k)]
-            if k is not None and any(parent(port) in self.calls.tape.ports for port in ports):
+            ports = [port for turn in seen.turns for port in turn.nodes(k)]
+            if k is not None and any(parent(port) in self.tape.ports for port in ports):
                 continue
-            pairs = [
-                (self.calls.tape.cotangents[p], p.raw)
-                for p in ports
-                if p in self.calls.tape.cotangents
-            ]
+            cotangents = self.tape.cotangents
+            pairs = [(cotangents[port], port.raw) for port in ports if port in cotangents]
             what = "is" if k is None else f"has `{seen.operands[k]}`"
             for name, edit, start, slope in (
                 ("multiplied by {}", _times, 1.0, sum(float((g * raw).sum()) for g, raw in pairs)),
                 ("computed with {} added", _plus, 0.0, sum(float(g.sum()) for g, _ in pairs)),
             ):
-                if slope and len({*map(type, (seen.right, seen.call.args[k or 0]))}) == 1:
+                if slope and len({*map(type, (seen.call.right, seen.call.args[k or 0]))}) == 1:
                     yield f"{what} {name}", partial(edit, k), start, start + gap / slope
 
     def _root(
@@ -158,7 +153,7 @@ class Constants:
                 value = self.calls.value(Candidate("", {place: edit(c)}))
             except Exception:  # as in ``edited``
                 return None
-            now = float(value) - float(self.calls.given["value"])
+            now = float(value) - float(self.given["value"])
             if abs(now) <= FITS**2 * abs(gap) or now == off or self.calls.left < 0:
                 break
             before, off, c = c, now, c - now * (c - before) / (now - off)
@@ -175,9 +170,13 @@ class Constants:
                 yield f"{number:g}", number
 
 
+def _number_for(k: int, number: float) -> Edit:
+    return taking(k, constant(number))
+
+
 def _times(k: int | None, factor: float) -> Edit:
-    return with_result(k, lambda y: factor * y)
+    return changed(k, partial(np.multiply, factor))
 
 
 def _plus(k: int | None, term: float) -> Edit:
-    return with_result(k, lambda y: y + term)
+    return changed(k, partial(np.add, term))

@@ -33,15 +33,15 @@ Receivers = list[tuple[Node, Callable[[Array], Array]]]
 """Nodes, and what each gets of a cotangent."""
 Redirected = dict[Node, Receivers]
 """Where the cotangents of ports go instead; an edit of the gradient makes it of each turn."""
-Edit = Callable[[Call, Operand], Operand]
-"""What a call gives instead, from the call and its right result."""
+Edit = Callable[[Call], Operand]
+"""What a call gives instead."""
 Pull = Callable[[Turn], Redirected]
 """Where the cotangents at a turn go instead."""
 Act = Callable[[Place, FrameType, str, tuple[Any, ...]], Operand]
 """What a call gives, from its place, its frame, and its kind and the arguments of CALLS."""
 
 
-LARGEST = ("max", "amax", "maximum.reduce")
+LARGEST = ("max", "amax")
 PULLED, REPLAYED = 0.3, 0.05
 """What another backward or forward pass costs, of a whole run."""
 STEP = 1e-5
@@ -49,14 +49,13 @@ STEP = 1e-5
 
 
 class Candidate(NamedTuple):
-    """Edits of the value, or else of the gradient, at some places, in all or some of their turns.
-    ``sized``: whether it is another one at other sizes; None if it has a constant that was fitted,
-    which counts only if nothing else explains what was given."""
+    """Edits of the value, or else of the gradient, at some places. ``sized``: whether it is another
+    one at other sizes; None if it has a constant that was fitted, which counts only if nothing else
+    explains what was given."""
 
     name: str
     edits: dict[Place, Edit] = {}
     pulls: dict[Place, Pull] = {}
-    turns: frozenset[int] | None = None
     sized: bool | None = False
 
 
@@ -81,7 +80,9 @@ def watched(certified: CertifiedFunction, arguments: Arguments, act: Act) -> Run
         WATCH.reset(token)
 
 
-def call_of(frame: FrameType, kind: str, call: tuple[Any, ...], turn: int) -> Call:
+def call_of(
+    frame: FrameType, kind: str, call: tuple[Any, ...], right: Operand = None, turn: int = 0
+) -> Call:
     """A watched call; its variables as they are now."""
     *head, args, options = call
     variables = {
@@ -89,7 +90,7 @@ def call_of(frame: FrameType, kind: str, call: tuple[Any, ...], turn: int) -> Ca
         for name, value in frame.f_locals.items()
         if isinstance(value, Recorded)
     }
-    return Call(kind, tuple(head), tuple(args), dict(options), variables, turn)
+    return Call(kind, tuple(head), tuple(args), dict(options), right, variables, turn)
 
 
 def parent(port: Node) -> Node:
@@ -107,6 +108,13 @@ def each(x: Operand, change: Callable[[Recorded], Operand]) -> Operand:
     return change(x) if isinstance(x, Recorded) else x
 
 
+def replaced(call: Call, change: Callable[[Recorded], Operand]) -> Call:
+    """A call with other arrays."""
+    variables = {name: change(x) for name, x in call.variables.items()}
+    args, right = each(call.args, change), each(call.right, change)
+    return call._replace(args=args, right=right, variables=variables)
+
+
 class Tape:
     """A run with ports, what it has ``seen`` at each place, and its results, ``true``."""
 
@@ -119,14 +127,14 @@ class Tape:
         self.certified, self.arguments, self.seen = certified, arguments, dict[Place, Seen]()
         self.cotangents: dict[Node, Array] = {}
         self.held = held or {}
-        self.last: dict[tuple[CodeType, str], Recorded] = {}
+        self.last: dict[CodeType, dict[str, Recorded]] = {}
         self.ports: set[Node] = set()
         self.run = watched(certified, arguments, self._look)
         value = {"value": np.asarray(self.run.value, float)}
         self.true = value | self._record(set())
         if largest := self._unused_largest():
             self._record({port for turn in largest for port in chain(*turn.ports)})
-            self.held = {(turn.place, turn.call.turn): turn.right for turn in largest}
+            self.held = {(turn.place, turn.call.turn): turn.call.right for turn in largest}
         nodes = {node for y in self.run.results for node in tape(y.node)}
         self.reach = self._reach(sorted(nodes, key=attrgetter("born")))
         turns = [turn for seen in self.seen.values() for turn in seen.turns]
@@ -142,25 +150,25 @@ class Tape:
         if place not in self.seen:
             self.seen[place] = Seen(frame.f_lineno, expression(frame))
         turns = self.seen[place].turns
-        plain = call_of(frame, kind, call, len(turns))
-        self.last |= {(frame.f_code, name): x for name, x in plain.variables.items()}
-        ported = plain._replace(args=tuple(each(x, self._port) for x in plain.args))
+        plain = call_of(frame, kind, call, turn=len(turns))
+        self.last.setdefault(place[0], {}).update(plain.variables)
+        ported = plain._replace(args=each(plain.args, self._port))
         right = out = plain.result() if kind == "index" else ported.result()
         if kind == "index" or _writes(right, ported):
-            ported = plain._replace(args=tuple(each(x, _as_it_is) for x in plain.args))
+            ported = plain._replace(args=each(plain.args, _as_it_is))
             right = out = right if kind == "index" else plain.result()
         else:
             held = self.held.get((place, len(turns)))
             if held is not None:
                 right = derived(right, held.raw, "", (right.node, np.zeros_like))
             out = each(right, self._port)
-        ports = tuple(tuple(self._ports_of(x)) for x in ported.args)
+        ports = tuple(self._ports_of(x) for x in ported.args)
         outs = tuple(side.node for side in sides(out))
-        turns.append(Turn(place, ported, right, ports, tuple(self._ports_of(out)), outs))
+        turns.append(Turn(place, ported._replace(right=right), ports, self._ports_of(out), outs))
         return out
 
-    def _ports_of(self, x: Operand) -> Iterator[Node]:
-        return (side.node for side in sides(x) if side.node in self.ports)
+    def _ports_of(self, x: Operand) -> tuple[Node, ...]:
+        return tuple(side.node for side in sides(x) if side.node in self.ports)
 
     def _port(self, x: Recorded) -> Recorded:
         if not x.node.live:
@@ -207,9 +215,8 @@ class Tape:
             reach.setdefault(node, frozenset().union(*before))
         return reach
 
-    def value(self, edits: dict[Place, Edit], turns: frozenset[int] | None = None) -> Array:
-        """The value, with what edits give at their places, in all or some of their turns. What f
-        compares or branches by stays."""
+    def value(self, edits: dict[Place, Edit]) -> Array:
+        """The value, with what edits give at their places. What f compares or branches by stays."""
         new: dict[Node, Array] = {}
 
         def raw(node: Node) -> Array:
@@ -228,12 +235,12 @@ class Tape:
                 continue
             if turn.exits and any(parent(port) in new for port in chain(*turn.ports)):
                 new |= zip(outs, turn.call.in_numpy(raw))
-            if turn.place in edits and (turns is None or turn.call.turn in turns):
-                args = tuple(each(x, constant) for x in turn.call.args)
-                variables = {name: constant(x) for name, x in turn.call.variables.items()}
-                call = turn.call._replace(args=args, variables=variables)
+            if turn.place in edits:
                 right = [Recorded(Node(raw(out), ""), floats) for out in outs]
-                other = edits[turn.place](call, right[0] if len(right) == 1 else Complex(*right))
+                call = replaced(turn.call, constant)._replace(
+                    right=right[0] if len(right) == 1 else Complex(*right)
+                )
+                other = edits[turn.place](call)
                 new |= {out: side.raw for out, side in zip(outs, sides(other), strict=True)}
         return joined([raw(y.node) for y in self.run.results])
 
@@ -288,7 +295,7 @@ class Tape:
         usual = {port: port.pullbacks for port in redirected if port in self.cotangents}
         for port in usual:
             port.pullbacks = self._changes(port, redirected[port])
-        zeros = ((port, partial(_nothing, np.zeros_like(port.raw))) for port in usual)
+        zeros = ((port, partial(np.add, np.zeros_like(port.raw))) for port in usual)
         every = [node for both in self.run.nodes.values() for node in both]
         try:
             changes = gradients(Node(0.0, "", tuple(zeros)), np.zeros(()), every, floats)
@@ -324,10 +331,6 @@ def _nodes(turn: Turn) -> Iterator[Node]:
 def _as_it_is(x: Recorded) -> Recorded:
     """An array that later assignments do not change."""
     return Recorded(x.node, x.lift, is_number=x.is_number)
-
-
-def _nothing(zeros: Array, _: Array) -> Array:
-    return zeros
 
 
 def _writes(right: Operand, call: Call) -> bool:

@@ -5,19 +5,19 @@ Checked by: tests/check/test_function_calls.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 import numpy as np
 
 from refnet.batch import Array
 from refnet.check.arithmetic import rounded_to
-from refnet.check.call_sites import Seen, Turn
+from refnet.check.call_sites import Call, Seen, Turn
 from refnet.check.function_edits import ALONG, OF_THE_MATRIX, along_axis
-from refnet.check.function_runs import Edit, Pull, Receivers, Redirected, parent
+from refnet.check.function_runs import Edit, Pull, Receivers, Redirected, parent, replaced
 from refnet.check.programs.notation import formula
 from refnet.exact.complexes import Complex
-from refnet.exact.recorder import Node, Operand, Recorded, same
+from refnet.exact.recorder import Node, Operand, Recorded, same, stop
 from refnet.exact.reverse import gradients, tape
 
 COARSER = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -33,30 +33,19 @@ LINEAR = ("matmul", "dot", "linalg.solve")
 """Calls that are linear in an operand, and no product entry by entry."""
 FACTORS = {"has the wrong sign": -1.0, "is doubled": 2.0, "is halved": 0.5}
 """What a cotangent is often multiplied by."""
+PARTS: dict[str, tuple[Callable[[Array], Array], int]] = {
+    "is conjugated": (np.negative, 1),
+    "has its real part alone": (np.zeros_like, 1),
+    "has its imaginary part alone": (np.zeros_like, 0),
+}
+"""Edits of a complex cotangent: what becomes of its real part, 0, or its imaginary part, 1."""
 Pulls = Iterator[tuple[str, Pull]]
 """Edits of a cotangent, each with its text."""
 
 
-def nodes(turn: Turn, k: int | None) -> tuple[Node, ...]:
-    """The ports of operand ``k``, of the result, or of part -1 - k of a result of several."""
-    if k is None:
-        return turn.exits
-    return turn.ports[k] if k >= 0 else tuple({turn.outs[-1 - k]} & {*turn.exits})
-
-
-def changing(k: int | None, change: Callable[[Array], Array]) -> Pull:
-    """Another cotangent of operand ``k``, or of the result."""
-    return lambda turn: {port: [(parent(port), change)] for port in nodes(turn, k)}
-
-
-def _of_a_part(k: int | None, n: int, change: Callable[[Array], Array]) -> Pull:
-    """Another cotangent of the real or the imaginary part."""
-
-    def edit(turn: Turn) -> Redirected:
-        port = nodes(turn, k)[n]
-        return {port: [(parent(port), change)]}
-
-    return edit
+def changing(k: int | None, change: Callable[[Array], Array], parts: slice = slice(None)) -> Pull:
+    """Another cotangent of operand ``k``, or of the result, or of one of the two parts of it."""
+    return lambda turn: {port: [(parent(port), change)] for port in turn.nodes(k)[parts]}
 
 
 def scaled(k: int | None, factor: float) -> Pull:
@@ -64,33 +53,33 @@ def scaled(k: int | None, factor: float) -> Pull:
     return changing(k, lambda g: factor * g)
 
 
-def _from_the_result(k: int, pull: Callable[[Turn, Array], Array]) -> Pull:
+def in_turns(turns: Collection[int], pull: Pull) -> Pull:
+    """The edit in these turns alone."""
+    return lambda turn: pull(turn) if turn.call.turn in turns else {}
+
+
+def _from_the_result(k: int, pull: Callable[[Call, Array], Array]) -> Pull:
     """The cotangent of operand ``k`` made of the result's."""
 
     def edit(turn: Turn) -> Redirected:
         (port,), (end,) = turn.ports[k], turn.exits
-        return {port: [], end: [(parent(end), same), (parent(port), partial(pull, turn))]}
+        return {port: [], end: [(parent(end), same), (parent(port), partial(pull, turn.call))]}
 
     return edit
-
-
-def without_slope(k: int) -> Pull:
-    """The cotangent of the result as that of operand ``k``."""
-    return _from_the_result(k, lambda turn, g: g)
 
 
 def with_slope(k: int, text: str) -> Pull:
     """The cotangent of the result times a formula of the operand x and the result y."""
     slope = formula(text, "x, y")
-    return _from_the_result(k, lambda turn, g: g * slope(turn.call.args[k].raw, turn.right.raw))
+    return _from_the_result(k, lambda call, g: g * slope(call.args[k].raw, call.right.raw))
 
 
 def untransposed(k: int) -> Pull:
     """The cotangent of operand ``k`` as the call itself gives it with the result's in its place."""
 
-    def pull(turn: Turn, g: Array) -> Array:
-        x = turn.call.args[k]
-        turned: Array = turn.call.with_operand(k, Recorded(Node(g, ""), x.lift)).raw
+    def pull(call: Call, g: Array) -> Array:
+        x = call.args[k]
+        turned: Array = call.with_operand(k, Recorded(Node(g, ""), x.lift)).raw
         if turned.shape != x.shape:
             raise ValueError("no cotangent of this shape")
         return turned
@@ -98,21 +87,10 @@ def untransposed(k: int) -> Pull:
     return _from_the_result(k, pull)
 
 
-def adjoint_untransposed(turn: Turn) -> Redirected:
-    """X = A^-1 B, for columns or a vector, with dB = A^-1 dX in place of A^-T dX, and
-    dA = -dB X'."""
-    call, right = turn.call, turn.right
-
-    def solved(g: Array) -> Array:
-        x: Array = call.with_operand(1, Recorded(Node(g, ""), right.lift)).raw
-        return x
-
-    def of_the_matrix(g: Array) -> Array:
-        columns = len(right.raw), -1
-        return np.asarray(-solved(g).reshape(columns) @ right.raw.reshape(columns).T)
-
-    pulls = zip(turn.ports, (of_the_matrix, solved))
-    return {turn.exits[0]: [(parent(ports[0]), pull) for ports, pull in pulls if ports]}
+def adjoint_untransposed(call: Call) -> Operand:
+    """X = A^-1 B with the gradients dB = A^-1 dX in place of A^-T dX, and dA = -dB X'."""
+    A, B = call.args
+    return np.linalg.solve(stop(A).T, B - A @ stop(call.right))
 
 
 def instead(edit: Edit) -> Pull:
@@ -121,19 +99,15 @@ def instead(edit: Edit) -> Pull:
     def pull(turn: Turn) -> Redirected:
         origins: list[tuple[Node, Node]] = []
 
-        def leaf(x: Operand) -> Operand:
-            if not (isinstance(x, Recorded) and x.node.live):
+        def leaf(x: Recorded) -> Recorded:
+            if not x.node.live:
                 return x
             node = Node(x.raw, "", live=True)
             origins.append((node, x.node))
             return Recorded(node, x.lift, is_number=x.is_number)
 
-        call = turn.call._replace(
-            args=tuple(map(leaf, turn.call.args)),
-            variables={name: leaf(value) for name, value in turn.call.variables.items()},
-        )
-        other = edit(call, leaf(turn.right))
-        if not isinstance(other, Recorded) or other.shape != turn.right.shape:
+        other = edit(replaced(turn.call, leaf))
+        if not isinstance(other, Recorded) or other.shape != turn.call.right.shape:
             raise ValueError("no result of this shape")
         used = set(map(id, tape(other.node)))
 
@@ -166,30 +140,31 @@ def rounded(kind: str) -> Callable[[Array], Array]:
 def pulls_of(seen: Seen, k: int | None) -> Pulls:
     """Edits of the cotangent of operand ``k``, or of the result, that need no constant; the text
     has {} where the operand's stands."""
-    call, turns = seen.call, len(seen.turns)
-    x = seen.right if k is None else call.args[k] if k >= 0 else seen.right[-1 - k]
-    yield "no gradient goes through {}", scaled(k, 0)
-    gradient = "the gradient of {} "
-    if isinstance(x, Complex):
-        yield gradient + "is conjugated", _of_a_part(k, 1, np.negative)
-        yield gradient + "has its real part alone", _of_a_part(k, 1, np.zeros_like)
-        yield gradient + "has its imaginary part alone", _of_a_part(k, 0, np.zeros_like)
-    if k is not None and k >= 0 and isinstance(x, Recorded) and isinstance(seen.right, Recorded):
+    call, turns = seen.call, range(len(seen.turns))
+    x, right = seen.turns[-1].operand(k), call.right
+    none, gradient = scaled(k, 0), "the gradient of {} "
+    yield "no gradient goes through {}", none
+    for name, n in (("first", turns[0]), ("last", turns[-1])) if len(turns) > 1 else ():
+        only = f"the gradient goes through the {name} turn of {{}} alone"
+        yield only, in_turns({*turns} - {n}, none)
+        yield f"no gradient goes through the {name} turn of {{}}", in_turns({n}, none)
+    for how, (change, n) in PARTS.items() if isinstance(x, Complex) else ():
+        yield gradient + how, changing(k, change, slice(n, n + 1))
+    if k is not None and k >= 0 and isinstance(x, Recorded) and isinstance(right, Recorded):
         if call.name in LINEAR:
             yield gradient + "lacks a transpose", untransposed(k)
-        elif x.shape == seen.right.shape and call.name not in ("add", "subtract"):
+        elif x.shape == right.shape and call.name not in ("add", "subtract"):
             lacks = "the other factor" if call.name in ("multiply", "divide") else "its slope"
-            yield f"{gradient}lacks {lacks}", without_slope(k)
+            yield f"{gradient}lacks {lacks}", with_slope(k, "1")
             for text in SLOPES if len(call.args) == 1 else ():
                 yield f"{gradient}has the slope {text}, with the result y", with_slope(k, text)
-    for times, factor in FACTORS.items() if turns > 1 else ():
+    for times, factor in FACTORS.items() if len(turns) > 1 else ():
         yield gradient + times, scaled(k, factor)
 
 
 def reshaped_pulls(seen: Seen, k: int | None) -> Pulls:
     """Edits of the entries of a cotangent."""
-    x = seen.right if k is None else seen.call.args[k] if k >= 0 else seen.right[-1 - k]
-    for how, change in forms(x.shape):
+    for how, change in forms(seen.turns[-1].operand(k).shape):
         yield f"the gradient of {{}} {how}", changing(k, change)
     for kind in COARSER:
         yield f"the gradient of {{}} is rounded to {kind}", changing(k, rounded(kind))

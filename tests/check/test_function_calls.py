@@ -191,3 +191,12 @@ def test_a_coarser_type_and_decimals_are_named(certified_formula):
     value = np.cumsum(y, axis=0).sum() * x[1:].sum()
     narrow = compare({**right, "value": value}, certified_formula)
     assert "`np.tanh(p @ x + b)` (line 148) is computed in float32" in narrow.convention
+
+
+def test_braces_in_the_text_of_a_call():
+    def f(x):
+        return (x * {"a": 3.0}["a"]).sum()
+
+    x = RNG.normal(size=4)
+    verdict = compare({"value": 2 * x.sum(), "dx": np.full(4, 2.0)}, certify_function(f, x))
+    assert verdict.convention.startswith("`x * {'a': 3.0}['a']` (line ")
