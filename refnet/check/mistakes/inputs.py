@@ -44,19 +44,21 @@ def of_inputs(net: RecurrentNet, params: Params, batch: Batch) -> Mistakes:
             )
         yield from _dropped_examples(net, batch)
     if batch.mask is not None:
-        yield from _of_the_mask()
+        yield from _of_the_mask(net.readout)
     if "h0" in params:
         yield reading("h0 is ignored", "h0", back="0 * w", h0="0 * v")
         if net.cell == "lstm":
             yield reading("h0 and c0 are swapped", "h0", back="w[::-1]", h0="v[::-1]")
 
 
-def _of_the_mask() -> Mistakes:
+def _of_the_mask(readout: str) -> Mistakes:
+    before = {"last": "the read-out takes the state before the last"}
+    early = before.get(readout, "sequences end too soon")
     for label, formula in (
         ("ignored", "None"),
         ("shifted by one step (later)", "shifted(v, True)"),
         (
-            "shifted by one step (earlier): sequences end too soon",
+            f"shifted by one step (earlier), or {early}",
             "np.concatenate([v[1:], np.zeros_like(v[:1])])",
         ),
         ("inverted: True is read as padding", "np.logical_not(v)"),
