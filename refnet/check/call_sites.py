@@ -50,11 +50,14 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> str:
-        """NumPy's name of what is called."""
+        """NumPy's name of what is called; of a ufunc's reduction add.reduce."""
         called = self.head[0]
         if isinstance(called, str):
             return called
-        return f"{called.__module__}.{called.__name__}".removeprefix("numpy.")
+        module = getattr(called, "__module__", "scipy.special")
+        way = self.head[1] if self.kind == "ufunc" else "__call__"
+        name = called.__name__ if way == "__call__" else f"{called.__name__}.{way}"
+        return f"{module}.{name}".removeprefix("numpy.")
 
     def result(self, *args: Operand, **options: Operand) -> Operand:
         """What it gives with other arguments, or more options."""

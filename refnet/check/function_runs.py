@@ -41,7 +41,7 @@ Act = Callable[[Place, FrameType, str, tuple[Any, ...]], Operand]
 """What a call gives, from its place, its frame, and its kind and the arguments of CALLS."""
 
 
-LARGEST = ("max", "amax")
+LARGEST = ("max", "amax", "maximum.reduce")
 PULLED, REPLAYED = 0.3, 0.05
 """What another backward or forward pass costs, of a whole run."""
 STEP = 1e-5

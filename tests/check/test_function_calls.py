@@ -3,6 +3,7 @@ of the function; errors that no edit of a call gives have no such name."""
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from refnet.check import compare
 from refnet.exact import certify_function, stop
@@ -200,3 +201,13 @@ def test_braces_in_the_text_of_a_call():
     x = RNG.normal(size=4)
     verdict = compare({"value": 2 * x.sum(), "dx": np.full(4, 2.0)}, certify_function(f, x))
     assert verdict.convention.startswith("`x * {'a': 3.0}['a']` (line ")
+
+
+@pytest.mark.parametrize("name", ["value", "dx"])
+def test_reductions_by_ufuncs_and_scipys_functions_are_searched(name):
+    def f(x):
+        return np.add.reduce(expit(x - np.maximum.reduce(x)) * x)
+
+    certified = certify_function(f, RNG.normal(size=4))
+    right = {key: quantity.value for key, quantity in certified.named().items()}
+    assert not compare({**right, name: right[name] + 0.1}, certified).passed
