@@ -3,7 +3,6 @@ of the function; errors that no edit of a call gives have no such name."""
 
 import numpy as np
 import pytest
-from scipy.special import expit
 
 from refnet.check import compare
 from refnet.exact import certify_function, stop
@@ -205,6 +204,8 @@ def test_braces_in_the_text_of_a_call():
 
 @pytest.mark.parametrize("name", ["value", "dx"])
 def test_reductions_by_ufuncs_and_scipys_functions_are_searched(name):
+    from scipy.special import expit
+
     def f(x):
         return np.add.reduce(expit(x - np.maximum.reduce(x)) * x)
 
