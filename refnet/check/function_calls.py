@@ -134,7 +134,7 @@ class Calls:
             if (sized is None and known) or not self.search.explains(reading):
                 continue
             there = self.edited(candidate, self.elsewhere) or reading
-            if not any(_alike(there, other) and one in (sized, None) for one, other in known):
+            if not any(_alike(there, other) and size in (sized, None) for size, other in known):
                 known.append((sized, there))
                 yield candidate.name, reading
             if len(known) > 1:

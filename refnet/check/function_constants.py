@@ -110,9 +110,9 @@ class Constants:
             for place, seen in self.calls.arrays.items():
                 for name, edit, start, near in kind(seen, gap):
                     c = self._root(place, edit, gap, start, near)
-                    fitted = self._shown(c, start) if c is not None else ()
+                    from_data = self._shown(c, start) if c is not None else ()
                     usual = ((f"{number:g}", number) for number in USUAL)
-                    for text, number in chain(fitted, usual):
+                    for text, number in chain(from_data, usual):
                         label = f"{seen.where} {name.replace('{}', text, 1)}"
                         fit = Candidate(label, {place: edit(number)}, sized=None)
                         if reading := self.calls.edited(fit):

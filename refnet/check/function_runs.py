@@ -184,10 +184,10 @@ class Tape:
         for port in self.ports:
             keep = np.zeros_like if port in stopped else partial(self._keep, port)
             port.pullbacks = ((parent(port), keep),)
-        found = self.run.gradients(self.certified.cotangent, floats)
+        gradients = self.run.gradients(self.certified.cotangent, floats)
         for port in self.ports - stopped:
             port.pullbacks = ((parent(port), same),)
-        return found
+        return gradients
 
     def _keep(self, port: Node, g: Array) -> Array:
         self.cotangents[port] = g
