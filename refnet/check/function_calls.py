@@ -205,7 +205,7 @@ class Calls:
             for k in operands:
                 ports = [port for turn in seen.turns for port in turn.nodes(k)]
                 if self.wrong <= set().union(*(self.tape.reach.get(port, ()) for port in ports)):
-                    what = f"part {-k} of " if k and k < 0 else ""
+                    what = f"result [{-1 - k}] of " if k is not None and k < 0 else ""
                     if k is not None and k >= 0:
                         what = f"`{seen.operands[k]}` in "
                     yield place, k, what + seen.where

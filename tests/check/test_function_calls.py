@@ -212,3 +212,17 @@ def test_reductions_by_ufuncs_and_scipys_functions_are_searched(name):
     certified = certify_function(f, RNG.normal(size=4))
     right = {key: quantity.value for key, quantity in certified.named().items()}
     assert not compare({**right, name: right[name] + 0.1}, certified).passed
+
+
+def test_which_result_of_a_call_no_gradient_goes_through_is_counted_as_in_python():
+    def f(x, cut=lambda a: a):
+        values, vectors = np.linalg.eigh(x + x.T)
+        return (values**2).sum() + cut(vectors)[0] ** 3 @ np.arange(1.0, 4.0)
+
+    x = RNG.normal(size=(3, 3))
+    wrong = certify_function(lambda x: f(x, stop), x, check=False).named()
+    theirs = {name: quantity.value for name, quantity in wrong.items()}
+    said = compare(theirs, certify_function(lambda x: f(x), x)).convention
+    assert said.startswith(
+        "no gradient goes through result [1] of `np.linalg.eigh(x + x.T)` (line "
+    )
