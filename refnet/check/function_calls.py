@@ -39,6 +39,7 @@ from refnet.check.function_constants import FEW, Constants
 from refnet.check.function_edits import floats
 from refnet.check.function_runs import PULLED, REPLAYED, Candidate, Edit, Tape, call_of, watched
 from refnet.check.judgement import LIMITS
+from refnet.check.source_edits import Sources
 from refnet.check.pull_edits import (
     COARSER,
     Pulls,
@@ -47,11 +48,12 @@ from refnet.check.pull_edits import (
     instead,
     pulls_of,
     reshaped_pulls,
+    rounded,
     scaled,
 )
 from refnet.exact.functions import CertifiedFunction
 from refnet.exact.recorder import CALLS, Node, Operand
-from refnet.exact.running import mapped
+from refnet.exact.running import mapped, run_on
 
 __all__ = ["Calls"]
 
@@ -74,6 +76,8 @@ class Calls:
         self.certified = certified
         self.tape = Tape(certified, certified.arguments)
         self.true = self.tape.true
+        for name in {*self.true} - self.wrong - {"value"}:
+            self.tape.direction[name][...] = 0
         seen = self.tape.seen
         self.seen = {place: calls for place, calls in seen.items() if sides(calls.call.right)}
         self.arrays = {
@@ -101,6 +105,8 @@ class Calls:
         if self.left < 0:
             return None
         any_value, tape = tape is not None, tape or self.tape
+        if candidate.rerun:
+            return candidate.rerun(tape.arguments)
         try:
             if candidate.pulls:
                 return self._pulled(candidate, tape)
@@ -126,17 +132,39 @@ class Calls:
         return bool(np.linalg.norm(value - given) <= NEAR * np.linalg.norm(given - true))
 
     def readings(self) -> Iterator[tuple[str, Params]]:
-        """The edits that explain what was given; of edits that are one at other arguments and
-        sizes, too, the first."""
-        known: list[tuple[bool | None, Params]] = []
+        """The edits that explain what was given or, if there are none, those that explain what is
+        wrong where the rest is right."""
+        partial: list[tuple[Candidate, Params]] = []
+        whole = [*self._distinct(self._whole(partial))]
+        for candidate, reading in whole or self._distinct(partial):
+            yield candidate.name, reading
+
+    def _whole(self, partial: list[tuple[Candidate, Params]]) -> Iterator[tuple[Candidate, Params]]:
+        """The edits that explain all; those that explain it in part are added to a list."""
+        wrong = sorted(self.wrong)
         for candidate, reading in self.candidates():
+            if self.search.explains(reading):
+                yield candidate, reading
+            elif "value" in self.given and "value" not in wrong and {*wrong} <= {*reading}:
+                part = {**self.true, **{name: reading[name] for name in wrong}}
+                if self.search.explains(part):
+                    name = f"{candidate.name}, in {', '.join(wrong)} alone"
+                    partial.append((candidate._replace(name=name), part))
+
+    def _distinct(
+        self, candidates: Iterable[tuple[Candidate, Params]]
+    ) -> Iterator[tuple[Candidate, Params]]:
+        """Two edits at most; of those that are one at other arguments and sizes, too, the first."""
+        known: list[tuple[bool | str | None, Params]] = []
+        for candidate, reading in candidates:
             sized = candidate.sized
-            if (sized is None and known) or not self.search.explains(reading):
+            if sized is None and known:
                 continue
             there = self.edited(candidate, self.elsewhere) or reading
+            there = {name: there[name] for name in self.wrong if name in there}
             if not any(_alike(there, other) and size in (sized, None) for size, other in known):
                 known.append((sized, there))
-                yield candidate.name, reading
+                yield candidate, reading
             if len(known) > 1:
                 return
 
@@ -225,6 +253,7 @@ class Calls:
             for candidate in candidates:
                 if reading := self.edited(candidate):
                     yield candidate, reading
+        yield from Sources(self).of_gradients()
 
     def others(self) -> Iterator[Candidate]:
         """The gradient of another call."""
@@ -248,6 +277,7 @@ class Calls:
         for candidate in chain(self.values(values_of), self.everywhere(), *others):
             yield from self._computed(candidate)
         yield from self.narrowed()
+        yield from Sources(self).of_values()
         if self.wrong != {"value"}:
             yield from Constants(self).of_values()
         for candidate in self.reshaped():
@@ -299,6 +329,13 @@ class Calls:
         for kind, u in COARSER.items():
             if not all(search.coarser.within(6 * u, name) for name in self.given):
                 continue
+            arguments = {
+                name: mapped(value, name, lambda _, a, kind=kind: rounded(kind)(a))
+                for name, value in self.certified.arguments.items()
+            }
+            certified = self.certified
+            reading = run_on(certified.function, arguments, certified.cotangent, floats)
+            yield Candidate(f"the arguments are rounded to {kind}, and the rest is not"), reading
             alike = []
             for place, seen in self.arrays.items():
                 name = f"{seen.where} is computed in {kind}"

@@ -49,14 +49,15 @@ STEP = 1e-5
 
 
 class Candidate(NamedTuple):
-    """Edits of the value, or else of the gradient, at some places. ``sized``: whether it is another
-    one at other sizes; None if it has a constant that was fitted, which counts only if nothing else
-    explains what was given."""
+    """Edits of the value, or else of the gradient, at some places, or of the source (``rerun``).
+    ``sized``: whether it is another one at other sizes, or how; None if it has a constant that was
+    fitted, which counts only if nothing else explains what was given."""
 
     name: str
     edits: dict[Place, Edit] = {}
     pulls: dict[Place, Pull] = {}
-    sized: bool | None = False
+    sized: bool | str | None = False
+    rerun: Callable[[Arguments], Params | None] | None = None
 
 
 def watched(certified: CertifiedFunction, arguments: Arguments, act: Act) -> Run:

@@ -29,8 +29,24 @@ OFF_THE_DIAGONAL = {
 """Edits of the cotangent of a symmetric matrix."""
 SLOPES = ("1 - y", "1 - y^2", "y (1 - y)", "y", "1 / y", "1 / x", "x", "1 - x^2")
 """What is taken for a function's slope."""
-LINEAR = ("matmul", "dot", "linalg.solve")
+LINEAR = ("matmul", "dot", "linalg.solve", "cumsum")
 """Calls that are linear in an operand, and no product entry by entry."""
+ADJOINTS = {
+    "linalg.cholesky": (
+        ("does not halve the diagonal", 0, "linalg.solve(y.T, tril(y.T @ g)) @ linalg.inv(y)"),
+        ("halves every entry", 0, "linalg.solve(y.T, y.T @ g) @ linalg.inv(y) / 2"),
+        ("has no triangle taken", 0, "linalg.solve(y.T, y.T @ g) @ linalg.inv(y)"),
+    ),
+    "linalg.inv": (("lacks its transposes", 0, "-y @ g @ y"), ("is -g / a^2", 0, "-g / a^2")),
+    "linalg.det": (("lacks the determinant", 0, "g linalg.inv(a).T"),),
+    "linalg.solve": (
+        ("lacks a transpose", 0, "-linalg.solve(a, g).reshape(len(a), -1) @ y.reshape(len(a), -1).T"),
+        ("has its product transposed", 0, "-y.reshape(len(a), -1) @ linalg.solve(a.T, g).reshape(len(a), -1).T"),
+    ),
+    "linalg.norm": (("is not divided by the norm", 0, "g a"),),
+}  # fmt: skip
+"""What is taken for the cotangent of an operand, by the name of the call: in words, which operand,
+and as a formula of the first operand a, the result y and its cotangent g."""
 FACTORS = {"has the wrong sign": -1.0, "is doubled": 2.0, "is halved": 0.5}
 """What a cotangent is often multiplied by."""
 PARTS: dict[str, tuple[Callable[[Array], Array], int]] = {
@@ -87,6 +103,35 @@ def untransposed(k: int) -> Pull:
     return _from_the_result(k, pull)
 
 
+def overwritten(call: Call, g: Array) -> Array:
+    """The cotangent of an array of which entries are read, those that are read again but once."""
+    x, index = call.args
+    cotangent = np.zeros(x.shape)
+    cotangent[index] = g
+    return cotangent
+
+
+def along_another_axis(call: Call, n: int, g: Array) -> Array:
+    """The cotangent of the operand of a softmax or its logarithm with its sum along axis ``n``."""
+    y = call.right.raw
+    if call.name == "softmax":
+        return np.asarray(y * (g - (g * y).sum(n, keepdims=True)))
+    return np.asarray(g - np.exp(y) * g.sum(n, keepdims=True))
+
+
+def adjoints(call: Call) -> Iterator[tuple[int, str, Callable[[Call, Array], Array]]]:
+    """Other cotangents of operands, each with its operand and its text."""
+    name = call.name.rpartition(".")[2]
+    for text, k, adjoint in ADJOINTS.get(call.name, ()):
+        other = formula(adjoint, "a, y, g")
+        yield k, text, lambda call, g, other=other: other(call.args[0].raw, call.right.raw, g)
+    if name in ("softmax", "log_softmax"):
+        for n in range(call.right.ndim):
+            yield 0, f"sums along axis {n}", lambda call, g, n=n: along_another_axis(call, n, g)
+    if call.kind == "index" and call.right.ndim:
+        yield 0, "keeps, of an entry that is read more than once, the last alone", overwritten
+
+
 def adjoint_untransposed(call: Call) -> Operand:
     """X = A^-1 B with the gradients dB = A^-1 dX in place of A^-T dX, and dA = -dB X'."""
     A, B = call.args
@@ -132,6 +177,14 @@ def forms(shape: tuple[int, ...]) -> Iterator[tuple[str, Callable[[Operand], Ope
             yield how.format(f"along axis {axis}"), along_axis(text, axis)
 
 
+def _not_zero(change: Callable[[Array], Array], g: Array) -> Array:
+    """A changed cotangent; ValueError for zeros, which have a name of their own."""
+    changed = change(g)
+    if np.linalg.norm(changed) <= 1e-12 * np.linalg.norm(g):
+        raise ValueError("no gradient goes through this")
+    return changed
+
+
 def rounded(kind: str) -> Callable[[Array], Array]:
     """Numbers rounded to a type."""
     return lambda a: rounded_to(a, COARSER[kind])
@@ -158,6 +211,9 @@ def pulls_of(seen: Seen, k: int | None) -> Pulls:
             yield f"{gradient}lacks {lacks}", with_slope(k, "1")
             for text in SLOPES if len(call.args) == 1 else ():
                 yield f"{gradient}has the slope {text}, with the result y", with_slope(k, text)
+        for n, text, pull in adjoints(call):
+            if n == k:
+                yield gradient + text, _from_the_result(k, pull)
     for times, factor in FACTORS.items() if len(turns) > 1 else ():
         yield gradient + times, scaled(k, factor)
 
@@ -165,6 +221,6 @@ def pulls_of(seen: Seen, k: int | None) -> Pulls:
 def reshaped_pulls(seen: Seen, k: int | None) -> Pulls:
     """Edits of the entries of a cotangent."""
     for how, change in forms(seen.turns[-1].operand(k).shape):
-        yield f"the gradient of {{}} {how}", changing(k, change)
+        yield f"the gradient of {{}} {how}", changing(k, partial(_not_zero, change))
     for kind in COARSER:
         yield f"the gradient of {{}} is rounded to {kind}", changing(k, rounded(kind))
