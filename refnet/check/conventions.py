@@ -171,6 +171,7 @@ OTHERS = (
     "coarser.stored",
     "coarser.coarse",
     "two",
+    "calls_apart",
     "waves",
 )
 

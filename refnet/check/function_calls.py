@@ -21,39 +21,27 @@ from typing import Any
 
 import numpy as np
 
-from refnet.batch import Array, Params
-from refnet.check.call_edits import (
-    Edits,
-    changed,
-    coarser,
-    everywhere,
-    forward_alone,
-    numbers_read,
-    of_the_operation,
-    other_reductions,
-    values_of,
-    with_a_function,
-)
+from refnet.batch import Params
+from refnet.check.call_edits import coarser, numbers_read
 from refnet.check.call_sites import Place, Seen, is_live, sides
 from refnet.check.function_constants import FEW, Constants
 from refnet.check.function_edits import floats
 from refnet.check.function_runs import PULLED, REPLAYED, Candidate, Edit, Tape, call_of, watched
 from refnet.check.judgement import LIMITS
-from refnet.check.source_edits import Sources
 from refnet.check.pull_edits import (
     COARSER,
     Pulls,
     adjoint_untransposed,
-    forms,
     instead,
     pulls_of,
     reshaped_pulls,
     rounded,
     scaled,
 )
+from refnet.check.source_edits import Sources
 from refnet.exact.functions import CertifiedFunction
 from refnet.exact.recorder import CALLS, Node, Operand
-from refnet.exact.running import mapped, run_on
+from refnet.exact.running import Arguments, mapped, run_on
 
 __all__ = ["Calls"]
 
@@ -61,8 +49,6 @@ WORK = 150_000
 """Calls that may be spent on one function: some ten seconds."""
 CLOSE = 1e-3
 """How near a change along a random direction has to be, of the size of what is wrong."""
-NEAR = 0.05
-"""How near a value has to be, where what f compares stays as it was."""
 ALIKE = 0.2
 """How near errors of the same type are in size."""
 
@@ -99,37 +85,19 @@ class Calls:
         return Tape(self.certified, arguments)
 
     def edited(self, candidate: Candidate, tape: Tape | None = None) -> Params | None:
-        """What an edit gives; None if it cannot be made, if its value is not that which was given
-        (of a ``tape`` that is passed, any will do), or if too much was tried already."""
+        """What an edit gives, at the arguments of a ``tape`` if one is passed; None if it cannot be
+        made, or if too much was tried already."""
         self.left -= REPLAYED
         if self.left < 0:
             return None
-        any_value, tape = tape is not None, tape or self.tape
-        if candidate.rerun:
-            return candidate.rerun(tape.arguments)
+        tape = tape or self.tape
         try:
-            if candidate.pulls:
-                return self._pulled(candidate, tape)
-            if not (any_value or self._may_be(self.value(candidate))):
-                return None
-            self.left -= 1
-            run = watched(self.certified, tape.arguments, partial(_act, candidate.edits))
-            value = {"value": np.asarray(run.value, float)}
-            if not (any_value or self.search.agrees(value)):
-                return None
-            return value | run.gradients(self.certified.cotangent, floats)
+            if candidate.rerun:
+                self.left -= 1
+                return candidate.rerun(tape.arguments)
+            return self._pulled(candidate, tape)
         except Exception:  # the edit does not fit, or f does not go on with what it gives
             return None
-
-    def value(self, candidate: Candidate) -> Array:
-        """The value that an edit gives."""
-        with np.errstate(all="ignore"):
-            return self.tape.value(candidate.edits)
-
-    def _may_be(self, value: Array) -> bool:
-        """Whether a value that NumPy gives may be that which was given."""
-        given, true = (results.get("value", value) for results in (self.given, self.true))
-        return bool(np.linalg.norm(value - given) <= NEAR * np.linalg.norm(given - true))
 
     def readings(self) -> Iterator[tuple[str, Params]]:
         """The edits that explain what was given or, if there are none, those that explain what is
@@ -261,9 +229,6 @@ class Calls:
             if seen.call.name == "linalg.solve":
                 name = f"the gradients of {seen.where} lack a transpose"
                 yield Candidate(name, pulls={place: instead(adjoint_untransposed)})
-            for text, edit in chain(values_of(seen), of_the_operation(seen)):
-                name = f"the gradient takes `{text}` for {seen.where}"
-                yield Candidate(name, pulls={place: instead(edit)})
             for text, edit in numbers_read(seen, self.tape.last.get(place[0], {})):
                 name = f"the gradient of {seen.where} takes {text}"
                 yield Candidate(name, pulls={place: instead(edit)})
@@ -271,56 +236,13 @@ class Calls:
     def of_values(self) -> Iterator[tuple[Candidate, Params]]:
         """Edits of the value, with the gradient that follows from it, the right call's, or the
         right one."""
-        for candidate in self.values(other_reductions):
-            yield from self._computed(candidate._replace(sized=True))
-        others = map(self.values, (of_the_operation, with_a_function))
-        for candidate in chain(self.values(values_of), self.everywhere(), *others):
-            yield from self._computed(candidate)
+        sources = Sources(self)
+        yield from sources.of_values()
         yield from self.narrowed()
-        yield from Sources(self).of_values()
         if self.wrong != {"value"}:
-            yield from Constants(self).of_values()
-        for candidate in self.reshaped():
-            yield from self._computed(candidate)
-
-    def _computed(self, candidate: Candidate) -> Iterator[tuple[Candidate, Params]]:
-        """What an edit of the value gives, with any of the gradients; its name has {} where the
-        verb stands."""
-        both = candidate._replace(name=candidate.name.replace("{}", "is computed as", 1))
-        reading = self.edited(both)
-        if reading is None:
-            return
-        if self.wrong != {"value"}:
-            yield both, reading
-            behind = {place: forward_alone(edit) for place, edit in both.edits.items()}
-            label = f"{both.name}, with the right call's gradient"
-            right = both._replace(name=label, edits=behind)
-            if reading := self.edited(right):
-                yield right, reading
-        elif self.search.explains(reading):
-            yield both, reading
-        else:
-            label = candidate.name.replace("{}", "in the value alone is computed as", 1)
-            yield candidate._replace(name=label), {**self.true, "value": reading["value"]}
-
-    def values(self, kind: Callable[[Seen], Edits]) -> Iterator[Candidate]:
-        """Edits of values."""
-        for place, seen in self.arrays.items():
-            for text, edit in kind(seen):
-                yield Candidate(f"{seen.where} {{}} `{text}`", {place: edit})
-
-    def everywhere(self) -> Iterator[Candidate]:
-        """Edits at all places where an operand or axis stands."""
-        for text, edits in everywhere(self.arrays):
-            yield Candidate(f"{text} everywhere ({self.lines(edits)})", edits)
-
-    def reshaped(self) -> Iterator[Candidate]:
-        """Edits of the entries of values."""
-        for place, seen in self.arrays.items():
-            for how, form in forms(seen.call.right.shape):
-                if not how.startswith(("has its mean", "has its sum")):
-                    name = f"{seen.where} {{}} an array that {how}"
-                    yield Candidate(name, {place: changed(None, form)})
+            yield from Constants(self).of_values(sources)
+        yield from sources.reshaped()
+        yield from sources.of_the_value_alone()
 
     def narrowed(self) -> Iterator[tuple[Candidate, Params]]:
         """Calls in a coarser type: they give the value that was given, and gradients that are off
@@ -339,8 +261,9 @@ class Calls:
             alike = []
             for place, seen in self.arrays.items():
                 name = f"{seen.where} is computed in {kind}"
-                candidate = Candidate(name, {place: coarser(kind)})
-                reading = self.edited(candidate, self.tape)
+                rerun = partial(self._with_a_call, place, coarser(kind))
+                candidate = Candidate(name, rerun=rerun)
+                reading = self.edited(candidate)
                 if reading and search.agrees({"value": reading["value"]}):
                     yield candidate, {**reading, **self.given, "value": reading["value"]}
                     return
@@ -349,6 +272,12 @@ class Calls:
             if 0 < len(alike) <= FEW and search.rerolled and search.rerolled(u):
                 name = f"perhaps {', or '.join(alike)} is computed in {kind}"
                 yield Candidate(name), self.given
+
+    def _with_a_call(self, place: Place, edit: Edit, arguments: Arguments) -> Params:
+        """Value and gradients with an edit of the calls at one place."""
+        run = watched(self.certified, arguments, partial(_act, place, edit))
+        value = {"value": np.asarray(run.value, float)}
+        return value | run.gradients(self.certified.cotangent, floats)
 
     def _as_far_off(self, name: str, reading: Params) -> bool:
         """Whether a reading is off by about as much as what was given."""
@@ -361,13 +290,11 @@ class Calls:
 
 
 def _act(
-    edits: dict[Place, Edit], place: Place, frame: FrameType, kind: str, call: tuple[Any, ...]
+    edited: Place, edit: Edit, place: Place, frame: FrameType, kind: str, call: tuple[Any, ...]
 ) -> Operand:
-    """What a call gives, edited where there is an edit."""
+    """What a call gives, edited at one place."""
     right = CALLS[kind](*call)
-    if place not in edits or not sides(right):
-        return right
-    return edits[place](call_of(frame, kind, call, right))
+    return edit(call_of(frame, kind, call, right)) if place == edited and sides(right) else right
 
 
 def _alike(a: Params, b: Params) -> bool:

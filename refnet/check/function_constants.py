@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from refnet.batch import Params
-from refnet.check.call_edits import changed, constant, taking
-from refnet.check.call_sites import Place, Seen, is_a_number
 from refnet.check.function_edits import sizes
-from refnet.check.function_runs import PULLED, REPLAYED, Candidate, Edit, parent
+from refnet.check.function_runs import PULLED, Candidate
 from refnet.check.pull_edits import FACTORS, scaled
-from refnet.exact.recorder import Recorded
+from refnet.check.rewrites import constant_of
+from refnet.check.source_edits import VERB, Readings, Rewrite, Sources
+from refnet.exact.recorder import Operand, Recorded
 
 FEW = 3
 """The most wrong entries that a constant may explain by chance."""
@@ -29,8 +28,14 @@ USUAL = (1.0, -1.0, 2.0, 0.5)
 """Constants that are tried where none can be fitted."""
 STEPS = 8
 """Runs in which a constant of the value is fitted."""
-Fits = Iterator[tuple[str, Callable[[float], Edit], float, float]]
-"""What may be another constant: its text, the edit, the right number, and one near it."""
+Fit = Callable[[Operand, float], Operand]
+"""What a constant makes of a value."""
+
+FITTED = (
+    (np.multiply, f"is multiplied by {VERB}", 1.0),
+    (np.add, f"is computed with {VERB} added", 0.0),
+)
+"""What a constant is fitted for, its text, and the constant that changes nothing."""
 
 
 class Constants:
@@ -101,57 +106,45 @@ class Constants:
             name for name, value in self.numbers.items() if value and abs(factor / value - 1) < FITS
         ]
 
-    def of_values(self) -> Iterator[tuple[Candidate, Params]]:
-        """Results times the constant that fits, and other constants."""
+    def of_values(self, sources: Sources) -> Readings:
+        """Constants, factors and terms that fit, in the place of those of the source."""
         if "value" not in self.given or self.calls.certified.cotangent is not None:
             return
-        gap = float(self.given["value"] - self.true["value"])
-        for kind in self._constants, self._factors:
-            for place, seen in self.calls.arrays.items():
-                for name, edit, start, near in kind(seen, gap):
-                    c = self._root(place, edit, gap, start, near)
-                    from_data = self._shown(c, start) if c is not None else ()
-                    usual = ((f"{number:g}", number) for number in USUAL)
-                    for text, number in chain(from_data, usual):
-                        label = f"{seen.where} {name.replace('{}', text, 1)}"
-                        fit = Candidate(label, {place: edit(number)}, sized=None)
-                        if reading := self.calls.edited(fit):
-                            yield fit, reading
+        for rewrite, block in sources.constants():
+            right = float(constant_of(block.node))
+            yield from self._fitted(sources, rewrite, instead_of, right, 1.01 * right or 0.01)
+        for rewrite, right in sources.single():
+            if _is_real(right):
+                times = rewrite._replace(
+                    name=rewrite.name.replace(VERB, f"is multiplied by {VERB}")
+                )
+                plus = rewrite._replace(
+                    name=rewrite.name.replace(VERB, f"is computed with {VERB} added")
+                )
+                yield from self._fitted(sources, times, np.multiply, 1.0, 1.01)
+                yield from self._fitted(sources, plus, np.add, 0.0, 0.01)
 
-    @staticmethod
-    def _constants(seen: Seen, _: float) -> Fits:
-        """What may be another constant: its text, the edit, the right number, and one near it."""
-        for k, x in enumerate(seen.call.args):
-            if is_a_number(x) and seen.call.kind == "ufunc":
-                name = f"has {{}} for `{seen.operands[k]}`"
-                yield name, partial(_number_for, k), float(x), 1.01 * float(x) or 0.01
-
-    def _factors(self, seen: Seen, gap: float) -> Fits:
-        """The same of factors and terms of a result, or of an operand that no call gives."""
-        for k in (None, *range(len(seen.call.args))):
-            ports = [port for turn in seen.turns for port in turn.nodes(k)]
-            if k is not None and any(parent(port) in self.tape.ports for port in ports):
-                continue
-            cotangents = self.tape.cotangents
-            pairs = [(cotangents[port], port.raw) for port in ports if port in cotangents]
-            what = "is" if k is None else f"has `{seen.operands[k]}`"
-            for name, edit, start, slope in (
-                ("multiplied by {}", _times, 1.0, sum(float((g * raw).sum()) for g, raw in pairs)),
-                ("computed with {} added", _plus, 0.0, sum(float(g.sum()) for g, _ in pairs)),
-            ):
-                if slope and len({*map(type, (seen.call.right, seen.call.args[k or 0]))}) == 1:
-                    yield f"{what} {name}", partial(edit, k), start, start + gap / slope
+    def _fitted(
+        self, sources: Sources, rewrite: Rewrite, how: Fit, right: float, near: float
+    ) -> Readings:
+        """What the constant gives that makes the value the one that was given, and usual ones."""
+        c = self._root(sources, rewrite, how, right, near)
+        from_data = self._shown(c, right) if c is not None else ()
+        for text, number in chain(from_data, ((f"{number:g}", number) for number in USUAL)):
+            named = rewrite._replace(name=rewrite.name.replace(VERB, text))
+            for candidate, reading in sources.computed(named, partial(_taking, how, number)):
+                yield candidate._replace(sized=None), reading
 
     def _root(
-        self, place: Place, edit: Callable[[float], Edit], gap: float, start: float, near: float
+        self, sources: Sources, rewrite: Rewrite, how: Fit, right: float, near: float
     ) -> float | None:
-        """The constant with which an edit gives the value that was given, by secants."""
-        before, off, c = start, -gap, near
+        """The constant with which another function gives the value that was given, by secants."""
+        gap = float(self.given["value"] - self.true["value"])
+        before, off, c = right, -gap, near
         for _ in range(STEPS):
-            self.calls.left -= REPLAYED
-            try:
-                value = self.calls.value(Candidate("", {place: edit(c)}))
-            except Exception:  # as in ``edited``
+            take = partial(_taking, how, c)
+            value = sources.value(rewrite, self.calls.certified.arguments, take)
+            if value is None or value.ndim:
                 return None
             now = float(value) - float(self.given["value"])
             if abs(now) <= FITS**2 * abs(gap) or now == off or self.calls.left < 0:
@@ -170,13 +163,14 @@ class Constants:
                 yield f"{number:g}", number
 
 
-def _number_for(k: int, number: float) -> Edit:
-    return taking(k, constant(number))
+def instead_of(right: Operand, c: float) -> Operand:
+    """The constant itself."""
+    return c
 
 
-def _times(k: int | None, factor: float) -> Edit:
-    return changed(k, partial(np.multiply, factor))
+def _taking(how: Fit, c: float, right: Operand, other: Operand) -> Operand:
+    return how(right, c)
 
 
-def _plus(k: int | None, term: float) -> Edit:
-    return changed(k, partial(np.add, term))
+def _is_real(value: Operand) -> bool:
+    return isinstance(value, (float, np.ndarray)) and np.asarray(value).dtype.kind == "f"

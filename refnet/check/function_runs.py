@@ -27,7 +27,7 @@ from refnet.exact.complexes import Complex
 from refnet.exact.functions import CertifiedFunction
 from refnet.exact.recorder import CALLS, WATCH, Node, Operand, Recorded, derived, same
 from refnet.exact.reverse import gradients, tape
-from refnet.exact.running import Arguments, Run, forward, joined, mapped
+from refnet.exact.running import Arguments, Run, forward, mapped
 
 Receivers = list[tuple[Node, Callable[[Array], Array]]]
 """Nodes, and what each gets of a cotangent."""
@@ -49,12 +49,11 @@ STEP = 1e-5
 
 
 class Candidate(NamedTuple):
-    """Edits of the value, or else of the gradient, at some places, or of the source (``rerun``).
+    """Edits of the gradient at some places, or what runs the function with another edit.
     ``sized``: whether it is another one at other sizes, or how; None if it has a constant that was
     fitted, which counts only if nothing else explains what was given."""
 
     name: str
-    edits: dict[Place, Edit] = {}
     pulls: dict[Place, Pull] = {}
     sized: bool | str | None = False
     rerun: Callable[[Arguments], Params | None] | None = None
@@ -138,14 +137,6 @@ class Tape:
             self.held = {(turn.place, turn.call.turn): turn.call.right for turn in largest}
         nodes = {node for y in self.run.results for node in tape(y.node)}
         self.reach = self._reach(sorted(nodes, key=attrgetter("born")))
-        turns = [turn for seen in self.seen.values() for turn in seen.turns]
-        self.steps = sorted(
-            [
-                *((turn.outs[-1].born, turn.outs, turn) for turn in turns if nodes & {*turn.outs}),
-                *((node.born, (node,), None) for node in nodes if node.again),
-            ],
-            key=lambda step: step[0],
-        )
 
     def _look(self, place: Place, frame: FrameType, kind: str, call: tuple[Any, ...]) -> Operand:
         if place not in self.seen:
@@ -216,40 +207,11 @@ class Tape:
             reach.setdefault(node, frozenset().union(*before))
         return reach
 
-    def value(self, edits: dict[Place, Edit]) -> Array:
-        """The value, with what edits give at their places. What f compares or branches by stays."""
-        new: dict[Node, Array] = {}
-
-        def raw(node: Node) -> Array:
-            if node not in new and node in self.ports:
-                node = parent(node)
-            return new.get(node, node.raw)
-
-        def constant(x: Recorded) -> Recorded:
-            return Recorded(Node(raw(x.node), ""), x.lift, is_number=x.is_number)
-
-        for _, outs, turn in self.steps:
-            again = None if turn is not None and turn.exits else outs[0].again
-            if again and any(source in new for source in again[0]):
-                new[outs[0]] = again[1](*map(raw, again[0]))
-            if turn is None:
-                continue
-            if turn.exits and any(parent(port) in new for port in chain(*turn.ports)):
-                new |= zip(outs, turn.call.in_numpy(raw))
-            if turn.place in edits:
-                right = [Recorded(Node(raw(out), ""), floats) for out in outs]
-                call = replaced(turn.call, constant)._replace(
-                    right=right[0] if len(right) == 1 else Complex(*right)
-                )
-                other = edits[turn.place](call)
-                new |= {out: side.raw for out, side in zip(outs, sides(other), strict=True)}
-        return joined([raw(y.node) for y in self.run.results])
-
     @cached_property
     def tangents(self) -> dict[Node, Array]:
         """How the numbers at ports, and of variables, move as the arguments move along the
         ``direction``."""
-        more, less = (Tape(self.certified, self._moved(by), self.held) for by in (STEP, -STEP))
+        more, less = (Tape(self.certified, self.moved(by), self.held) for by in (STEP, -STEP))
         tangents = {}
         for place, seen in self.seen.items():
             turns = zip(seen.turns, more.seen[place].turns, less.seen[place].turns, strict=True)
@@ -264,7 +226,9 @@ class Tape:
         rng = np.random.default_rng(2)
         return {name: rng.standard_normal(array.shape) for name, array in self.true.items()}
 
-    def _moved(self, by: float) -> Arguments:
+    def moved(self, by: float) -> Arguments:
+        """The arguments, moved along the ``direction``."""
+
         def move(name: str, array: Array) -> Array:
             by_name = self.direction[f"d{name}"]
             if array.dtype.kind == "c":

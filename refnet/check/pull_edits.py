@@ -40,8 +40,8 @@ ADJOINTS = {
     "linalg.inv": (("lacks its transposes", 0, "-y @ g @ y"), ("is -g / a^2", 0, "-g / a^2")),
     "linalg.det": (("lacks the determinant", 0, "g linalg.inv(a).T"),),
     "linalg.solve": (
-        ("lacks a transpose", 0, "-linalg.solve(a, g).reshape(len(a), -1) @ y.reshape(len(a), -1).T"),
-        ("has its product transposed", 0, "-y.reshape(len(a), -1) @ linalg.solve(a.T, g).reshape(len(a), -1).T"),
+        ("lacks a transpose", 0, "-columns(linalg.solve(a, g)) @ columns(y).T"),
+        ("has its product transposed", 0, "-columns(y) @ columns(linalg.solve(a.T, g)).T"),
     ),
     "linalg.norm": (("is not divided by the norm", 0, "g a"),),
 }  # fmt: skip
@@ -103,14 +103,6 @@ def untransposed(k: int) -> Pull:
     return _from_the_result(k, pull)
 
 
-def overwritten(call: Call, g: Array) -> Array:
-    """The cotangent of an array of which entries are read, those that are read again but once."""
-    x, index = call.args
-    cotangent = np.zeros(x.shape)
-    cotangent[index] = g
-    return cotangent
-
-
 def along_another_axis(call: Call, n: int, g: Array) -> Array:
     """The cotangent of the operand of a softmax or its logarithm with its sum along axis ``n``."""
     y = call.right.raw
@@ -128,8 +120,6 @@ def adjoints(call: Call) -> Iterator[tuple[int, str, Callable[[Call, Array], Arr
     if name in ("softmax", "log_softmax"):
         for n in range(call.right.ndim):
             yield 0, f"sums along axis {n}", lambda call, g, n=n: along_another_axis(call, n, g)
-    if call.kind == "index" and call.right.ndim:
-        yield 0, "keeps, of an entry that is read more than once, the last alone", overwritten
 
 
 def adjoint_untransposed(call: Call) -> Operand:

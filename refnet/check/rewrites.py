@@ -20,7 +20,16 @@ import numpy as np
 
 from refnet.exact.recorder import Operand
 
-__all__ = ["Block", "Scope", "blocks", "difference", "expressions", "other_blocks", "others"]
+__all__ = [
+    "Block",
+    "Scope",
+    "blocks",
+    "difference",
+    "expressions",
+    "other_blocks",
+    "others",
+    "wrapped",
+]
 
 OPERATORS: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
     ast.Add: (ast.Sub, ast.Mult),
@@ -53,17 +62,29 @@ WRAPS = (
 )  # fmt: skip
 """What is taken for an array or number _."""
 INTEGERS = ("_ - 1", "_ + 1", "2 * _", "_ // 2")
-FLOATS = ("0.0", "2 * _", "_ / 2", "-_", "_ ** 2", "_ ** 0.5", "1 / _", "1 - _", "10 * _", "_ / 10", "1.0")
+FLOATS = (
+    "0.0",
+    "2 * _",
+    "_ / 2",
+    "-_",
+    "_ ** 2",
+    "_ ** 0.5",
+    "1 / _",
+    "1 - _",
+    "10 * _",
+    "_ / 10",
+    "1.0",
+)
 """What is taken for a constant."""
-SPECIAL = {
-    "range": ("range(1, _)", "range(_ - 1)", "range(_)[::-1]", "range(_ - 1)[::-1]"),
-}
+SPECIAL = {"range": ("range(1, _)", "range(_ - 1)", "range(_)[::-1]", "range(_ - 1)[::-1]")}
 """What is taken for a function of one argument."""
 WORDS = {
     "erf": ("np.tanh(1.1283791670955126 * (_ + 0.08943 * _ ** 3))", "the tanh near it"),
     "mean": ("__ * _.size / (_.size - __.size)", "the sum divided by n - 1"),
 }
 """The same, of the argument _ and the result __, in words."""
+LAST = "(__.T * (np.triu(np.equal.outer(_, _), 1).sum(1) == 0)).T"
+"""What an array __ of the rows with indices _ is of those alone that no equal index follows."""
 VARIABLES = 6
 """The most variables that are tried in the place of one."""
 
@@ -188,23 +209,23 @@ def _filled(text: str, numpy: str, part: ast.expr, whole: ast.expr | None = None
     parts = {"_": part, "__": whole}
 
     class Fill(ast.NodeTransformer):
-        def visit_Name(self, name: ast.Name) -> ast.AST:  # noqa: N802  (as ast calls it)
+        def visit_Name(self, name: ast.Name) -> ast.AST:
             return parts.get(name.id) or name
 
     filled: ast.expr = Fill().visit(ast.parse(text.replace("np.", f"{numpy}."), mode="eval").body)
     return filled
 
 
-def _constant(node: ast.AST) -> Operand:
+def constant_of(node: ast.AST) -> Operand:
     """The number that an expression is."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        c = _constant(node.operand)
+        c = constant_of(node.operand)
         return None if c is None else -c
     return node.value if isinstance(node, ast.Constant) else None
 
 
 def _is_atom(node: object) -> bool:
-    return isinstance(node, ast.Name) or isinstance(node, ast.AST) and _constant(node) is not None
+    return isinstance(node, ast.Name) or isinstance(node, ast.AST) and constant_of(node) is not None
 
 
 def _of_an_atom(atom: ast.expr, scope: Scope) -> Iterator[ast.expr]:
@@ -212,18 +233,16 @@ def _of_an_atom(atom: ast.expr, scope: Scope) -> Iterator[ast.expr]:
     if isinstance(atom, ast.Name):
         like = scope.like(atom.id)
         yield from (ast.Name(other, ast.Load()) for other in like)
-        kind = _kind_of(scope.names.get(atom.id))
-        wraps = INTEGERS if kind is int else WRAPS if kind else ()
-        if kind is int:
-            wraps = (*wraps, *(f"_ * {other}" for other in like))
-        yield from (_filled(text, scope.numpy, atom) for text in wraps)
+        if _kind_of(scope.names.get(atom.id)) is int:
+            texts = (*INTEGERS, *(f"_ * {other}" for other in like))
+            yield from (_filled(text, scope.numpy, atom) for text in texts)
     else:
-        c = _constant(atom)
+        c = constant_of(atom)
         if isinstance(c, bool):
             yield ast.Constant(not c)
         elif isinstance(c, int):
-            yield from (ast.Constant(n) for n in {c + 1, c - 1, -c, 2 * c, 0} - {c})
-            if c > 1:
+            yield from (ast.Constant(n) for n in (c + 1, c - 1, 2 * c, c / 2, -c, 0) if n != c)
+            if abs(c) > 1:
                 yield ast.Constant(1 / c)
         elif isinstance(c, float) and c:
             for text in FLOATS:
@@ -232,9 +251,23 @@ def _of_an_atom(atom: ast.expr, scope: Scope) -> Iterator[ast.expr]:
                     yield ast.Constant(float(f"{value:.15g}"))
 
 
+def wrapped(node: ast.expr, scope: Scope) -> Iterator[Other]:
+    """A function of an expression, or of a variable in it, or a multiple."""
+    if not isinstance(node, (ast.Compare, ast.BoolOp, ast.ListComp, ast.GeneratorExp)):
+        if constant_of(node) is None:
+            yield from (Other(_filled(text, scope.numpy, node)) for text in WRAPS)
+    for atom, rebuilt in _atoms(node):
+        if isinstance(atom, ast.Name) and _kind_of(scope.names.get(atom.id)) not in (None, int):
+            yield from (Other(rebuilt(_filled(text, scope.numpy, atom))) for text in WRAPS)
+
+
 def others(node: ast.expr, scope: Scope) -> Iterator[Other]:
     """What is taken for an expression."""
     yield from map(Other, _others(node, scope))
+    if isinstance(node, ast.Subscript) and isinstance(index := node.slice, ast.Name):
+        i = scope.names.get(index.id)
+        if isinstance(i, np.ndarray) and i.dtype.kind in "iu" and i.ndim == 1:
+            yield Other(_filled(LAST, scope.numpy, index, node), "the last of equal indices alone")
     if isinstance(node, ast.Call) and (argument := _argument(node, scope)):
         if words := WORDS.get(_name_of(node)):
             yield Other(_filled(words[0], scope.numpy, argument, node), words[1])
@@ -250,8 +283,6 @@ def _others(node: ast.expr, scope: Scope) -> Iterator[ast.expr]:
     rules = RULES.get(type(node))
     if rules is not None:
         yield from rules(node, scope)
-    if not isinstance(node, (ast.Compare, ast.BoolOp, ast.ListComp, ast.GeneratorExp)):
-        yield from (_filled(text, scope.numpy, node) for text in WRAPS)
 
 
 def _operation(node: ast.BinOp, scope: Scope) -> Iterator[ast.expr]:
@@ -271,9 +302,7 @@ def _operation(node: ast.BinOp, scope: Scope) -> Iterator[ast.expr]:
             inner = ast.BinOp(side.args[0], op, b) if k == 0 else ast.BinOp(a, op, side.args[0])
             yield _with(side, "args", 0, inner)  # type: ignore[misc]
         if isinstance(side, ast.UnaryOp) and isinstance(side.op, ast.USub):
-            inner = (
-                ast.BinOp(side.operand, op, b) if k == 0 else ast.BinOp(a, op, side.operand)
-            )
+            inner = ast.BinOp(side.operand, op, b) if k == 0 else ast.BinOp(a, op, side.operand)
             yield ast.UnaryOp(ast.USub(), inner)
 
 
@@ -298,15 +327,15 @@ def _argument(node: ast.Call, scope: Scope) -> ast.expr | None:
 def _call(node: ast.Call, scope: Scope) -> Iterator[ast.expr]:
     """Another function, its argument alone, functions in the other order, other options."""
     name, owner, argument = _name_of(node), _owner(node, scope), _argument(node, scope)
+    if argument is None:
+        return
+    if name != "range":
+        yield argument
     for other in FAMILY.get(name, ()):
         if other != name and isinstance(node.func, ast.Attribute):
             yield ast.Call(_with(node.func, "attr", None, other), node.args, node.keywords)  # type: ignore[arg-type]
-    if argument is None:
-        return
     for text in SPECIAL.get(name, ()) if len(node.args) == 1 else ():
         yield _filled(text, scope.numpy, argument)
-    if name != "range":
-        yield argument
 
     def applied(inner: ast.expr) -> ast.expr:
         if owner is not None:
@@ -325,6 +354,10 @@ def _call(node: ast.Call, scope: Scope) -> Iterator[ast.expr]:
         yield _with(argument, "args", 0, applied(argument.args[0]))  # type: ignore[misc]
     if len(node.args) > 1 and owner is None:
         yield ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], node.keywords)
+    if name == "solve" and len(node.args) == 2:
+        a, b = node.args
+        yield ast.BinOp(a, ast.MatMult(), b)
+        yield ast.BinOp(ast.Attribute(a, "T", ast.Load()), ast.MatMult(), b)
     if name == "where" and len(node.args) == 3:
         condition, a, b = node.args
         yield from (a, b, ast.Call(node.func, [condition, b, a], []))
@@ -332,6 +365,7 @@ def _call(node: ast.Call, scope: Scope) -> Iterator[ast.expr]:
         yield ast.Call(node.func, node.args, node.keywords[:n] + node.keywords[n + 1 :])
     option, values = {
         "var": ("ddof", (1,)), "std": ("ddof", (1,)), "cov": ("ddof", (0,)),
+        "norm": ("ord", (1, "nuc", "fro")),
         "triu": ("k", (1, -1)), "tril": ("k", (1, -1)), "eye": ("k", (1, -1)),
     }.get(name, ("axis", (0, 1, -1)) if name in FAMILY else ("", ()))  # fmt: skip
     if not any(keyword.arg == option for keyword in node.keywords):
@@ -343,7 +377,7 @@ def _call(node: ast.Call, scope: Scope) -> Iterator[ast.expr]:
 def _index(node: ast.Subscript, scope: Scope) -> Iterator[ast.expr]:
     """Another axis of a shape; without an index, and slices that begin or end elsewhere."""
     if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
-        array, n = node.value.value, _constant(node.slice)
+        array, n = node.value.value, constant_of(node.slice)
         x = scope.names.get(array.id) if isinstance(array, ast.Name) else None
         for axis in range(np.ndim(x)):
             if isinstance(n, int) and axis != n % np.ndim(x):
@@ -356,7 +390,13 @@ def _index(node: ast.Subscript, scope: Scope) -> Iterator[ast.expr]:
     for n, part in enumerate(parts):
         if not isinstance(part, ast.Slice):
             continue
-        bounds: list[ast.Slice] = [ast.Slice()] if ast.unparse(part) != ":" else []
+        low, high = (constant_of(end) if end else None for end in (part.lower, part.upper))
+        ends = low if isinstance(low, int) else 0, high if isinstance(high, int) else 0
+        bounds = [ast.Slice()] if ast.unparse(part) != ":" else []
+        for by in (-1, 1):  # an end that would be at the array's own is left out
+            moved = [end + by for end in ends]
+            if (part.lower is None) == (ends[0] == 0) and (part.upper is None) == (ends[1] == 0):
+                bounds.append(ast.Slice(*(ast.Constant(end) if end else None for end in moved)))
         if part.lower is None:
             bounds.append(ast.Slice(ast.Constant(1), part.upper, part.step))
         if part.upper is None:
@@ -399,8 +439,10 @@ RULES: dict[type, Callable[..., Iterator[ast.expr]]] = {
 SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr)
 
 
-def other_blocks(tree: ast.AST) -> Iterator[tuple[str, list[tuple[Block, ast.AST]]]]:
-    """What is taken for statements: each with its text, and what stands where instead."""
+def other_blocks(tree: ast.AST, scope: Scope) -> Iterator[tuple[str, list[tuple[Block, ast.AST]]]]:
+    """What is taken for statements, or at all places at once: each with its text, and what stands
+    where instead."""
+    yield from _everywhere(tree, scope)
     for block in blocks(tree):
         node = block.node
         if isinstance(node, ast.stmt):
@@ -423,6 +465,32 @@ def other_blocks(tree: ast.AST) -> Iterator[tuple[str, list[tuple[Block, ast.AST
         for _, value in ast.iter_fields(node):
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
                 yield from _in_the_other_order(node, value)
+
+
+def _everywhere(tree: ast.AST, scope: Scope) -> Iterator[tuple[str, list[tuple[Block, ast.AST]]]]:
+    """Another axis, constant or variable wherever it stands, if it does so more than once."""
+    places: dict[str, list[Block]] = {}
+    for block in blocks(tree):
+        node = block.node
+        if isinstance(node, ast.keyword) and node.arg == "axis":
+            places.setdefault(ast.unparse(node), []).append(block)
+        elif _is_atom(node) and not isinstance(getattr(node, "ctx", None), ast.Store):
+            places.setdefault(ast.unparse(node), []).append(block)
+    for text, every in places.items():
+        node = every[0].node
+        if len(every) < 2:
+            continue
+        if isinstance(node, ast.keyword):
+            axis = constant_of(node.value)
+            values = [ast.Constant(n) for n in (0, 1, 2, -1, -2) if n != axis]
+            news: list[ast.AST] = [ast.keyword("axis", value) for value in values]
+        else:
+            news = [*_of_an_atom(node, scope)]  # type: ignore[arg-type]
+        numbers = sorted({getattr(block.node, "lineno", 0) for block in every})
+        lines = f"(lines {', '.join(map(str, numbers))})"
+        for new in news:
+            name = f"`{ast.unparse(new)}` stands for `{text}` everywhere {lines}"
+            yield name, [(block, new) for block in every]
 
 
 def _in_the_other_order(

@@ -4,6 +4,8 @@ Checked by: tests/check/test_mistake_names.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, islice
 from typing import Any
@@ -16,6 +18,7 @@ from refnet.check.differences import of_differences
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
 from refnet.check.fitting import Fit
 from refnet.check.function_calls import Calls
+from refnet.check.function_pairs import apart, of_the_rest
 from refnet.check.mistakes import Mistake
 from refnet.check.mistakes.base import run_all
 from refnet.check.programs.around import Around
@@ -28,6 +31,7 @@ from refnet.check.programs.passes import covers
 from refnet.check.programs.steps import Steps
 from refnet.check.programs.weights import Weights
 from refnet.check.where import phrases
+from refnet.exact.running import Runs
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import plain
 
@@ -76,6 +80,17 @@ class Search:
             for name in self.wrong
             if given[name].shape == self.true[name].shape
         }
+
+    def of(
+        self, given: Params, wrong: set[str], true: Params | None = None, runs: Runs | None = None
+    ) -> "Search":
+        """The search for what is wrong with other results, where others may be right, and the
+        function another one."""
+        readings = copy(self.all)
+        readings.true = true or self.true
+        if runs:
+            readings.certified = replace(readings.certified, function=runs)
+        return Search(readings, given, wrong, self.sigma, self.u, self.rerolled)
 
     def in_sigmas(self, name: str, off: Array) -> float:
         """The norm of a difference, each entry in its own sigma."""
@@ -182,6 +197,14 @@ class Search:
         """Edits of the calls in a function."""
         if not self.all.is_net and self.shaped():
             yield from Calls(self).readings()
+
+    def calls_apart(self) -> str:
+        """Edits of the calls in a function, of each gradient by itself."""
+        return "" if self.all.is_net else apart(self)
+
+    def besides(self, true: Params, runs: Runs) -> str:
+        """What is wrong beside a mistake with which a function ``runs`` to results ``true``."""
+        return of_the_rest(self, true, runs)
 
     def explains(self, reading: Params) -> bool:
         """Whether a reading explains all that was given."""

@@ -5,95 +5,68 @@ its value, or how the value moves along a random direction, says at once whether
 given. Only then it runs on recorded arrays, for its gradients. So edits also reach what no call of
 NumPy on recorded arrays shows: constants, masks, sizes, comparisons, loops, and statements.
 
-Checked by: tests/check/test_source_edits.py.
+Checked by: tests/check/test_source_edits.py, tests/check/test_function_calls.py.
 """
 
 from __future__ import annotations
 
 import ast
-import gc
-import linecache
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cached_property, lru_cache, partial
-from types import CodeType, FrameType, FunctionType
+from collections.abc import Iterator
+from functools import cached_property, partial
+from os.path import commonprefix
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.check.call_edits import straight
 from refnet.check.call_sites import LENGTH, shown
 from refnet.check.function_edits import floats
 from refnet.check.function_runs import Candidate
-from refnet.check.rewrites import Block, Scope, difference, expressions, other_blocks, others
-from refnet.exact.interception import LIBRARIES
-from refnet.exact.recorder import Operand, Recorded
-from refnet.exact.running import Arguments, copied, mapped, run_on
+from refnet.check.pull_edits import forms
+from refnet.check.rewrites import (
+    Block,
+    Scope,
+    blocks,
+    constant_of,
+    difference,
+    expressions,
+    other_blocks,
+    others,
+    wrapped,
+)
+from refnet.check.sources import Copies, Edits, Take, Written, backward, forward, hooked, the_other
+from refnet.exact.recorder import Operand
+from refnet.exact.running import Arguments, Runs, copied, run_on
 
-HOOK = "_refnet_takes_"
-"""The name of what chooses between an expression and another one."""
 COMPILED, PLAIN = 10.0, 0.02
 """What compiling a function costs, in calls, and a run in NumPy, in runs on recorded arrays."""
+VERB = "\0"
+"""What stands in a name for the verb, or for a constant."""
 STEP = 1e-5
 """How far arguments move along a direction."""
-NEAR = 1e-6
-"""How near a slope along a direction has to be, of the right one, beside CLOSE."""
-CLOSE = 1e-3
+CLOSE, NEAR = 1e-3, 1e-6
+"""How near a slope along a direction has to be, of the size of what is wrong and of the slope."""
 KNOWN = 1e5
 """How far off a value has to be, in sigmas, to show by itself what was computed."""
-Take = Callable[[Operand, Operand], Operand]
-"""What stands for an expression, of its right value and another one."""
-
-
-class Written(NamedTuple):
-    """A function of the user's: the objects with its code, its syntax, and what its names are."""
-
-    functions: list[FunctionType]
-    tree: ast.FunctionDef | ast.Lambda
-    scope: Scope
-
-    def compiled(self) -> CodeType:
-        """The code of the syntax as it is now."""
-        code = self.functions[0].__code__
-        lambda_ = isinstance(self.tree, ast.Lambda)
-        body: ast.stmt = ast.Return(self.tree) if isinstance(self.tree, ast.Lambda) else self.tree
-        arguments = ast.arguments([], [ast.arg(name) for name in code.co_freevars], None, [], [], None, [])
-        around = ast.FunctionDef("around", arguments, [body], [])
-        module = ast.fix_missing_locations(ast.Module([around], []))
-        outer = _code_in(compile(module, code.co_filename, "exec"), "around")
-        return _code_in(outer, "<lambda>" if lambda_ else code.co_name)
-
-    @contextmanager
-    def running(self, code: CodeType, take: Take) -> Iterator[None]:
-        """In this block the functions have other code."""
-        usual = [(function, function.__code__) for function in self.functions]
-        names = self.functions[0].__globals__
-        try:
-            names[HOOK] = take
-            for function in self.functions:
-                function.__code__ = code
-            yield
-        finally:
-            for function, right in usual:
-                function.__code__ = right
-            names.pop(HOOK, None)
-
-
-def _code_in(code: CodeType, name: str) -> CodeType:
-    return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+Readings = Iterator[tuple[Candidate, Params]]
 
 
 class Rewrite(NamedTuple):
-    """Another function: the text of what is edited, with {} for how, its code, and whether a single
-    expression is another one."""
+    """Another function: the text of what is edited, with VERB for the verb, its code, whether a
+    single expression is another one, and the text of a size in it."""
 
     name: str
     written: Written
     code: CodeType
     local: bool
-    sized: str
+    sized: str = ""
+
+    def said(self, verb: str) -> str:
+        """Its name with a verb, or of statements with what stands before it."""
+        if self.local:
+            return self.name.replace(VERB, f"{verb} is computed as".strip())
+        return f"{verb}, {self.name}".removeprefix(", ")
 
 
 class Sources:
@@ -101,76 +74,43 @@ class Sources:
 
     def __init__(self, calls: Any) -> None:
         self.calls, self.certified, self.given = calls, calls.certified, calls.given
-        self.f = self.certified.function.f
+        self.search, copies = calls.search, Copies(self.certified.function.f)
+        self.runs = Runs(copies.f)
         self.each = COMPILED / max(sum(len(seen.turns) for seen in calls.tape.seen.values()), 1)
-
-    @cached_property
-    def written(self) -> list[Written]:
-        """The functions that f consists of."""
-        frames: dict[CodeType, dict[str, Operand]] = {}
-
-        def look(frame: FrameType, event: str, _: object) -> None:
-            module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-            if event == "return" and module not in LIBRARIES:
-                frames[frame.f_code] = {**_numbers(frame.f_globals), **frame.f_locals}
-
-        usual = sys.getprofile()
-        sys.setprofile(look)
-        try:
-            self.plain(self.certified.arguments)
-        finally:
-            sys.setprofile(usual)
-        trees = {code: tree for code in frames if (tree := _tree(code)) is not None}
-        inner = {id(node) for tree in trees.values() for node in ast.walk(tree) if node is not tree}
-        return [
-            Written(functions, tree, Scope(frames[code], _numpy(functions[0])))
-            for code, tree in trees.items()
-            if id(tree) not in inner and (functions := _functions(code))
-        ]
+        self.in_part: list[tuple[Candidate, Params]] = []
+        self.written = copies.written(partial(self.plain, self.certified.arguments))
 
     def plain(self, arguments: Arguments) -> Array:
         """The value in NumPy."""
         with np.errstate(all="ignore"):
-            y = np.asarray(self.f(*copied(list(arguments.values()))))
+            y = np.asarray(self.runs.f(*copied(list(arguments.values()))))
         return np.stack([y.real, y.imag], axis=-1) if y.dtype.kind == "c" else y.astype(float)
 
     def rewrites(self) -> Iterator[Rewrite]:
-        """The functions that the rules make."""
-        for written in self.written:
-            for block in expressions(written.tree):
-                yield from self._of(written, block)
-            for text, edits in other_blocks(written.tree):
-                code = self._compiled(written, edits)
-                if code is not None:
-                    yield Rewrite("{}" + text, written, code, local=False, sized="")
+        """The functions that the rules make: of single expressions, of statements, and of what a
+        function of an expression may stand for it."""
+        for function in self.written:
+            for block in expressions(function.tree):
+                yield from self._of(function, block, others)
+            for text, edits in other_blocks(function.tree, function.scope):
+                if code := self.compiled(function, edits):
+                    yield Rewrite(text, function, code, local=False)
+        for function in self.written:
+            for block in expressions(function.tree):
+                yield from self._of(function, block, wrapped)
 
-    def _of(self, written: Written, block: Block) -> Iterator[Rewrite]:
+    def _of(self, function: Written, block: Block, rules: Any) -> Iterator[Rewrite]:
         """Those that have another expression at one place."""
         right: Any = block.node
-        for other, text in others(right, written.scope):
-            takes = ast.Call(ast.Name(HOOK, ast.Load()), [right, other], [])
-            code = self._compiled(written, [(block, takes)])
-            if code is not None:
-                sized = _sized(right, other, written.scope)
-                name = _named(right, other, text)
-                yield Rewrite(name, written, code, local=True, sized=sized)
+        for other, text in rules(right, function.scope):
+            if code := self.compiled(function, [(block, hooked(right, other))]):
+                name = _named(block, other, text)
+                yield Rewrite(name, function, code, True, _sized(right, other, function.scope))
 
-    def _compiled(self, written: Written, edits: list[tuple[Block, ast.AST]]) -> CodeType | None:
-        """The code with edits; None if it is none, or if too much was tried already."""
+    def compiled(self, function: Written, edits: Edits) -> CodeType | None:
+        """The code with edits; None if there is none, or if too much was tried already."""
         self.calls.left -= self.each
-        if self.calls.left < 0:
-            return None
-        usual = [(block, block.node) for block, _ in edits]
-        try:
-            for block, node in edits:
-                block.put(node)
-            code = written.compiled()
-        except (SyntaxError, ValueError, TypeError, StopIteration):
-            return None
-        finally:
-            for block, right in usual:
-                block.put(right)
-        return code if code.co_freevars == written.functions[0].__code__.co_freevars else None
+        return function.compiled(edits) if self.calls.left >= 0 else None
 
     def value(self, rewrite: Rewrite, arguments: Arguments, take: Take) -> Array | None:
         """The value of another function; None if it has none."""
@@ -183,64 +123,118 @@ class Sources:
 
     def results(self, rewrite: Rewrite, take: Take, arguments: Arguments) -> Params | None:
         """Value and gradients of another function; None if it has none."""
+        certified = self.certified
         try:
             with rewrite.written.running(rewrite.code, take), np.errstate(all="ignore"):
-                certified = self.certified
-                return run_on(certified.function, arguments, certified.cotangent, floats)
+                return run_on(self.runs, arguments, certified.cotangent, floats)
         except Exception:  # as in ``value``
             return None
 
     def candidate(self, name: str, rewrite: Rewrite, take: Take) -> Candidate:
         """As an edit of the calls."""
-        rerun = partial(self.results, rewrite, take)
-        return Candidate(name, sized=rewrite.sized or False, rerun=rerun)
+        sized = rewrite.sized or False
+        return Candidate(name, sized=sized, rerun=partial(self.results, rewrite, take))
 
-    def of_values(self) -> Iterator[tuple[Candidate, Params]]:
-        """Edits of the value, with the gradient that follows from it, the right expression's, the
-        right one or, if these explain nothing, any."""
-        search, alone = self.calls.search, []
+    def of_values(self) -> Readings:
+        """Edits of the value, with the gradient that follows from it, the right expression's, or
+        the right one."""
         for rewrite in self.rewrites():
-            value = self.value(rewrite, self.certified.arguments, _the_other)
-            if value is None or not search.agrees({"value": value}):
-                continue
-            verb = "is computed as" if rewrite.local else ""
-            if self.calls.wrong == {"value"}:
-                name = f"in the value alone, {rewrite.name.format(verb)}"
-                yield self.candidate(name, rewrite, _the_other), {**self.calls.true, "value": value}
-                continue
-            name = rewrite.name.format(verb)
-            takes = ("", _the_other), (", with the right one's gradient", _forward)
-            for text, take in takes[: 1 + rewrite.local]:
-                candidate = self.candidate(name + text, rewrite, take)
-                reading = self.calls.edited(candidate)
-                if reading and search.explains(reading):
-                    yield candidate, reading
-                    break
-            else:
-                name = f"{name}: the value is that, the gradients are others"
-                candidate = self.candidate(name, rewrite, _the_other)
-                alone.append((candidate, {**self.calls.true, **self.given, "value": value}))
-        if search.gap.get("value", 0) > KNOWN:
-            yield from alone
+            yield from self.computed(rewrite, the_other)
 
-    def of_gradients(self) -> Iterator[tuple[Candidate, Params]]:
+    def computed(self, rewrite: Rewrite, take: Take) -> Readings:
+        """What an edit of the value gives, with any of the gradients; what explains the value alone
+        goes to ``in_part``."""
+        value = self.value(rewrite, self.certified.arguments, take)
+        if value is None or not self.search.agrees({"value": value}):
+            return
+        if self.calls.wrong == {"value"}:
+            name = rewrite.said(" in the value alone" if rewrite.local else "in the value alone")
+            yield self.candidate(name, rewrite, take), {**self.calls.true, "value": value}
+            return
+        name = rewrite.said("")
+        ways = [("", take)]
+        if rewrite.local:
+            ways.append((", with the right call's gradient", _with(forward, take)))
+        for text, way in ways:
+            candidate = self.candidate(name + text, rewrite, way)
+            reading = self.calls.edited(candidate)
+            if reading and self.search.explains(reading):
+                yield candidate, reading
+                return
+        if take is the_other and "value" in self.given:
+            candidate = self.candidate(name, rewrite, take)
+            self.in_part.append((candidate, {**self.calls.true, **self.given, "value": value}))
+
+    def of_the_value_alone(self) -> Readings:
+        """Edits that explain the value, and what else is wrong."""
+        for candidate, reading in self.in_part:
+            if self.search.gap.get("value", 0) > KNOWN:
+                rest = self._rest(candidate) or "the gradients are wrong in another way"
+                yield candidate._replace(name=f"{candidate.name}; {rest}"), reading
+
+    def _rest(self, candidate: Candidate) -> str:
+        """What else is wrong, beside an edit of the value."""
+        rewrite, take = candidate.rerun.args  # type: ignore[union-attr]
+        true = self.results(rewrite, take, self.certified.arguments)
+        with rewrite.written.running(rewrite.code, take):
+            return str(self.search.besides(true, self.runs)) if true else ""
+
+    def reshaped(self) -> Readings:
+        """Edits of the entries of values."""
+        for rewrite, right in self.single():
+            for how, form in forms(np.shape(right)) if isinstance(right, np.ndarray) else ():
+                if not how.startswith(("has its mean", "has its sum")):
+                    name = f"{rewrite.name} an array that {how}"
+                    yield from self.computed(
+                        rewrite._replace(name=name), lambda x, _, form=form: form(x)
+                    )
+
+    def single(self) -> Iterator[tuple[Rewrite, Operand]]:
+        """Every expression whose value is read, each as a rewrite that changes nothing, and what it
+        is in the last turn."""
+        for function in self.written:
+            for block in expressions(function.tree):
+                code = self.compiled(function, [(block, hooked(block.node))])
+                seen: list[Operand] = []
+                if code:
+                    name = f"`{shown(block.node)}` (line {block.node.lineno}) {VERB}"  # type: ignore[arg-type, attr-defined]
+                    rewrite = Rewrite(name, function, code, True)
+                    self.value(rewrite, self.certified.arguments, partial(_keep, seen))
+                    if seen:
+                        yield rewrite, seen[-1]
+
+    def constants(self) -> Iterator[tuple[Rewrite, Block]]:
+        """Every real constant, each as a rewrite that changes nothing."""
+        for function in self.written:
+            for block in blocks(function.tree):
+                c = constant_of(block.node) if isinstance(block.node, ast.expr) else None
+                whole = isinstance(block.holder, (ast.Subscript, ast.Slice, ast.Tuple, ast.keyword))
+                if isinstance(c, bool) or not isinstance(c, (int, float)) or whole:
+                    continue
+                if code := self.compiled(function, [(block, hooked(block.node))]):
+                    inside = block.holder if isinstance(block.holder, ast.expr) else block.node
+                    line, text = block.node.lineno, ast.unparse(block.node)  # type: ignore[attr-defined]
+                    name = f"`{shown(inside)}` (line {line}) has {VERB} for `{text}`"  # type: ignore[arg-type]
+                    yield Rewrite(name, function, code, local=False), block
+
+    def of_gradients(self) -> Readings:
         """Edits of the gradient, with the right value."""
         for rewrite in self.rewrites():
-            if rewrite.local and self._slope_fits(rewrite, *self._kept(rewrite)):
-                name = "the gradient takes `{1}` for {0}"
-                right, _, other = rewrite.name.partition(" {} ")
-                candidate = self.candidate(f"the gradient takes {other} for {right}", rewrite, _backward)
-                if reading := self.calls.edited(candidate):
-                    yield candidate, {**reading, "value": self.calls.true["value"]}
-            if self._slope_fits(rewrite, _the_other, _the_other):
-                how = "is computed as" if rewrite.local else ""
-                name = f"in the gradient, {rewrite.name.format(how)}"
-                candidate = self.candidate(name, rewrite, _the_other)
-                if reading := self.calls.edited(candidate):
-                    yield candidate, {**reading, "value": self.calls.true["value"]}
+            ways = [("in the gradient", the_other, (the_other, the_other))]
+            if rewrite.local:
+                ways.insert(0, ("", backward, self._kept(rewrite)))
+            for text, way, takes in ways:
+                if takes and self._slope_fits(rewrite, *takes):
+                    right, _, other = rewrite.name.partition(f" {VERB} ")
+                    name = rewrite.said("")
+                    name = f"{text}, {name}" if text else f"the gradient takes {other} for {right}"
+                    candidate = self.candidate(name, rewrite, way)
+                    if reading := self.calls.edited(candidate):
+                        yield candidate, {**reading, "value": self.calls.true["value"]}
 
-    def _kept(self, rewrite: Rewrite) -> tuple[Take, Take] | tuple[None, None]:
-        """What gives an expression its right values, moved as the other one moves, twice."""
+    def _kept(self, rewrite: Rewrite) -> tuple[Take, Take] | None:
+        """What gives an expression its right values, moved as the other one moves, for two runs;
+        None if it cannot move so."""
         kept: list[tuple[Operand, Operand]] = []
 
         def keep(right: Operand, other: Operand) -> Operand:
@@ -249,7 +243,7 @@ class Sources:
 
         self.value(rewrite, self.certified.arguments, keep)
         if not any(_moves(right, other) for right, other in kept):
-            return None, None
+            return None
 
         def taking() -> Take:
             values = iter(kept)
@@ -262,12 +256,8 @@ class Sources:
 
         return taking(), taking()
 
-    def _slope_fits(self, rewrite: Rewrite, more: Take | None, less: Take | None) -> bool:
+    def _slope_fits(self, rewrite: Rewrite, more: Take, less: Take) -> bool:
         """Whether another function moves along the direction as the gradients that were given."""
-        if more is None or less is None:
-            return False
-        if not self.direction:
-            return True
         a = self.value(rewrite, self._moved(STEP), more)
         b = self.value(rewrite, self._moved(-STEP), less)
         if a is None or b is None or a.shape != b.shape:
@@ -277,62 +267,38 @@ class Sources:
         return abs(slope - given) <= CLOSE * size + NEAR * abs(right)
 
     def _total(self, value: Array) -> float:
-        cotangent = self.certified.cotangent
-        if cotangent is None:
+        """The sum of a value times the cotangent."""
+        if self.certified.cotangent is None:
             return float(value.sum())
-        weight = np.asarray(cotangent)
+        weight = np.asarray(self.certified.cotangent)
         if value.ndim > weight.ndim:
             weight = np.stack([weight.real, weight.imag], axis=-1)
         return float((weight.real * value).sum())
 
     @cached_property
-    def direction(self) -> Params:
-        """Random numbers for the arrays with a wrong gradient."""
-        rng = np.random.default_rng(3)
-        return {
-            name: rng.standard_normal(array.shape)
-            for name, array in self.calls.true.items()
-            if name in self.calls.wrong - {"value"}
-        }
-
-    @cached_property
     def along(self) -> tuple[float, float, float]:
-        """The slopes along the direction by the gradients that were given and by the right ones,
-        and the size of what the former are off by."""
+        """The slopes along the tape's direction by the gradients that were given and by the right
+        ones, and the size of what the former are off by."""
+        names = sorted(self.calls.wrong - {"value"})
+        direction, true = self.calls.tape.direction, self.calls.true
         given, right = (
-            sum(float((results[name] * d).sum()) for name, d in self.direction.items())
-            for results in (self.given, self.calls.true)
+            sum(float((results[name] * direction[name]).sum()) for name in names)
+            for results in (self.given, true)
         )
-        off = [np.linalg.norm(self.given[name] - self.calls.true[name]) for name in self.direction]
+        off = [np.linalg.norm(self.given[name] - true[name]) for name in names]
         return given, right, float(np.linalg.norm(off))
 
     def _moved(self, by: float) -> Arguments:
-        def move(name: str, array: Array) -> Array:
-            d = self.direction.get(f"d{name}")
-            if d is None:
-                return array.copy(order="K")
-            return array + by * (d[..., 0] + 1j * d[..., 1] if array.dtype.kind == "c" else d)
-
-        return {name: mapped(value, name, move) for name, value in self.certified.arguments.items()}
+        return self.calls.tape.moved(by)  # type: ignore[no-any-return]
 
 
-def _named(right: ast.expr, other: ast.expr, text: str) -> str:
-    """Both as text, with {} where the verb stands."""
-    line, both = f"(line {right.lineno})", (ast.unparse(right), ast.unparse(other))
-    if text:
-        return f"`{shown(right)}` {line} {{}} {text}"
-    if max(map(len, both)) <= LENGTH:
-        return f"`{both[0]}` {line} {{}} `{both[1]}`"
-    old, new = difference(right, other)
-    inside = f" in `{shown(right)}`" if old is not right else ""
-    return f"`{shown(old)}`{inside} {line} {{}} `{shown(new)}`"
+def _with(way: Take, take: Take) -> Take:
+    return lambda right, other: way(right, take(right, other))
 
 
-def _sized(right: ast.expr, other: ast.expr, scope: Scope) -> str:
-    """What stands for a size, which is another number at other sizes, or ""."""
-    old, new = difference(right, other)
-    before, now = (sum(map(scope.is_size, ast.walk(part))) for part in (old, new))
-    return ast.unparse(new) if before != now or scope.is_size(old) and old is right else ""
+def _keep(seen: list[Operand], right: Operand, other: Operand) -> Operand:
+    seen.append(right)
+    return right
 
 
 def _moves(right: Operand, other: Operand) -> bool:
@@ -341,56 +307,25 @@ def _moves(right: Operand, other: Operand) -> bool:
     return all(both) and right.dtype.kind in "fc" and np.shape(right) == np.shape(other)
 
 
-def _the_other(right: Operand, other: Operand) -> Operand:
-    return other
+def _named(block: Block, other: ast.expr, text: str) -> str:
+    """An expression and another one as text, with VERB where the verb stands; of one that its line
+    has twice, what holds it."""
+    right: Any = block.node
+    line, both = f"(line {right.lineno})", (ast.unparse(right), ast.unparse(other))
+    if text:
+        return f"`{shown(right)}` {line} {VERB} {text}"
+    if max(map(len, both)) <= LENGTH:
+        return f"`{both[0]}` {line} {VERB} `{both[1]}`"
+    old, new = (ast.unparse(part) for part in difference(right, other))
+    if max(len(old), len(new)) <= LENGTH:
+        return f"`{old}` in `{shown(right)}` {line} {VERB} `{new}`"
+    start = max(len(commonprefix((old, new))) - LENGTH // 2, 0)
+    old, new = (f"{'... ' * (start > 0)}{part[start : start + LENGTH]}" for part in (old, new))
+    return f"`{old}` {line} {VERB} `{new}`"
 
 
-def _forward(right: Operand, other: Operand) -> Operand:
-    """The other value, with the right one's gradient."""
-    recorded = isinstance(right, Recorded) and isinstance(other, Recorded)
-    return straight(other, right) if recorded else other
-
-
-def _backward(right: Operand, other: Operand) -> Operand:
-    """The right value, with the other one's gradient."""
-    recorded = isinstance(right, Recorded) and isinstance(other, Recorded)
-    return straight(right, other) if recorded else right
-
-
-def _numbers(names: dict[str, Any]) -> dict[str, Operand]:
-    """The numbers among global names."""
-    kinds = (int, float, np.generic, np.ndarray)
-    return {name: value for name, value in names.items() if isinstance(value, kinds)}
-
-
-def _numpy(function: FunctionType) -> str:
-    """The name that a function has for NumPy."""
-    return next((name for name, value in function.__globals__.items() if value is np), "np")
-
-
-def _functions(code: CodeType) -> list[FunctionType]:
-    """The functions with this code."""
-    return [x for x in gc.get_referrers(code) if isinstance(x, FunctionType) and x.__code__ is code]
-
-
-@lru_cache(maxsize=8)
-def _parsed(source: str) -> ast.Module | None:
-    try:
-        return ast.parse(source)
-    except SyntaxError:
-        return None
-
-
-def _tree(code: CodeType) -> ast.FunctionDef | ast.Lambda | None:
-    """The syntax of a function, if its source is known."""
-    module = _parsed("".join(linecache.getlines(code.co_filename)))
-    kind = ast.Lambda if code.co_name == "<lambda>" else ast.FunctionDef
-    fitting = [
-        node
-        for node in (ast.walk(module) if module else ())
-        if isinstance(node, kind)
-        and min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
-        == code.co_firstlineno
-        and getattr(node, "name", code.co_name) == code.co_name
-    ]
-    return fitting[0] if len(fitting) == 1 else None
+def _sized(right: ast.expr, other: ast.expr, scope: Scope) -> str:
+    """What stands for a size, which is another number at other sizes, or ""."""
+    old, new = difference(right, other)
+    before, now = (sum(map(scope.is_size, ast.walk(part))) for part in (old, new))
+    return ast.unparse(new) if now > before or scope.is_size(old) and old is right else ""

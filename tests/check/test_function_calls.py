@@ -153,9 +153,9 @@ def formula(x, W, b):
 MORE = {
     "constant": "`x * x + 0.01` (line 143) is computed as `x * x + 0.02`",
     "root": "`np.sqrt(root)` (line 144) is computed as `root`",
-    "axis": "axis 0 for axis 1 everywhere (lines 146, 147)",
+    "axis": "`axis=0` stands for `axis=1` everywhere (lines 146, 147)",
     "term": "is computed with 2 added",
-    "index": "`x[1:]` (line 150) is computed as `x[1:] one before`",
+    "index": "`x[1:]` (line 150) is computed as `x[:-1]`",
     "shift": " is computed as an array that is shifted by one along axis 0 (later), with zeros",
     "variable": "the gradient of `u @ W` (line 145) takes `x` for `u`",
     "softmax": "no gradient goes through `e` in `e.sum(axis=1, keepdims=True)` (line 147)",
@@ -199,7 +199,7 @@ def test_braces_in_the_text_of_a_call():
 
     x = RNG.normal(size=4)
     verdict = compare({"value": 2 * x.sum(), "dx": np.full(4, 2.0)}, certify_function(f, x))
-    assert verdict.convention.startswith("`x * {'a': 3.0}['a']` (line ")
+    assert verdict.convention.startswith("`{'a': 3.0}` (line 198) has 2 for `3.0`")
 
 
 @pytest.mark.parametrize("name", ["value", "dx"])

@@ -65,10 +65,15 @@ def _margins(u: Array, t: Array) -> Array:
     return np.where(t > 0, 0, _relu(1 + u - label))
 
 
+def _columns(v: Array) -> Array:
+    return v.reshape(len(v), -1)
+
+
 NAMES: dict[str, Any] = {
     **vars(np), "erf": erf, "abs": _abs, "relu": _relu, "sigmoid": _sigmoid, "softplus": _softplus,
     "sum": _rows(np.sum), "mean": _rows(np.mean), "max": _rows(np.max), "norm": _norm,
-    "lse": _lse, "softmax": softmax, "huber": _huber, "margins": _margins, "tiny": 1e-200,
+    "lse": _lse, "softmax": softmax, "huber": _huber, "margins": _margins, "columns": _columns,
+    "tiny": 1e-200,
 }  # fmt: skip
 """``sum``, ``mean``, ``max``, ``norm`` and ``lse`` are those of each row (N, 1)."""
 
