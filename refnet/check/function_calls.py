@@ -21,17 +21,27 @@ from typing import Any
 
 import numpy as np
 
-from refnet.batch import Params
+from refnet.batch import Array, Params
 from refnet.check.call_edits import coarser, numbers_read
 from refnet.check.call_sites import Place, Seen, is_live, sides
 from refnet.check.function_constants import FEW, Constants
 from refnet.check.function_edits import floats
-from refnet.check.function_runs import PULLED, REPLAYED, Candidate, Edit, Tape, call_of, watched
+from refnet.check.function_runs import (
+    PULLED,
+    REPLAYED,
+    Candidate,
+    Edit,
+    Tape,
+    call_of,
+    parent,
+    watched,
+)
 from refnet.check.judgement import LIMITS
 from refnet.check.pull_edits import (
     COARSER,
     Pulls,
     adjoint_untransposed,
+    in_turns,
     instead,
     pulls_of,
     reshaped_pulls,
@@ -184,6 +194,26 @@ class Calls:
                 label = f"no gradient goes through any {name} ({self.lines(every)})"
                 yield Candidate(label, pulls=pulls)
 
+    def turns_alone(self) -> Iterator[Candidate]:
+        """The gradient of an argument that loops read, of their first or last turns alone."""
+        for argument, nodes in self.tape.run.nodes.items():
+            uses = {
+                place: k
+                for place, k, _ in self.operands()
+                for port in self.seen[place].turns[0].nodes(k)
+                if parent(port) in nodes
+            }
+            loops = {place: k for place, k in uses.items() if len(self.seen[place].turns) > 1}
+            for name, n in (("first", 0), ("last", -1)) if len(loops) > 1 else ():
+                alone, without = {}, {}
+                for place, k in loops.items():
+                    turns = range(len(self.seen[place].turns))
+                    alone[place] = in_turns({*turns} - {turns[n]}, scaled(k, 0))
+                    without[place] = in_turns({turns[n]}, scaled(k, 0))
+                what = f"the {name} turn of each of its calls ({self.lines(loops)})"
+                yield Candidate(f"d{argument} is that of {what} alone", pulls=alone)
+                yield Candidate(f"d{argument} lacks {what}", pulls=without)
+
     def lines(self, places: Iterable[Place]) -> str:
         """The lines of these places."""
         return f"lines {', '.join(map(str, sorted({self.seen[place].number for place in places})))}"
@@ -216,7 +246,7 @@ class Calls:
     def of_gradients(self) -> Iterator[tuple[Candidate, Params]]:
         """Edits of the gradient, with the right value."""
         reshaped = self.pulls(reshaped_pulls)
-        first = chain(self.pulls(pulls_of), self.stops())
+        first = chain(self.pulls(pulls_of), self.stops(), self.turns_alone())
         for candidates in (first, Constants(self).of_cotangents(), reshaped, self.others()):
             for candidate in candidates:
                 if reading := self.edited(candidate):
@@ -252,12 +282,12 @@ class Calls:
             if not all(search.coarser.within(6 * u, name) for name in self.given):
                 continue
             arguments = {
-                name: mapped(value, name, lambda _, a, kind=kind: rounded(kind)(a))
+                name: mapped(value, name, partial(_rounded, kind))
                 for name, value in self.certified.arguments.items()
             }
             certified = self.certified
-            reading = run_on(certified.function, arguments, certified.cotangent, floats)
-            yield Candidate(f"the arguments are rounded to {kind}, and the rest is not"), reading
+            results = run_on(certified.function, arguments, certified.cotangent, floats)
+            yield Candidate(f"the arguments are rounded to {kind}, and the rest is not"), results
             alike = []
             for place, seen in self.arrays.items():
                 name = f"{seen.where} is computed in {kind}"
@@ -287,6 +317,10 @@ class Calls:
             for results in (self.given, reading)
         )
         return bool(ALIKE < theirs / ours < 1 / ALIKE)
+
+
+def _rounded(kind: str, name: str, array: Array) -> Array:
+    return rounded(kind)(array)
 
 
 def _act(

@@ -33,20 +33,20 @@ LINEAR = ("matmul", "dot", "linalg.solve", "cumsum")
 """Calls that are linear in an operand, and no product entry by entry."""
 ADJOINTS = {
     "linalg.cholesky": (
-        ("does not halve the diagonal", 0, "linalg.solve(y.T, tril(y.T @ g)) @ linalg.inv(y)"),
-        ("halves every entry", 0, "linalg.solve(y.T, y.T @ g) @ linalg.inv(y) / 2"),
-        ("has no triangle taken", 0, "linalg.solve(y.T, y.T @ g) @ linalg.inv(y)"),
+        ("does not halve the diagonal", "linalg.solve(y.T, tril(y.T @ g)) @ linalg.inv(y)"),
+        ("halves every entry", "linalg.solve(y.T, y.T @ g) @ linalg.inv(y) / 2"),
+        ("has no triangle taken", "linalg.solve(y.T, y.T @ g) @ linalg.inv(y)"),
     ),
-    "linalg.inv": (("lacks its transposes", 0, "-y @ g @ y"), ("is -g / a^2", 0, "-g / a^2")),
-    "linalg.det": (("lacks the determinant", 0, "g linalg.inv(a).T"),),
+    "linalg.inv": (("lacks its transposes", "-y @ g @ y"), ("is -g / a^2", "-g / a^2")),
+    "linalg.det": (("lacks the determinant", "g linalg.inv(a).T"),),
     "linalg.solve": (
-        ("lacks a transpose", 0, "-columns(linalg.solve(a, g)) @ columns(y).T"),
-        ("has its product transposed", 0, "-columns(y) @ columns(linalg.solve(a.T, g)).T"),
+        ("lacks a transpose", "-columns(linalg.solve(a, g)) @ columns(y).T"),
+        ("has its product transposed", "-columns(y) @ columns(linalg.solve(a.T, g)).T"),
     ),
-    "linalg.norm": (("is not divided by the norm", 0, "g a"),),
+    "linalg.norm": (("is not divided by the norm", "g a"),),
 }  # fmt: skip
-"""What is taken for the cotangent of an operand, by the name of the call: in words, which operand,
-and as a formula of the first operand a, the result y and its cotangent g."""
+"""What is taken for the cotangent of the first operand, by the name of the call: in words, and as a
+formula of the operand a, the result y and its cotangent g."""
 FACTORS = {"has the wrong sign": -1.0, "is doubled": 2.0, "is halved": 0.5}
 """What a cotangent is often multiplied by."""
 PARTS: dict[str, tuple[Callable[[Array], Array], int]] = {
@@ -103,23 +103,24 @@ def untransposed(k: int) -> Pull:
     return _from_the_result(k, pull)
 
 
-def along_another_axis(call: Call, n: int, g: Array) -> Array:
-    """The cotangent of the operand of a softmax or its logarithm with its sum along axis ``n``."""
+def _by_formula(text: str, call: Call, g: Array) -> Array:
+    return formula(text, "a, y, g")(call.args[0].raw, call.right.raw, g)
+
+
+def _along(n: int, call: Call, g: Array) -> Array:
+    """The cotangent of a softmax's operand, or of its logarithm's, with its sum along axis n."""
     y = call.right.raw
     if call.name == "softmax":
         return np.asarray(y * (g - (g * y).sum(n, keepdims=True)))
     return np.asarray(g - np.exp(y) * g.sum(n, keepdims=True))
 
 
-def adjoints(call: Call) -> Iterator[tuple[int, str, Callable[[Call, Array], Array]]]:
-    """Other cotangents of operands, each with its operand and its text."""
-    name = call.name.rpartition(".")[2]
-    for text, k, adjoint in ADJOINTS.get(call.name, ()):
-        other = formula(adjoint, "a, y, g")
-        yield k, text, lambda call, g, other=other: other(call.args[0].raw, call.right.raw, g)
-    if name in ("softmax", "log_softmax"):
-        for n in range(call.right.ndim):
-            yield 0, f"sums along axis {n}", lambda call, g, n=n: along_another_axis(call, n, g)
+def adjoints(call: Call) -> Iterator[tuple[str, Callable[[Call, Array], Array]]]:
+    """Other cotangents of the first operand, each with its text."""
+    for text, adjoint in ADJOINTS.get(call.name, ()):
+        yield text, partial(_by_formula, adjoint)
+    if call.name in ("softmax", "log_softmax"):
+        yield from ((f"sums along axis {n}", partial(_along, n)) for n in range(call.right.ndim))
 
 
 def adjoint_untransposed(call: Call) -> Operand:
@@ -201,9 +202,8 @@ def pulls_of(seen: Seen, k: int | None) -> Pulls:
             yield f"{gradient}lacks {lacks}", with_slope(k, "1")
             for text in SLOPES if len(call.args) == 1 else ():
                 yield f"{gradient}has the slope {text}, with the result y", with_slope(k, text)
-        for n, text, pull in adjoints(call):
-            if n == k:
-                yield gradient + text, _from_the_result(k, pull)
+        for text, pull in adjoints(call) if k == 0 else ():
+            yield gradient + text, _from_the_result(k, pull)
     for times, factor in FACTORS.items() if len(turns) > 1 else ():
         yield gradient + times, scaled(k, factor)
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from copy import copy
+from copy import copy, deepcopy
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,10 +24,13 @@ __all__ = [
     "Block",
     "Scope",
     "blocks",
+    "constant_of",
     "difference",
     "expressions",
+    "is_atom",
     "other_blocks",
     "others",
+    "with_part",
     "wrapped",
 ]
 
@@ -52,15 +55,16 @@ COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
 KINDS = (
     "exp log sqrt square abs tanh sin cos sinh cosh expm1 log1p arctan", "sum mean max min prod",
     "cumsum cumprod", "var std", "triu tril", "maximum minimum", "zeros ones", "argmax argmin",
-    "softmax log_softmax", "logsumexp max sum", "floor ceil round",
+    "softmax log_softmax", "fft ifft", "logsumexp max sum", "floor ceil round",
 )  # fmt: skip
 """Functions that are taken for each other."""
 FAMILY = {name: [*kind.split()] for kind in KINDS for name in kind.split()}
 WRAPS = (
     "-_", "2 * _", "_ / 2", "_ ** 2", "np.sqrt(_)", "abs(_)", "np.exp(_)", "np.log(_)",
-    "np.tanh(_)", "1 - _", "1 / _", "_.T", "0 * _",
+    "np.tanh(_)", "1 - _", "1 / _", "1 + _", "_.T", "0 * _",
 )  # fmt: skip
 """What is taken for an array or number _."""
+PARTS_OF = {"real": "imag", "imag": "real"}
 INTEGERS = ("_ - 1", "_ + 1", "2 * _", "_ // 2")
 FLOATS = (
     "0.0",
@@ -136,7 +140,7 @@ class Block(NamedTuple):
     place: int | None
 
     @property
-    def node(self) -> ast.AST:
+    def node(self) -> Any:
         """What stands there."""
         value = getattr(self.holder, self.field)
         return value if self.place is None else value[self.place]
@@ -178,30 +182,35 @@ def expressions(tree: ast.AST) -> Iterator[Block]:
             continue
         stores = isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
         inside = isinstance(block.holder, (ast.expr, *PARTS))
-        if not (stores or _is_atom(node) and inside):
+        if not (stores or is_atom(node) and inside):
             yield block
 
 
-def _with(node: ast.AST, field: str, place: int | None, other: ast.AST) -> ast.AST:
+def with_part(node: Any, field: str, place: int | None, other: Any) -> Any:
     """A copy with another part."""
-    new, value = copy(node), other
+    new = copy(node)
+    setattr(new, field, other if place is None else [*getattr(node, field)])
     if place is not None:
-        value = [*getattr(node, field)]
-        value[place] = other
-    setattr(new, field, value)
+        getattr(new, field)[place] = other
     return new
 
 
-def _atoms(node: ast.AST) -> Iterator[tuple[ast.expr, Callable[[ast.AST], ast.AST]]]:
+def _atoms(node: ast.AST) -> Iterator[tuple[ast.expr, Callable[[ast.expr], ast.expr]]]:
     """The names and numbers of an expression, and how it is made with another one there."""
     for field, value in ast.iter_fields(node):
         for place, child in enumerate(value) if isinstance(value, list) else ((None, value),):
-            rebuilt = partial(_with, node, field, place)
-            if _is_atom(child) and field != "func":
+            rebuilt = partial(with_part, node, field, place)
+            if is_atom(child) and field != "func":
                 yield child, rebuilt
             elif isinstance(child, PARTS):
                 for atom, inner in _atoms(child):
-                    yield atom, lambda other, inner=inner, rebuilt=rebuilt: rebuilt(inner(other))
+                    yield atom, partial(_through, rebuilt, inner)
+
+
+def _through(
+    outer: Callable[[ast.expr], ast.expr], inner: Callable[[ast.expr], ast.expr], other: ast.expr
+) -> ast.expr:
+    return outer(inner(other))
 
 
 def _filled(text: str, numpy: str, part: ast.expr, whole: ast.expr | None = None) -> ast.expr:
@@ -217,14 +226,15 @@ def _filled(text: str, numpy: str, part: ast.expr, whole: ast.expr | None = None
 
 
 def constant_of(node: ast.AST) -> Operand:
-    """The number that an expression is."""
+    """The constant that an expression is, or None."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         c = constant_of(node.operand)
         return None if c is None else -c
     return node.value if isinstance(node, ast.Constant) else None
 
 
-def _is_atom(node: object) -> bool:
+def is_atom(node: object) -> bool:
+    """Whether an expression is a name or a constant."""
     return isinstance(node, ast.Name) or isinstance(node, ast.AST) and constant_of(node) is not None
 
 
@@ -274,12 +284,12 @@ def others(node: ast.expr, scope: Scope) -> Iterator[Other]:
 
 
 def _others(node: ast.expr, scope: Scope) -> Iterator[ast.expr]:
-    if _is_atom(node):
+    if is_atom(node):
         yield from _of_an_atom(node, scope)
         return
     for atom, rebuilt in _atoms(node):
         for other in _of_an_atom(atom, scope):
-            yield rebuilt(other)  # type: ignore[misc]
+            yield rebuilt(other)
     rules = RULES.get(type(node))
     if rules is not None:
         yield from rules(node, scope)
@@ -293,6 +303,8 @@ def _operation(node: ast.BinOp, scope: Scope) -> Iterator[ast.expr]:
     yield b
     if not isinstance(op, (ast.Add, ast.Mult)):
         yield ast.BinOp(b, op, a)
+    if isinstance(op, ast.MatMult):
+        yield _turned(node)
     if isinstance(a, ast.BinOp):
         yield ast.BinOp(a.left, a.op, ast.BinOp(a.right, op, b))
     if isinstance(b, ast.BinOp):
@@ -300,7 +312,7 @@ def _operation(node: ast.BinOp, scope: Scope) -> Iterator[ast.expr]:
     for k, side in enumerate((a, b)):
         if isinstance(side, ast.Call) and side.args:
             inner = ast.BinOp(side.args[0], op, b) if k == 0 else ast.BinOp(a, op, side.args[0])
-            yield _with(side, "args", 0, inner)  # type: ignore[misc]
+            yield with_part(side, "args", 0, inner)
         if isinstance(side, ast.UnaryOp) and isinstance(side.op, ast.USub):
             inner = ast.BinOp(side.operand, op, b) if k == 0 else ast.BinOp(a, op, side.operand)
             yield ast.UnaryOp(ast.USub(), inner)
@@ -333,14 +345,14 @@ def _call(node: ast.Call, scope: Scope) -> Iterator[ast.expr]:
         yield argument
     for other in FAMILY.get(name, ()):
         if other != name and isinstance(node.func, ast.Attribute):
-            yield ast.Call(_with(node.func, "attr", None, other), node.args, node.keywords)  # type: ignore[arg-type]
+            yield ast.Call(with_part(node.func, "attr", None, other), node.args, node.keywords)
     for text in SPECIAL.get(name, ()) if len(node.args) == 1 else ():
         yield _filled(text, scope.numpy, argument)
 
     def applied(inner: ast.expr) -> ast.expr:
         if owner is not None:
-            func = _with(node.func, "value", None, inner)
-            return ast.Call(func, node.args, node.keywords)  # type: ignore[arg-type]
+            func = with_part(node.func, "value", None, inner)
+            return ast.Call(func, node.args, node.keywords)
         return ast.Call(node.func, [inner, *node.args[1:]], node.keywords)
 
     if isinstance(argument, ast.BinOp):
@@ -351,13 +363,18 @@ def _call(node: ast.Call, scope: Scope) -> Iterator[ast.expr]:
     if isinstance(argument, ast.UnaryOp):
         yield ast.UnaryOp(argument.op, applied(argument.operand))
     if isinstance(argument, ast.Call) and argument.args:
-        yield _with(argument, "args", 0, applied(argument.args[0]))  # type: ignore[misc]
+        yield with_part(argument, "args", 0, applied(argument.args[0]))
     if len(node.args) > 1 and owner is None:
         yield ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], node.keywords)
     if name == "solve" and len(node.args) == 2:
         a, b = node.args
         yield ast.BinOp(a, ast.MatMult(), b)
         yield ast.BinOp(ast.Attribute(a, "T", ast.Load()), ast.MatMult(), b)
+    if name == "norm" and len(node.args) > 1:
+        orders = [ast.Constant(n) for n in (None, 1, 2, "nuc")]
+        yield from (ast.Call(node.func, [argument, n], node.keywords) for n in orders)
+    if name == "einsum":
+        yield from (with_part(node, "args", 0, text) for text in _subscripts(argument))
     if name == "where" and len(node.args) == 3:
         condition, a, b = node.args
         yield from (a, b, ast.Call(node.func, [condition, b, a], []))
@@ -374,13 +391,43 @@ def _call(node: ast.Call, scope: Scope) -> Iterator[ast.expr]:
             yield ast.Call(node.func, node.args, [*node.keywords, keyword])
 
 
+def _subscripts(text: ast.expr) -> Iterator[ast.expr]:
+    """The subscripts of einsum with two neighbours in another order."""
+    letters = constant_of(text)
+    for n, (a, b) in enumerate(pairwise(letters) if isinstance(letters, str) else ()):
+        if a.isalpha() and b.isalpha():
+            yield ast.Constant(f"{letters[:n]}{b}{a}{letters[n + 2 :]}")
+
+
+def _turned(node: ast.BinOp) -> ast.expr:
+    """A product of matrices in which each transpose is left out, and taken where there is none."""
+
+    class Turn(ast.NodeTransformer):
+        def visit_Attribute(self, x: ast.Attribute) -> ast.AST:
+            return x.value if x.attr == "T" and isinstance(x.value, ast.Name) else x
+
+        def visit_Name(self, x: ast.Name) -> ast.AST:
+            return ast.Attribute(x, "T", ast.Load()) if x.id in turned else x
+
+        def visit_Call(self, x: ast.Call) -> ast.AST:
+            return x
+
+    turned = {
+        part.value.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute) and part.attr == "T" and isinstance(part.value, ast.Name)
+    }
+    other: ast.expr = Turn().visit(deepcopy(node))
+    return other
+
+
 def _index(node: ast.Subscript, scope: Scope) -> Iterator[ast.expr]:
     """Another axis of a shape; without an index, and slices that begin or end elsewhere."""
     if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
         array, n = node.value.value, constant_of(node.slice)
-        x = scope.names.get(array.id) if isinstance(array, ast.Name) else None
-        for axis in range(np.ndim(x)):
-            if isinstance(n, int) and axis != n % np.ndim(x):
+        axes = np.ndim(scope.names.get(array.id, 0)) if isinstance(array, ast.Name) else 0
+        for axis in range(axes):
+            if isinstance(n, int) and axis != n % axes:
                 other = ast.Subscript(node.value, ast.Constant(axis), ast.Load())
                 yield from (other, ast.BinOp(node, ast.Mult(), other))
         yield from (_filled(text, scope.numpy, node) for text in INTEGERS)
@@ -403,8 +450,8 @@ def _index(node: ast.Subscript, scope: Scope) -> Iterator[ast.expr]:
             bounds.append(ast.Slice(part.lower, ast.Constant(-1), part.step))
         if part.step is None:
             bounds.append(ast.Slice(part.lower, part.upper, ast.Constant(-1)))
-        for other in bounds:
-            slices = [*parts[:n], other, *parts[n + 1 :]]
+        for bound in bounds:
+            slices = [*parts[:n], bound, *parts[n + 1 :]]
             index = slices[0] if len(slices) == 1 else ast.Tuple(slices, ast.Load())
             yield ast.Subscript(node.value, index, ast.Load())
 
@@ -423,7 +470,9 @@ def _unary(node: ast.UnaryOp, scope: Scope) -> Iterator[ast.expr]:
 
 
 def _attribute(node: ast.Attribute, scope: Scope) -> Iterator[ast.expr]:
-    if node.attr == "T":
+    if node.attr in PARTS_OF:
+        yield with_part(node, "attr", None, PARTS_OF[node.attr])
+    if node.attr in ("T", *PARTS_OF):
         yield node.value
 
 
@@ -472,25 +521,39 @@ def _everywhere(tree: ast.AST, scope: Scope) -> Iterator[tuple[str, list[tuple[B
     places: dict[str, list[Block]] = {}
     for block in blocks(tree):
         node = block.node
-        if isinstance(node, ast.keyword) and node.arg == "axis":
-            places.setdefault(ast.unparse(node), []).append(block)
-        elif _is_atom(node) and not isinstance(getattr(node, "ctx", None), ast.Store):
+        axes = [k for k in node.keywords if k.arg == "axis"] if isinstance(node, ast.Call) else []
+        if axes:
+            places.setdefault(ast.unparse(axes[0]), []).append(block)
+        elif is_atom(node) and not isinstance(getattr(node, "ctx", None), ast.Store):
             places.setdefault(ast.unparse(node), []).append(block)
     for text, every in places.items():
-        node = every[0].node
         if len(every) < 2:
             continue
-        if isinstance(node, ast.keyword):
-            axis = constant_of(node.value)
-            values = [ast.Constant(n) for n in (0, 1, 2, -1, -2) if n != axis]
-            news: list[ast.AST] = [ast.keyword("axis", value) for value in values]
-        else:
-            news = [*_of_an_atom(node, scope)]  # type: ignore[arg-type]
-        numbers = sorted({getattr(block.node, "lineno", 0) for block in every})
-        lines = f"(lines {', '.join(map(str, numbers))})"
-        for new in news:
-            name = f"`{ast.unparse(new)}` stands for `{text}` everywhere {lines}"
-            yield name, [(block, new) for block in every]
+        lines = f"(lines {', '.join(map(str, sorted({block.node.lineno for block in every})))})"
+        for what, news in _instead(text, [block.node for block in every], scope):
+            yield f"`{what}` stands for `{text}` everywhere {lines}", [*zip(every, news)]
+
+
+def _instead(text: str, nodes: list[Any], scope: Scope) -> Iterator[tuple[str, list[ast.expr]]]:
+    """What stands for all of these nodes: calls along an axis, or names or numbers."""
+    if not isinstance(nodes[0], ast.Call):
+        for other in _of_an_atom(nodes[0], scope):
+            yield ast.unparse(other), [other] * len(nodes)
+        return
+    for axis in (0, 1, 2, -1):
+        for kept in ([], [ast.keyword("keepdims", ast.Constant(True))]):
+            options = [ast.keyword("axis", ast.Constant(axis)), *kept]
+            what = ", ".join(map(ast.unparse, options))
+            names = {option.arg for option in options}
+            yield (
+                what,
+                [
+                    with_part(
+                        x, "keywords", None, [k for k in x.keywords if k.arg not in names] + options
+                    )
+                    for x in nodes
+                ],
+            )
 
 
 def _in_the_other_order(
@@ -519,5 +582,6 @@ def difference(a: ast.AST, b: ast.AST) -> tuple[ast.AST, ast.AST]:
 
 
 def _same(a: object, b: object) -> bool:
-    both = isinstance(a, ast.AST) and isinstance(b, ast.AST)
-    return ast.dump(a) == ast.dump(b) if both else a == b  # type: ignore[arg-type]
+    if isinstance(a, ast.AST) and isinstance(b, ast.AST):
+        return ast.dump(a) == ast.dump(b)
+    return a == b

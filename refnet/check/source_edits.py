@@ -11,7 +11,7 @@ Checked by: tests/check/test_source_edits.py, tests/check/test_function_calls.py
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from os.path import commonprefix
 from types import CodeType
@@ -31,8 +31,10 @@ from refnet.check.rewrites import (
     constant_of,
     difference,
     expressions,
+    is_atom,
     other_blocks,
     others,
+    with_part,
     wrapped,
 )
 from refnet.check.sources import Copies, Edits, Take, Written, backward, forward, hooked, the_other
@@ -101,7 +103,7 @@ class Sources:
 
     def _of(self, function: Written, block: Block, rules: Any) -> Iterator[Rewrite]:
         """Those that have another expression at one place."""
-        right: Any = block.node
+        right = block.node
         for other, text in rules(right, function.scope):
             if code := self.compiled(function, [(block, hooked(right, other))]):
                 name = _named(block, other, text)
@@ -170,14 +172,15 @@ class Sources:
         for candidate, reading in self.in_part:
             if self.search.gap.get("value", 0) > KNOWN:
                 rest = self._rest(candidate) or "the gradients are wrong in another way"
-                yield candidate._replace(name=f"{candidate.name}; {rest}"), reading
+                yield candidate._replace(name=f"{candidate.name}; {rest}", sized=None), reading
 
     def _rest(self, candidate: Candidate) -> str:
         """What else is wrong, beside an edit of the value."""
         rewrite, take = candidate.rerun.args  # type: ignore[union-attr]
         true = self.results(rewrite, take, self.certified.arguments)
         with rewrite.written.running(rewrite.code, take):
-            return str(self.search.besides(true, self.runs)) if true else ""
+            finite = true and all(np.isfinite(value).all() for value in true.values())
+            return str(self.search.besides(true, self.runs)) if finite else ""
 
     def reshaped(self) -> Readings:
         """Edits of the entries of values."""
@@ -185,9 +188,7 @@ class Sources:
             for how, form in forms(np.shape(right)) if isinstance(right, np.ndarray) else ():
                 if not how.startswith(("has its mean", "has its sum")):
                     name = f"{rewrite.name} an array that {how}"
-                    yield from self.computed(
-                        rewrite._replace(name=name), lambda x, _, form=form: form(x)
-                    )
+                    yield from self.computed(rewrite._replace(name=name), partial(_formed, form))
 
     def single(self) -> Iterator[tuple[Rewrite, Operand]]:
         """Every expression whose value is read, each as a rewrite that changes nothing, and what it
@@ -197,7 +198,7 @@ class Sources:
                 code = self.compiled(function, [(block, hooked(block.node))])
                 seen: list[Operand] = []
                 if code:
-                    name = f"`{shown(block.node)}` (line {block.node.lineno}) {VERB}"  # type: ignore[arg-type, attr-defined]
+                    name = f"`{shown(block.node)}` (line {block.node.lineno}) {VERB}"
                     rewrite = Rewrite(name, function, code, True)
                     self.value(rewrite, self.certified.arguments, partial(_keep, seen))
                     if seen:
@@ -213,24 +214,27 @@ class Sources:
                     continue
                 if code := self.compiled(function, [(block, hooked(block.node))]):
                     inside = block.holder if isinstance(block.holder, ast.expr) else block.node
-                    line, text = block.node.lineno, ast.unparse(block.node)  # type: ignore[attr-defined]
-                    name = f"`{shown(inside)}` (line {line}) has {VERB} for `{text}`"  # type: ignore[arg-type]
+                    line, text = block.node.lineno, ast.unparse(block.node)
+                    name = f"`{shown(inside)}` (line {line}) has {VERB} for `{text}`"
                     yield Rewrite(name, function, code, local=False), block
 
     def of_gradients(self) -> Readings:
         """Edits of the gradient, with the right value."""
         for rewrite in self.rewrites():
-            ways = [("in the gradient", the_other, (the_other, the_other))]
-            if rewrite.local:
-                ways.insert(0, ("", backward, self._kept(rewrite)))
-            for text, way, takes in ways:
-                if takes and self._slope_fits(rewrite, *takes):
-                    right, _, other = rewrite.name.partition(f" {VERB} ")
-                    name = rewrite.said("")
-                    name = f"{text}, {name}" if text else f"the gradient takes {other} for {right}"
-                    candidate = self.candidate(name, rewrite, way)
-                    if reading := self.calls.edited(candidate):
-                        yield candidate, {**reading, "value": self.calls.true["value"]}
+            right, _, other = rewrite.name.partition(f" {VERB} ")
+            kept = self._kept(rewrite) if rewrite.local else None
+            if kept and self._slope_fits(rewrite, *kept):
+                yield from self._in_the_gradient(
+                    f"the gradient takes {other} for {right}", rewrite, backward
+                )
+            if self._slope_fits(rewrite, the_other, the_other):
+                name = f"in the gradient, {rewrite.said('')}"
+                yield from self._in_the_gradient(name, rewrite, the_other)
+
+    def _in_the_gradient(self, name: str, rewrite: Rewrite, take: Take) -> Readings:
+        candidate = self.candidate(name, rewrite, take)
+        if reading := self.calls.edited(candidate):
+            yield candidate, {**reading, "value": self.calls.true["value"]}
 
     def _kept(self, rewrite: Rewrite) -> tuple[Take, Take] | None:
         """What gives an expression its right values, moved as the other one moves, for two runs;
@@ -258,8 +262,8 @@ class Sources:
 
     def _slope_fits(self, rewrite: Rewrite, more: Take, less: Take) -> bool:
         """Whether another function moves along the direction as the gradients that were given."""
-        a = self.value(rewrite, self._moved(STEP), more)
-        b = self.value(rewrite, self._moved(-STEP), less)
+        a = self.value(rewrite, self.calls.tape.moved(STEP), more)
+        b = self.value(rewrite, self.calls.tape.moved(-STEP), less)
         if a is None or b is None or a.shape != b.shape:
             return False
         slope = self._total(a - b) / (2 * STEP)
@@ -288,12 +292,13 @@ class Sources:
         off = [np.linalg.norm(self.given[name] - true[name]) for name in names]
         return given, right, float(np.linalg.norm(off))
 
-    def _moved(self, by: float) -> Arguments:
-        return self.calls.tape.moved(by)  # type: ignore[no-any-return]
-
 
 def _with(way: Take, take: Take) -> Take:
     return lambda right, other: way(right, take(right, other))
+
+
+def _formed(form: Callable[[Operand], Operand], right: Operand, other: Operand) -> Operand:
+    return form(right)
 
 
 def _keep(seen: list[Operand], right: Operand, other: Operand) -> Operand:
@@ -310,7 +315,9 @@ def _moves(right: Operand, other: Operand) -> bool:
 def _named(block: Block, other: ast.expr, text: str) -> str:
     """An expression and another one as text, with VERB where the verb stands; of one that its line
     has twice, what holds it."""
-    right: Any = block.node
+    right, holder = block.node, block.holder
+    if isinstance(holder, ast.Assign) and is_atom(right):
+        right, other = holder, with_part(holder, block.field, block.place, other)
     line, both = f"(line {right.lineno})", (ast.unparse(right), ast.unparse(other))
     if text:
         return f"`{shown(right)}` {line} {VERB} {text}"
