@@ -1,10 +1,12 @@
 """The calls of NumPy in a user's function: where each stands, and the text of its source, which
 Python knows to the column (PEP 657).
 
-The first of the files about the calls of a function. Read on in this order: ``call_sites`` (a call
-and its text), ``function_runs`` (a run that is made anew with an edit of the value or of the
-gradient), ``call_edits`` (what a call may be taken for), ``pull_edits`` (what its gradient may be
-taken for), ``function_constants`` (constants that are fitted), ``function_calls`` (the search).
+The first of the files about mistakes inside a function. Read on in this order, of the gradient:
+``call_sites`` (a call and its text), ``function_runs`` (a run whose backward pass is made anew with
+an edit), ``pull_edits`` and ``call_edits`` (what a call's gradient may be taken for),
+``function_constants`` (constants that are fitted), ``function_calls`` (the search); of the value:
+``rewrites`` (what a line of source may be taken for), ``sources`` (the source compiled anew),
+``source_edits`` (what it gives then), ``function_pairs`` (two mistakes).
 
 Checked by: tests/check/test_function_calls.py.
 """

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from types import CellType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
@@ -27,6 +28,10 @@ from refnet.exact.recorder import Operand, Recorded
 
 HOOK = "_refnet_takes_"
 """The name of what chooses between an expression and another one."""
+TURN = "_refnet_turns_"
+"""The name of what counts the turns of loops that may not end."""
+TURNS = 1000
+"""The most turns of such loops in a run."""
 Take = Callable[[Operand, Operand], Operand]
 """What stands for an expression, of its right value and another one."""
 Edits = list[tuple[Block, ast.AST]]
@@ -50,6 +55,18 @@ def backward(right: Operand, other: Operand) -> Operand:
     return straight(right, other) if recorded else right
 
 
+class Turns:
+    """Ends a run whose loops take too many turns."""
+
+    def __init__(self) -> None:
+        self.left = TURNS
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise RuntimeError("a loop that does not end")
+
+
 class Written(NamedTuple):
     """A function of the user's: the objects with its code, its syntax, and what its names are."""
 
@@ -63,7 +80,9 @@ class Written(NamedTuple):
         try:
             for block, node in edits:
                 block.put(node)
-            code = self._compiled()
+            with catch_warnings():
+                simplefilter("ignore")
+                code = self._compiled()
         except (SyntaxError, ValueError, TypeError, StopIteration):
             return None
         finally:
@@ -88,14 +107,16 @@ class Written(NamedTuple):
         usual = [(function, function.__code__) for function in self.functions]
         names = self.functions[0].__globals__
         try:
-            names[HOOK] = take
+            names |= {HOOK: take, TURN: Turns()}
             for function in self.functions:
                 function.__code__ = code
-            yield
+            with catch_warnings():
+                simplefilter("ignore")
+                yield
         finally:
             for function, right in usual:
                 function.__code__ = right
-            names.pop(HOOK, None)
+            del names[HOOK], names[TURN]
 
 
 def hooked(right: ast.AST, other: ast.AST | None = None) -> ast.expr:
@@ -189,9 +210,14 @@ def _numpy(function: FunctionType) -> str:
 @lru_cache(maxsize=8)
 def _parsed(source: str) -> ast.Module | None:
     try:
-        return ast.parse(source)
+        module = ast.parse(source)
     except SyntaxError:
         return None
+    for node in ast.walk(module):
+        if isinstance(node, ast.While):
+            count = ast.Expr(ast.Call(ast.Name(TURN, ast.Load()), [], []))
+            node.body.insert(0, ast.copy_location(count, node))
+    return module
 
 
 def _tree(code: CodeType) -> ast.FunctionDef | ast.Lambda | None:

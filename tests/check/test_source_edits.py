@@ -183,8 +183,8 @@ def cholesky_backward(L, dL, half=0.5):
             "lacks a transpose",
         ),
         (
-            lambda w: np.linalg.norm(w @ W) * 2,
-            lambda w, _: 2 * w @ W @ W.T,
+            lambda w: np.linalg.norm(w @ W) + (w * X[:3]).sum(),
+            lambda w, _: w @ W @ W.T + X[:3],
             "is not divided by the norm",
         ),
         (
@@ -214,3 +214,20 @@ def test_what_is_searched_stays_as_it_was():
         assert (
             not {*written.functions} & {f, clipped} and HOOK not in written.functions[0].__globals__
         )
+
+
+def test_a_loop_that_would_not_end_ends():
+    """Newton's steps to a root: with other bounds or steps they would go on for ever."""
+
+    def root(x):
+        y, off = 1.0 + 0 * x, 1.0
+        while off > 1e-9:
+            new = (y + x / y) / 2
+            off = abs((new - y).sum())
+            y = new
+        return (y * x).sum()
+
+    x = np.array([2.0, 3.0])
+    wrong = {"value": 2 * x @ np.sqrt(x), "dx": 3 * np.sqrt(x)}
+    said = compare(wrong, certify_function(root, x)).convention
+    assert said.endswith("is computed as `2 * (y * x).sum()`")
