@@ -251,7 +251,9 @@ class Calls:
             for candidate in candidates:
                 if reading := self.edited(candidate):
                     yield candidate, reading
-        yield from Sources(self).of_gradients()
+        sources = Sources(self)
+        yield from sources.of_gradients()
+        yield from sources.of_slopes()
 
     def others(self) -> Iterator[Candidate]:
         """The gradient of another call."""

@@ -30,6 +30,7 @@ __all__ = [
     "is_atom",
     "other_blocks",
     "others",
+    "parts_alone",
     "with_part",
     "wrapped",
 ]
@@ -104,6 +105,11 @@ class Scope(NamedTuple):
         if isinstance(node, ast.Subscript):
             return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
         return isinstance(node, ast.Name) and _kind_of(self.names.get(node.id)) is int
+
+    def arrays(self, node: ast.AST) -> set[str]:
+        """The arrays that an expression reads."""
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        return {name for name in names if isinstance(self.names.get(name), np.ndarray)}
 
     def like(self, name: str) -> list[str]:
         """Other variables of the same kind and shape."""
@@ -231,6 +237,18 @@ def constant_of(node: ast.AST) -> Operand:
         c = constant_of(node.operand)
         return None if c is None else -c
     return node.value if isinstance(node, ast.Constant) else None
+
+
+def parts_alone(node: ast.expr, scope: Scope) -> Iterator[ast.expr]:
+    """The parts of an expression through which alone it depends on arrays."""
+    names = scope.arrays(node)
+    if len(names) == 1:
+        yield ast.Name(min(names), ast.Load())
+    for part in ast.iter_child_nodes(node):
+        rest = [x for x in ast.iter_child_nodes(node) if x is not part and scope.arrays(x)]
+        if isinstance(part, ast.expr) and not is_atom(part) and scope.arrays(part) and not rest:
+            yield part
+            yield from (x for x in parts_alone(part, scope) if not is_atom(x))
 
 
 def is_atom(node: object) -> bool:

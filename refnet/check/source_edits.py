@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refnet.batch import Array, Params
+from refnet.check.call_edits import straight
 from refnet.check.call_sites import LENGTH, shown
 from refnet.check.function_edits import floats
 from refnet.check.function_runs import Candidate
-from refnet.check.pull_edits import forms
+from refnet.check.programs.notation import formula
+from refnet.check.pull_edits import SLOPES, forms
 from refnet.check.rewrites import (
     Block,
     Scope,
@@ -34,11 +36,12 @@ from refnet.check.rewrites import (
     is_atom,
     other_blocks,
     others,
+    parts_alone,
     with_part,
     wrapped,
 )
 from refnet.check.sources import Copies, Edits, Take, Written, backward, forward, hooked, the_other
-from refnet.exact.recorder import Operand
+from refnet.exact.recorder import Operand, Recorded
 from refnet.exact.running import Arguments, Runs, copied, run_on
 
 COMPILED, PLAIN = 10.0, 0.02
@@ -52,6 +55,14 @@ CLOSE, NEAR = 1e-3, 1e-6
 KNOWN = 1e5
 """How far off a value has to be, in sigmas, to show by itself what was computed."""
 Readings = Iterator[tuple[Candidate, Params]]
+
+
+Slope = Callable[[Operand, Operand], Operand]
+"""How fast a result moves with an operand."""
+
+
+def _one(x: Operand, y: Operand) -> float:
+    return 1.0
 
 
 class Rewrite(NamedTuple):
@@ -231,14 +242,37 @@ class Sources:
                 name = f"in the gradient, {rewrite.said('')}"
                 yield from self._in_the_gradient(name, rewrite, the_other)
 
+    def of_slopes(self) -> Readings:
+        """Other slopes of expressions of one variable."""
+        for function in self.written:
+            for block in expressions(function.tree):
+                if is_atom(block.node):
+                    continue
+                for part in parts_alone(block.node, function.scope):
+                    edits = [(block, hooked(block.node, part))]
+                    if code := self.compiled(function, edits):
+                        where = f"`{shown(block.node)}` (line {block.node.lineno})"
+                        what = f"the gradient of `{shown(part)}` in {where} has the slope {VERB}"
+                        yield from self._sloped(Rewrite(what, function, code, local=True))
+
+    def _sloped(self, rewrite: Rewrite) -> Readings:
+        for text in (*SLOPES, "y / x", "y (1 - y) / x"):
+            slope = formula(text, "x, y")
+            kept = self._kept(rewrite, slope)
+            if not kept:
+                return
+            if self._slope_fits(rewrite, *kept):
+                name = rewrite.name.replace(VERB, f"{text}, with the result y")
+                yield from self._in_the_gradient(name, rewrite, partial(_with_slope, slope))
+
     def _in_the_gradient(self, name: str, rewrite: Rewrite, take: Take) -> Readings:
         candidate = self.candidate(name, rewrite, take)
         if reading := self.calls.edited(candidate):
             yield candidate, {**reading, "value": self.calls.true["value"]}
 
-    def _kept(self, rewrite: Rewrite) -> tuple[Take, Take] | None:
-        """What gives an expression its right values, moved as the other one moves, for two runs;
-        None if it cannot move so."""
+    def _kept(self, rewrite: Rewrite, slope: Slope = _one) -> tuple[Take, Take] | None:
+        """What gives an expression its right values, moved as the other one moves, times a slope,
+        for two runs; None if it cannot move so."""
         kept: list[tuple[Operand, Operand]] = []
 
         def keep(right: Operand, other: Operand) -> Operand:
@@ -254,7 +288,9 @@ class Sources:
 
             def take(right: Operand, other: Operand) -> Operand:
                 first, second = next(values)
-                return first + (other - second) if _moves(first, second) else first
+                if not _moves(first, second):
+                    return first
+                return first + (other - second) * slope(second, first)
 
             return take
 
@@ -299,6 +335,12 @@ def _with(way: Take, take: Take) -> Take:
 
 def _formed(form: Callable[[Operand], Operand], right: Operand, other: Operand) -> Operand:
     return form(right)
+
+
+def _with_slope(slope: Slope, right: Operand, other: Operand) -> Operand:
+    """The right value, whose gradient goes to the other operand with a slope."""
+    recorded = isinstance(right, Recorded) and isinstance(other, Recorded)
+    return straight(right, other * slope(other.raw, right.raw)) if recorded else right
 
 
 def _keep(seen: list[Operand], right: Operand, other: Operand) -> Operand:

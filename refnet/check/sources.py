@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from types import CellType, CodeType, FrameType, FunctionType, MethodType
@@ -34,7 +34,7 @@ TURNS = 1000
 """The most turns of such loops in a run."""
 Take = Callable[[Operand, Operand], Operand]
 """What stands for an expression, of its right value and another one."""
-Edits = list[tuple[Block, ast.AST]]
+Edits = Sequence[tuple[Block, ast.AST]]
 """What stands elsewhere instead."""
 
 

@@ -201,6 +201,20 @@ def test_the_gradients_of_linear_algebra(function, gradient, name):
     assert verdict.verdict == "not rounding" and name in verdict.convention
 
 
+def test_the_slope_of_an_expression():
+    """z in place of z (1 - z), of a sigmoid that is written out."""
+
+    def gated(w):
+        z = 1 / (1 + np.exp(-(X @ w)))
+        return (z * np.tanh(X @ w)).sum()
+
+    z, c = 1 / (1 + np.exp(-(X @ W))), np.tanh(X @ W)
+    wrong = {"value": (z * c).sum(), "dw": X.T @ (c * z + z * (1 - c * c))}
+    said = compare(wrong, certify_function(gated, W)).convention
+    assert "the gradient of `X @ w` in `1 / (1 + np.exp(-(X @ w)))`" in said
+    assert "has the slope y, with the result y" in said
+
+
 def test_what_is_searched_stays_as_it_was():
     """Other code runs in copies of the user's functions, and of no library's."""
     code = f.__code__, clipped.__code__
