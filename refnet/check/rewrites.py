@@ -13,7 +13,7 @@ import ast
 from collections.abc import Callable, Iterator
 from copy import copy, deepcopy
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,15 +54,16 @@ COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.NotEq: (ast.Eq,),
 }
 KINDS = (
+    "logsumexp max sum",
     "exp log sqrt square abs tanh sin cos sinh cosh expm1 log1p arctan", "sum mean max min prod",
     "cumsum cumprod", "var std", "triu tril", "maximum minimum", "zeros ones", "argmax argmin",
-    "softmax log_softmax", "fft ifft", "logsumexp max sum", "floor ceil round",
+    "softmax log_softmax", "fft ifft", "floor ceil round",
 )  # fmt: skip
 """Functions that are taken for each other."""
 FAMILY = {name: [*kind.split()] for kind in KINDS for name in kind.split()}
 WRAPS = (
     "-_", "2 * _", "_ / 2", "_ ** 2", "np.sqrt(_)", "abs(_)", "np.exp(_)", "np.log(_)",
-    "np.tanh(_)", "1 - _", "1 / _", "1 + _", "_.T", "0 * _",
+    "np.tanh(_)", "1 - _", "1 / _", "1 + _", "_.T", "_[::-1]", "_[::-1, ::-1]", "0 * _",
 )  # fmt: skip
 """What is taken for an array or number _."""
 PARTS_OF = {"real": "imag", "imag": "real"}
@@ -90,6 +91,8 @@ WORDS = {
 """The same, of the argument _ and the result __, in words."""
 LAST = "(__.T * (np.triu(np.equal.outer(_, _), 1).sum(1) == 0)).T"
 """What an array __ of the rows with indices _ is of those alone that no equal index follows."""
+MOST = 60
+"""The most pairs of parts that are exchanged."""
 VARIABLES = 6
 """The most variables that are tried in the place of one."""
 
@@ -261,6 +264,9 @@ def _of_an_atom(atom: ast.expr, scope: Scope) -> Iterator[ast.expr]:
     if isinstance(atom, ast.Name):
         like = scope.like(atom.id)
         yield from (ast.Name(other, ast.Load()) for other in like)
+        if _kind_of(scope.names.get(atom.id)) is not int:
+            variables = (ast.Name(other, ast.Load()) for other in like)
+            yield from (_filled("1 - _", scope.numpy, other) for other in variables)
         if _kind_of(scope.names.get(atom.id)) is int:
             texts = (*INTEGERS, *(f"_ * {other}" for other in like))
             yield from (_filled(text, scope.numpy, atom) for text in texts)
@@ -345,8 +351,11 @@ def _owner(node: ast.Call, scope: Scope) -> ast.expr | None:
     """The array whose method is called."""
     if not isinstance(node.func, ast.Attribute):
         return None
-    of_a_module = isinstance(x := node.func.value, ast.Name) and x.id not in scope.names
-    return None if of_a_module or ast.unparse(node.func).startswith(f"{scope.numpy}.") else x
+    root = node.func.value
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    of_a_module = isinstance(root, ast.Name) and root.id not in scope.names
+    return None if of_a_module else node.func.value
 
 
 def _argument(node: ast.Call, scope: Scope) -> ast.expr | None:
@@ -388,6 +397,8 @@ def _call(node: ast.Call, scope: Scope) -> Iterator[ast.expr]:
         a, b = node.args
         yield ast.BinOp(a, ast.MatMult(), b)
         yield ast.BinOp(ast.Attribute(a, "T", ast.Load()), ast.MatMult(), b)
+    if isinstance(argument, (ast.List, ast.Tuple)) and len(argument.elts) == 2 and not owner:
+        yield applied(with_part(argument, "elts", None, argument.elts[::-1]))
     if name == "norm" and len(node.args) > 1:
         orders = [ast.Constant(n) for n in (None, 1, 2, "nuc")]
         yield from (ast.Call(node.func, [argument, n], node.keywords) for n in orders)
@@ -460,7 +471,8 @@ def _index(node: ast.Subscript, scope: Scope) -> Iterator[ast.expr]:
         bounds = [ast.Slice()] if ast.unparse(part) != ":" else []
         for by in (-1, 1):  # an end that would be at the array's own is left out
             moved = [end + by for end in ends]
-            if (part.lower is None) == (ends[0] == 0) and (part.upper is None) == (ends[1] == 0):
+            bounded = (part.lower is None) == (not ends[0]), (part.upper is None) == (not ends[1])
+            if all(bounded) and any(ends):
                 bounds.append(ast.Slice(*(ast.Constant(end) if end else None for end in moved)))
         if part.lower is None:
             bounds.append(ast.Slice(ast.Constant(1), part.upper, part.step))
@@ -510,6 +522,7 @@ def other_blocks(tree: ast.AST, scope: Scope) -> Iterator[tuple[str, list[tuple[
     """What is taken for statements, or at all places at once: each with its text, and what stands
     where instead."""
     yield from _everywhere(tree, scope)
+    yield from _exchanged(tree)
     for block in blocks(tree):
         node = block.node
         if isinstance(node, ast.stmt):
@@ -532,6 +545,18 @@ def other_blocks(tree: ast.AST, scope: Scope) -> Iterator[tuple[str, list[tuple[
         for _, value in ast.iter_fields(node):
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
                 yield from _in_the_other_order(node, value)
+
+
+def _exchanged(tree: ast.AST) -> Iterator[tuple[str, list[tuple[Block, ast.AST]]]]:
+    """Two parts of one array, each where the other one stands."""
+    parts: dict[str, list[Block]] = {}
+    for block in expressions(tree):
+        if isinstance(block.node, ast.Subscript):
+            parts.setdefault(ast.unparse(block.node.value), []).append(block)
+    for a, b in islice((pair for same in parts.values() for pair in combinations(same, 2)), MOST):
+        texts = [f"`{ast.unparse(block.node)}` (line {block.node.lineno})" for block in (a, b)]
+        if ast.unparse(a.node) != ast.unparse(b.node):
+            yield f"{' and '.join(texts)} change places", [(a, b.node), (b, a.node)]
 
 
 def _everywhere(tree: ast.AST, scope: Scope) -> Iterator[tuple[str, list[tuple[Block, ast.AST]]]]:
