@@ -360,7 +360,7 @@ def test_a_class_that_is_that_of_one_place_is_named_with_it():
         net, params, batch, {"each": lambda v, s: (v[0] * [1, 0], v[1] * np.array([[1], [0]]))}
     )
     assert judge(net, without, params, batch).convention == (
-        "the last example of the batch, or class 0, is left out"
+        "perhaps the last example of the batch, or class 0, is left out"
     )
 
 
