@@ -271,7 +271,7 @@ def _of_the_cell(function: Theirs, cell: str, H: int, params: Params, batch: Bat
     arrays = function(params, batch)
     for name in (name for name in params if name.startswith("Whh") and "." not in name):
         theirs = arrays.get(f"d{name}", arrays.get(name))
-        rows, *_ = *getattr(theirs, "shape", ()), 0
+        rows = len(theirs) if isinstance(theirs, np.ndarray) and theirs.ndim else 0
         others = [other for other, its in CELLS.items() if len(its.GATES) * H == rows]
         if others and rows != len(params[name]):
             raise ValueError(

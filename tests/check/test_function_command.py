@@ -353,7 +353,6 @@ def test_what_a_function_may_do_wrong(text, says, tmp_path, capsys):
             "dWhh has 12 = 3 H rows, as with --cell gru or gru_before or cifg; with --cell lstm",
         ),
         (1, "gru", "dWhh has 4 = 1 H rows, as with --cell rnn; with --cell gru it has 12"),
-        (4, "lstm", ""),
         (5, "rnn", ""),
     ],
 )

@@ -188,13 +188,16 @@ def test_layers_are_judged():
     assert {row["what"].rpartition(" ")[2] for row in rows} == {"last", "every", "none"}
 
 
-@pytest.mark.parametrize("off, verdict", [(0, EXPLAINED), (1, NOT_ROUNDING)])
-def test_layers_are_judged_in_bfloat16(off, verdict):
-    table = replace(
-        LSTM, results=lambda case: {name: v + off for name, v in LSTM.results(case).items()}
-    )
+@pytest.mark.parametrize(
+    "off, variants, verdict", [(0, LSTM.variants, EXPLAINED), (1, LSTM.variants[:1], NOT_ROUNDING)]
+)
+def test_layers_are_judged_in_bfloat16(off, variants, verdict):
+    def results(case):
+        return {name: v + off for name, v in LSTM.results(case).items()}
+
+    table = replace(LSTM, results=results, variants=variants)
     rows = list(layers.rows(table, (4, 3, 2), ("bfloat16-float32",)))
-    assert [row["verdict"] for row in rows] == [verdict] * len(LSTM.variants)
+    assert [row["verdict"] for row in rows] == [verdict] * len(variants)
 
 
 @pytest.mark.parametrize("name", ["dx", "dWxh_l1_reverse", "dbhh_l0", "dh0_l1", "dWhr_l1_reverse"])
