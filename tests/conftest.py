@@ -39,9 +39,9 @@ settings.register_profile(
 settings.load_profile("refnet")
 
 LONGEST = (
-    "test_repeats test_style test_examples test_mistake_names test_function_command test_vectors "
-    "test_error_rates test_fitted_names test_jax test_startup test_prove test_default_sizes "
-    "test_travel test_noise test_blas test_textbook_forms test_signals"
+    "test_mistake_names test_prove test_examples test_fitted_names test_startup test_repeats "
+    "test_function_command test_travel test_error_rates test_vectors test_style test_torch "
+    "test_stacked_mistakes test_jax test_noise test_signals test_blas test_textbook_forms"
 ).split()
 """The files that come first, so that two workers end together."""
 

@@ -103,6 +103,7 @@ def test_an_example_is_for_its_own_net_alone(name, flags, says, tmp_path, capsys
 
 
 @pytest.mark.filterwarnings("ignore:No ccache found")  # PaddlePaddle
+@pytest.mark.usefixtures("unnamed")
 @pytest.mark.parametrize("name", EACH)
 def test_a_bug_in_the_example_is_found(name, tmp_path, capsys):
     assert check(written(name, tmp_path, BUGS[name]), *SINGLE) == 1
@@ -247,6 +248,7 @@ def test_weights_arrive_one_by_one_and_the_table_fits(tmp_path, capsys):
     assert "the smallest sizes at which it still shows" in out
 
 
+@pytest.mark.usefixtures("unnamed")
 @both_dtypes
 def test_cotangents_are_added_in_any_order(dtype):
     """Without a loss the gradients of the read-out are sums over the sequences of what is given,
@@ -419,6 +421,7 @@ def at_zero(p, x, y):
 """
 
 
+@pytest.mark.usefixtures("unnamed")
 def test_cases_show_faults_at_the_start_of_a_transition(tmp_path, monkeypatch, capsys):
     """A spectrum of ones that is used nowhere, and the derivative of the Cayley map at 0 alone."""
     written("numpy", tmp_path)

@@ -128,6 +128,7 @@ def resized(net, params, batch):
     return replace(net, inputs=D, hidden=H, outputs=outputs, **layers)
 
 
+@pytest.mark.usefixtures("unnamed")
 def test_a_net_is_shrunk_and_where_it_parts_is_said():
     """A leak at the third step: three steps, and one of everything else but the classes."""
     net = RecurrentNet(3, 5, 4, readout="every")
