@@ -1,7 +1,7 @@
 """BLAS on one thread, as the command line has it; one Hypothesis profile for all tests: no
 deadline, the same examples in every run; the judge's certificates and sigmas computed once a run;
-one cache of kernels, also for tests with a cache folder of their own; and tests skipped where a
-package they need is missing."""
+one cache of bytecode, where Python keeps none, and one of kernels, also for tests with a cache
+folder of their own; and tests skipped where a package they need is missing."""
 
 import gc
 import os
@@ -21,8 +21,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("default")  # a plug-in of pytest's that loads NumPy costs time, no more
     settle()
 if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers share the folder of who starts them
-    CERTIFICATES = TemporaryDirectory(prefix="refnet-certificates-")
-    os.environ["REFNET_JUDGE_CACHE"] = CERTIFICATES.name
+    SHARED = TemporaryDirectory(prefix="refnet-tests-")
+    os.environ["REFNET_JUDGE_CACHE"] = f"{SHARED.name}/judge"
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # each process would compile what it imports
+        os.environ["PYTHONPYCACHEPREFIX"] = f"{SHARED.name}/bytecode"
 with suppress(FileNotFoundError):  # a user without a home folder
     os.environ.setdefault("NUMBA_CACHE_DIR", str(user_cache()))
 
@@ -37,9 +39,9 @@ settings.register_profile(
 settings.load_profile("refnet")
 
 LONGEST = (
-    "test_repeats test_style test_examples test_mistake_names test_function_command test_vectors "
-    "test_error_rates test_fitted_names test_jax test_startup test_prove test_default_sizes "
-    "test_travel test_noise test_blas test_textbook_forms test_signals"
+    "test_mistake_names test_prove test_examples test_fitted_names test_startup test_repeats "
+    "test_function_command test_travel test_error_rates test_vectors test_style test_torch "
+    "test_stacked_mistakes test_jax test_noise test_signals test_blas test_textbook_forms"
 ).split()
 """The files that come first, so that two workers end together."""
 

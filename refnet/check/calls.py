@@ -6,6 +6,7 @@ Checked by: tests/check/test_judge_calls.py.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ from refnet.check.verdict import (
 from refnet.common.arguments import optional
 from refnet.common.process import serial_blas
 from refnet.exact.enclose import Progress
+from refnet.exact.running import Runs
 from refnet.nets.gradients import Net
 from refnet.nets.recurrent import RecurrentNet
 
@@ -77,6 +79,7 @@ def judge(
     ``dtype``, ``required`` and what is returned as in ``compare``; ``progress`` as in ``certify``.
     ``shrink``: the seconds that may be spent on the smallest sizes at which a mistake of a function
     still shows, which ``verdict.where`` then has.
+    What the user's function raises comes with its own frames alone.
 
     The certificate and the sigmas of a net are stored for the next call with the same net and the
     same inputs, by their contents. A function is certified at each call, because values that it
@@ -97,8 +100,40 @@ def judge(
     case = case_of(what, inputs, cotangent, progress, dtype, required)
     if callable(theirs) and isinstance(what, Net):
         theirs = of_inputs(theirs)
-    verdict, case = _judged(case, theirs)
+    try:
+        verdict, case = _judged(case, theirs)
+    except Exception as error:
+        frames = _of_the_user(error.__traceback__)
+        if not frames:
+            raise
+        error.add_note(CALLED)
+        raise error.with_traceback(frames)  # noqa: B904
     return with_smallest(verdict, case, theirs, shrink) if callable(theirs) else verdict
+
+
+CALLED = "judge called this function, and leaves out refnet's own frames"
+
+
+def _of_the_user(frames: TracebackType | None) -> TracebackType | None:
+    """The frames of the user's function, from where it is called to where it calls refnet, or None
+    if none was called."""
+    callers = results.__code__, Runs.__call__.__code__
+    called = False
+    while frames and _is_refnets(frames):
+        called |= frames.tb_frame.f_code in callers
+        frames = frames.tb_next
+    return _to_refnet(frames) if called else None
+
+
+def _to_refnet(frames: TracebackType | None) -> TracebackType | None:
+    if not frames or _is_refnets(frames):
+        return None
+    rest = _to_refnet(frames.tb_next)
+    return TracebackType(rest, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
+
+
+def _is_refnets(frames: TracebackType) -> bool:
+    return str(frames.tb_frame.f_globals.get("__name__")).startswith("refnet.")
 
 
 @serial_blas

@@ -3,7 +3,7 @@
 Checked by: tests/check/test_where.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter, methodcaller
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from refnet.nets.feedforward import FeedforwardNet
 from refnet.nets.recurrent import RecurrentNet
 from refnet.nets.stacked import plain
 
-__all__ = ["Axis", "Wrong", "axes_of", "plural", "relation", "value", "wrong_of"]
+__all__ = ["Axis", "Wrong", "axes_of", "either", "plural", "relation", "value", "wrong_of"]
 
 
 class Axis(NamedTuple):
@@ -205,6 +205,17 @@ def _moved(part: Wrong, box: Sequence[Array], axis: int) -> str:
         return f"each {noun} is that of {abs(by[0])} {'later' if by[0] > 0 else 'earlier'}"
     order = ", ".join(str(names[m] if names else m) for m in places[:8])
     return f"the {plural(noun)} there are {order}{', ...' * (len(places) > 8)} of the certified"
+
+
+def either(names: Iterable[str]) -> str:
+    """One name of what explains the same: of several, each is possible.
+
+    >>> either(["x is reversed"]), either(["perhaps x is reversed", "x is shifted"])
+    ('x is reversed', 'perhaps x is reversed, or x is shifted')
+    """
+    first, *others = names
+    every = (name.removeprefix("perhaps ") for name in (first, *others))
+    return f"perhaps {', or '.join(every)}" if others else first
 
 
 def plural(noun: str) -> str:

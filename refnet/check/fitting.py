@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Params
-from refnet.check.entries import plural
+from refnet.check.entries import either, plural
 from refnet.check.mistakes.base import change, run_all
 from refnet.check.mistakes.constants import Constant, of_the_constants
 from refnet.check.programs.least_squares import improved
@@ -109,7 +109,7 @@ class Fit:
                 loss = sum(w * p["loss"] for w, p in zip(weights, parts))
                 subjects.setdefault(each, ([], {**weighted, "loss": loss}))[0].append(text)
         for texts, weighted in subjects.values():
-            label = "perhaps " * (len(texts) > 1) + ", or ".join(texts) + where
+            label = either(texts) + where
             rest = {name: value for name, value in weighted.items() if name != "loss"}
             yield label, {**self.true, **weighted}
             yield label + ", in the gradient alone" * every, {**self.true, **rest}

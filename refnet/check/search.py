@@ -16,6 +16,7 @@ from refnet.batch import Array, Params
 from refnet.check.coarser import FORWARD, Coarser
 from refnet.check.differences import of_differences
 from refnet.check.edits import edits, fitted_edits, shared_edits, shared_fitted_edits
+from refnet.check.entries import either
 from refnet.check.fitting import Fit
 from refnet.check.function_calls import Calls
 from refnet.check.function_pairs import apart, of_the_rest
@@ -166,9 +167,7 @@ class Search:
         name, *others = dict.fromkeys(name for ratio, name in fits if ratio <= 2 * least)
         narrower = name.replace("float16 or TF32", "TF32")
         others = [other for other in others if other != narrower and not other.startswith(name)]
-        if first or not others:
-            return name
-        return f"perhaps {', or '.join([name.removeprefix('perhaps '), *others[:MORE]])}"
+        return name if first else either([name, *others[:MORE]])
 
     def edited(self) -> Iterator[tuple[str, Params]]:
         """Right quantities that are reported in another way: one, or the same one of each cell."""
@@ -257,8 +256,8 @@ class Search:
                     yield mistake.label_of(name), {**self.true, name: reading[name]}
 
     def structure(self) -> str:
-        """What makes all wrong entries of the certified ones, as ``refnet.check.where`` says it."""
-        if len(self.wrong) > 1:
+        """What makes all wrong entries of a net's certified ones, as in ``refnet.check.where``."""
+        if len(self.wrong) > 1 or not self.all.is_net:
             return ""
         parts = (self.given, self.true, self.sigma, self.wrong, self.all.certified)
         return "".join(

@@ -252,7 +252,7 @@ def function_rows(
         net = described.net(H)
         for dtype in dtypes:
             params, batch = described.arrays(net, dtype, T, B, seed, at)
-            theirs = of_inputs(function)
+            theirs = partial(_of_the_cell, of_inputs(function), described.cell, H)
             if described.weights and net.loss == "cross_entropy":
                 theirs = partial(_of_classes, theirs, net.outputs)
             started = perf_counter()
@@ -263,6 +263,22 @@ def function_rows(
             facts = {"inputs": SAID[at][2:], "T": T, "H": H, "B": B, "seconds": spent}
             line = row(framework, package, what + SAID[at], verdict.dtype, **facts)
             yield {**line, **said(verdict)}
+
+
+def _of_the_cell(function: Theirs, cell: str, H: int, params: Params, batch: Batch) -> Foreign:
+    """What a function gives; ValueError if its gradients have the rows of a cell with more or fewer
+    gates."""
+    arrays = function(params, batch)
+    for name in (name for name in params if name.startswith("Whh") and "." not in name):
+        theirs = arrays.get(f"d{name}", arrays.get(name))
+        rows = len(theirs) if isinstance(theirs, np.ndarray) and theirs.ndim else 0
+        others = [other for other, its in CELLS.items() if len(its.GATES) * H == rows]
+        if others and rows != len(params[name]):
+            raise ValueError(
+                f"d{name} has {rows} = {rows // H} H rows, as with --cell {' or '.join(others)}; "
+                f"with --cell {cell} it has {len(params[name])}"
+            )
+    return arrays
 
 
 def _of_classes(function: Theirs, C: int, params: Params, batch: Batch) -> Foreign:
@@ -367,8 +383,8 @@ def _array(name: str, value: Foreign) -> Foreign:
 
 
 def _explained(place: str, path: str, error: BaseException, params: object = None) -> ValueError:
-    """The error, in one line, at the last line of the user's file that it came through; of a name
-    that ``params``, its first argument, does not have, with those that it has."""
+    """The error, in one line, at the last line of the user's file that it came through, with the
+    names and shapes of ``params``, its first argument, unless it is about a name that they have."""
     if isinstance(error, SyntaxError):
         where = f"{error.filename or path}:{error.lineno or 1}"
     else:
@@ -382,12 +398,9 @@ def _explained(place: str, path: str, error: BaseException, params: object = Non
             where += (
                 "; it gets p, x, y, then what --mask, --weights and --final add, or p and batch"
             )
-    if (
-        isinstance(error, KeyError)
-        and isinstance(params, Mapping)
-        and not any(str(name) in params for name in error.args)
-    ):
-        where += f"; p has {', '.join(params)}"
+    if isinstance(params, Mapping) and not any(str(name) in params for name in error.args):
+        shapes = (f"{name} {tuple(np.shape(value))}" for name, value in params.items())
+        where += f"; p has {', '.join(shapes)}, as --cell and other options say"
     return ValueError(f"{place}: {type(error).__name__}: {_said(error)} (at {where})")
 
 

@@ -82,6 +82,7 @@ AT_THE_EDGES = {
 }
 
 
+@pytest.mark.usefixtures("unnamed")
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("name", AT_THE_EDGES)
 def test_a_mistake_at_the_edges_is_results_without_naming_sizes(name, tmp_path, capsys):
@@ -154,6 +155,7 @@ def test_one_class_is_no_usual_size():
     assert "zero is right here" in row["note"]
 
 
+@pytest.mark.usefixtures("unnamed")
 @pytest.mark.parametrize("options", [{"activation": "oplu"}, {"transition": "schur"}], ids=str)
 def test_units_in_pairs(options, tmp_path, capsys):
     """Sizes that the net cannot have are made even, and a mistake is results."""

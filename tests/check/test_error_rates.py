@@ -54,7 +54,7 @@ def test_no_false_alarm_on_correct_results(seed, nets, longest, names):
 @pytest.mark.parametrize(
     "what, dtype, every",
     [
-        ("rnn h0", np.float32, 1),
+        ("rnn h0", np.float32, 3),
         ("rnn clipped", np.float64, 3),
         ("gru every mask", np.float32, 5),
         ("feedforward", np.float64, 1),

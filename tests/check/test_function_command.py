@@ -103,6 +103,7 @@ def test_an_example_is_for_its_own_net_alone(name, flags, says, tmp_path, capsys
 
 
 @pytest.mark.filterwarnings("ignore:No ccache found")  # PaddlePaddle
+@pytest.mark.usefixtures("unnamed")
 @pytest.mark.parametrize("name", EACH)
 def test_a_bug_in_the_example_is_found(name, tmp_path, capsys):
     assert check(written(name, tmp_path, BUGS[name]), *SINGLE) == 1
@@ -247,6 +248,7 @@ def test_weights_arrive_one_by_one_and_the_table_fits(tmp_path, capsys):
     assert "the smallest sizes at which it still shows" in out
 
 
+@pytest.mark.usefixtures("unnamed")
 @both_dtypes
 def test_cotangents_are_added_in_any_order(dtype):
     """Without a loss the gradients of the read-out are sums over the sequences of what is given,
@@ -316,9 +318,14 @@ def test_a_bug_that_only_some_options_show(tmp_path, monkeypatch, capsys):
     [
         ("return 3", "returned int; need a dict of arrays by name"),
         ("return {}['x']", "KeyError"),
-        ("raise KeyError", "; p has Wxh, Why, by, bh, Whh)"),
+        (
+            "raise KeyError",
+            "; p has Wxh (4, 3), Why (5, 4), by (5,), bh (4,), Whh (4, 4), as --cell",
+        ),
+        ("p['Whh'] @ x.T", "ValueError: matmul"),
+        ("p['Whh'] @ x.T", "Whh (4, 4), as --cell and other options say)"),
         ("return {'dbh': p['h0']}", "KeyError: 'h0'"),
-        ("p['h0']", "; p has Wxh, Why, by, bh, Whh)"),
+        ("p['h0']", "; p has Wxh (4, 3), Why (5"),
         ("{}['Whh']", "mine.py:2: {}['Whh'])"),
         ("import sys; sys.exit(0)", "SystemExit: 0 (at "),
         (
@@ -336,6 +343,26 @@ def test_what_a_function_may_do_wrong(text, says, tmp_path, capsys):
     assert status == (2 if says else 1) and says in err
     if not says:
         assert "holds no array of real numbers" in out or "is missing" in out
+
+
+@pytest.mark.parametrize(
+    "gates, cell, says",
+    [
+        (4, "rnn", "dWhh has 16 = 4 H rows, as with --cell lstm; with --cell rnn it has 4"),
+        (
+            3,
+            "lstm",
+            "dWhh has 12 = 3 H rows, as with --cell gru or gru_before or cifg; with --cell lstm",
+        ),
+        (1, "gru", "dWhh has 4 = 1 H rows, as with --cell rnn; with --cell gru it has 12"),
+        (5, "rnn", ""),
+    ],
+)
+def test_gradients_of_another_cell_name_the_option(gates, cell, says, tmp_path, capsys):
+    rows = f"p['Whh'].repeat({gates}, 0)[:{4 * gates}]"
+    (tmp_path / "mine.py").write_text(f"def gradients(p, x, y):\n    return {{'dWhh': {rows}}}\n")
+    status = check(f"{tmp_path / 'mine.py'}:gradients", "--cell", cell)
+    assert status == (2 if says else 1) and says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -394,6 +421,7 @@ def at_zero(p, x, y):
 """
 
 
+@pytest.mark.usefixtures("unnamed")
 def test_cases_show_faults_at_the_start_of_a_transition(tmp_path, monkeypatch, capsys):
     """A spectrum of ones that is used nowhere, and the derivative of the Cayley map at 0 alone."""
     written("numpy", tmp_path)

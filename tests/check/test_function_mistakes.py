@@ -68,6 +68,12 @@ def test_an_edit_has_its_name(name):
     assert verdict.convention.startswith(name) and bool(verdict.convention) == bool(name)
 
 
+def test_a_pattern_is_no_name():
+    wrong = {"dp.W": RIGHT["dp.W"] * np.array([[1.1], [0.7], [1.3], [2.9]])}
+    verdict = judge(f, nested({**RIGHT, **wrong}), P, X, Y)
+    assert "a factor for each row" in "\n".join(verdict.where) and not verdict.convention
+
+
 def test_a_right_result_has_no_name():
     verdict = judge(f, nested(RIGHT), P, X, Y)
     assert verdict.passed and not verdict.convention

@@ -99,6 +99,7 @@ def test_the_whole_table_is_judged(table, monkeypatch):
 
 
 @pytest.mark.needs("keras")
+@pytest.mark.usefixtures("unnamed")
 def test_a_wrong_layer_is_rejected(monkeypatch):
     """The second direction's states are not turned back."""
     right = jax_nets.LAYERS["Keras"]

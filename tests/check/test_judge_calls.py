@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from traceback import extract_tb
 
 import numpy as np
 import pytest
@@ -127,6 +128,7 @@ def resized(net, params, batch):
     return replace(net, inputs=D, hidden=H, outputs=outputs, **layers)
 
 
+@pytest.mark.usefixtures("unnamed")
 def test_a_net_is_shrunk_and_where_it_parts_is_said():
     """A leak at the third step: three steps, and one of everything else but the classes."""
     net = RecurrentNet(3, 5, 4, readout="every")
@@ -324,6 +326,33 @@ class Power:
 
     def __call__(self, x):
         return (self.factor * x * x).sum()
+
+
+def failing(x):
+    return {"dx": np.ones(2) @ np.ones(3)}
+
+
+@pytest.mark.parametrize(
+    "f, theirs, names",
+    [
+        (np.sum, failing, ["failing"]),
+        (lambda x: failing(x)["dx"], {"dx": X}, ["<lambda>", "failing"]),
+        (np.sum, lambda x: {"dx": np.linalg.inv(x)}, ["<lambda>", "inv", "_assert_stacked_square"]),
+    ],
+)
+def test_what_a_function_raises_has_its_own_frames(f, theirs, names):
+    with pytest.raises(ValueError) as caught:
+        judge(f, theirs, X)
+    _, judges, *frames = extract_tb(caught.tb)
+    assert judges.name == "judge" and [frame.name for frame in frames] == names
+    assert caught.value.__notes__ == [calls.CALLED]
+
+
+def test_what_refnet_raises_has_all_frames():
+    with pytest.raises(ValueError, match="required: dz") as caught:
+        judge(np.sum, failing, X, required=("dz",))
+    assert [frame.name for frame in extract_tb(caught.tb)][1:] == ["judge", "serial", "_judged"]
+    assert not hasattr(caught.value, "__notes__")
 
 
 def test_a_callable_object_without_a_hash_is_judged():

@@ -171,7 +171,7 @@ def test_readings_that_are_alike_at_these_sizes_are_all_named():
         return case(times(case.net, factor, *names)(*case.given)).convention
 
     assert convention(1 / 2) == (
-        "the squared error has a factor 1/2, or the loss is divided by the outputs C, too"
+        "perhaps the squared error has a factor 1/2, or the loss is divided by the outputs C, too"
     )
     for factor, name in (
         (2, "C = 2 times"),

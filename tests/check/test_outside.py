@@ -214,6 +214,21 @@ def test_layers_by_hand_are_named(bug, said):
     assert judge(net, partial(two_layers, bug=bug), params, batch).convention == said
 
 
+@pytest.mark.needs("flint")
+@pytest.mark.parametrize(
+    "names, said",
+    [
+        (["Whh"], "Whh_l0 is used for Whh_l1"),
+        (["Whh", "bh"], "Whh_l0 and bh_l0 are used for Whh_l1 and bh_l1"),
+    ],
+)
+def test_parameters_of_another_layer_are_named(names, said):
+    net = StackedNet(2, 4, 3, layers=2, readout="every")
+    params, batch = drawn(net, 7, 3, float)
+    theirs = two_layers({**params, **{f"{n}_l1": params[f"{n}_l0"] for n in names}}, batch)
+    assert judge(net, theirs, params, batch).convention == said
+
+
 EXAMPLES = """
 def gradients(p, x, y):
     T, B, _ = x.shape

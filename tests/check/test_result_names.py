@@ -23,6 +23,7 @@ from support.vectors import small
 pytestmark = pytest.mark.needs("flint")
 
 
+@pytest.mark.usefixtures("unnamed")
 @pytest.mark.parametrize(
     "net",
     [

@@ -188,6 +188,7 @@ def test_layers_are_judged():
     assert {row["what"].rpartition(" ")[2] for row in rows} == {"last", "every", "none"}
 
 
+@pytest.mark.usefixtures("unnamed")
 @pytest.mark.parametrize("off, verdict", [(0, EXPLAINED), (1, NOT_ROUNDING)])
 def test_layers_are_judged_in_bfloat16(off, verdict):
     table = replace(
@@ -197,6 +198,7 @@ def test_layers_are_judged_in_bfloat16(off, verdict):
     assert [row["verdict"] for row in rows] == [verdict] * len(LSTM.variants)
 
 
+@pytest.mark.usefixtures("unnamed")
 @pytest.mark.parametrize("name", ["dx", "dWxh_l1_reverse", "dbhh_l0", "dh0_l1", "dWhr_l1_reverse"])
 def test_a_wrong_layer_is_rejected(name, monkeypatch):
     right = torch_nets.results

@@ -118,6 +118,7 @@ def without_the_cells_slope(params, batch):
     return {name: value for name, value in results.items() if name[:2] in ("lo", "dW", "db")}
 
 
+@pytest.mark.usefixtures("unnamed")
 def test_few_steps_show_the_gate(case):
     batch = Batch(case.batch.x, case.batch.y)
     where = judge(case.net, without_the_cells_slope, dict(case.params), batch).where

@@ -48,12 +48,14 @@ def missing(name):
 def ended(tmp_path_factory):
     """How each command ends, and its folder, by its moment; four wait at a time."""
 
-    def end(moment):
-        folder, (name, *when) = tmp_path_factory.mktemp("signal"), moment
+    def end(moment, folder):
+        name, *when = moment
         return moment, (folder, *interrupted(folder, COMMANDS[name], *when))
 
+    moments = [moment for moment in MOMENTS if not missing(moment[0])]
+    folders = [tmp_path_factory.mktemp("signal") for _ in moments]  # threads would race
     with ThreadPoolExecutor(4) as pool:
-        return dict(pool.map(end, [moment for moment in MOMENTS if not missing(moment[0])]))
+        return dict(pool.map(end, moments, folders))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

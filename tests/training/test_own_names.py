@@ -190,7 +190,7 @@ def unchanged():
 
 def test_changed_code_is_refused_unless_it_is_trusted(tmp_path, caplog):
     """In other processes, as a file runs once in a process."""
-    train()
+    train(backend="reference")
     before = unchanged()
     Path("mine.py").write_text(SOURCE + "\nprint('RAN')\n")
 

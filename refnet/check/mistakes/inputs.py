@@ -9,6 +9,7 @@ Checked by: tests/check/test_mistake_names.py.
 from typing import Any
 
 from refnet.batch import Batch, Params
+from refnet.check.entries import either
 from refnet.check.mistakes.base import Mistakes, mistake, of_the_memory, reading
 from refnet.check.mistakes.scoring import class_alone
 from refnet.nets.layer import GAINED
@@ -55,16 +56,16 @@ def _of_the_mask(readout: str) -> Mistakes:
     before = {"last": "the read-out takes the state before the last"}
     early = before.get(readout, "sequences end too soon")
     for label, formula in (
-        ("ignored", "None"),
-        ("shifted by one step (later)", "shifted(v, True)"),
+        ("the mask is ignored", "None"),
+        ("the mask is shifted by one step (later)", "shifted(v, True)"),
         (
-            f"shifted by one step (earlier), or {early}",
+            either(["the mask is shifted by one step (earlier)", early]),
             "np.concatenate([v[1:], np.zeros_like(v[:1])])",
         ),
-        ("inverted: True is read as padding", "np.logical_not(v)"),
-        ("read with batch and time swapped", "v.T.reshape(v.shape)"),
+        ("the mask is inverted: True is read as padding", "np.logical_not(v)"),
+        ("the mask is read with batch and time swapped", "v.T.reshape(v.shape)"),
     ):
-        yield mistake(f"the mask is {label}", mask=f"None if v is None else {formula}")
+        yield mistake(label, mask=f"None if v is None else {formula}")
     stay = "blended(v, 'h c' if s.c else 'h', 'm {0}o + (1-m) {0}-')"
     yield mistake("masked steps leave the state as it is", cell=stay)
     yield mistake(
@@ -94,7 +95,7 @@ def _dropped_examples(net: RecurrentNet, batch: Batch) -> Mistakes:
     for label, b in (("first", 0), ("last", B - 1)):
         rest = f"dropped(v, np.arange(len(v[0])) % {B} == {b})"
         c = class_alone(batch, b) if net.loss == "cross_entropy" else None
-        who = f"the {label} example of the batch" + ("" if c is None else f", or class {c},")
+        who = either([f"the {label} example of the batch", *[f"class {c},"] * (c is not None)])
         yield mistake(f"{who} is left out", each=rest)
         yield mistake(
             f"{who} is left out, and not counted", each=rest, divisor=f"v * {B - 1} / {B}"

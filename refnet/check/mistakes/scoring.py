@@ -10,6 +10,7 @@ from math import log
 import numpy as np
 
 from refnet.batch import Array, Batch
+from refnet.check.entries import either
 from refnet.check.mistakes.base import Mistake, Mistakes, mistake
 from refnet.maths.losses import counted_predictions
 from refnet.nets.gradients import Net
@@ -89,7 +90,7 @@ def _of_the_reduction(net: Net, batch: Batch, lead: tuple[int, ...], C: int) -> 
         if divisor != usual:
             alike.setdefault(divisor, []).append(label)
     for divisor, labels in alike.items():
-        yield mistake(", or ".join(labels), divisor=str(divisor))
+        yield mistake(either(labels), divisor=str(divisor))
 
 
 def _of_the_softmax(C: int) -> Mistakes:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev
 
 from refnet.batch import Array, Params
+from refnet.check.entries import either
 from refnet.check.judgement import LIMITS
 from refnet.check.programs.cells import PASSED, Factor, Line
 from refnet.check.programs.edit import Candidate, Edit
@@ -181,7 +182,7 @@ class Constants:
         for name, said, results in fits:  # a constant that is met once may be another function's
             given = self.programs.given(results)
             others = [other for known, other, r in fits if known != name and same(given, r)]
-            yield f"perhaps {said}, or {others[0]}" if others else said, results
+            yield either([said, *others[:1]]), results
 
     def _improved(self, edits: Edits, k: float) -> float | None:
         """The constant by Gauss and Newton, if it leaves little enough."""

@@ -90,11 +90,13 @@ class EdgeMistakes:
                             np.asarray(formula(part, "u, v")(u, v)) for part in parts
                         )
                     yield text.format(here, there), grads
-                yield from self._with(some, f"{there} is used for {here}")
+                yield from self._with(some)
 
-    def _with(self, some: dict[str, str], name: str) -> Iterator[tuple[str, Params]]:
+    def _with(self, some: dict[str, str]) -> Iterator[tuple[str, Params]]:
         """Other parameters in the place of some, in both passes, with the gradients there or where
         they come from, or in one pass alone."""
+        verb, its = ("are", "their gradients") if len(some) > 1 else ("is", "its gradient")
+        name = f"{' and '.join(some.values())} {verb} used for {' and '.join(some)}"
         usual = self.layers
         params = {**usual.params, **{n: usual.params[other] for n, other in some.items()}}
         layers = Layers(usual.net, params, usual.batch) if self.forward else usual
@@ -104,9 +106,9 @@ class EdgeMistakes:
             yield name, reading
             zero = {f"d{n}": 0 * reading[f"d{n}"] for n in some}
             added = {f"d{o}": reading[f"d{o}"] + reading[f"d{n}"] for n, o in some.items()}
-            yield f"{name}, with its gradient", {**reading, **zero, **added}
+            yield f"{name}, with {its}", {**reading, **zero, **added}
             both = {f"d{n}": added[f"d{o}"] for n, o in some.items()}
-            yield f"{name}, and both have its gradient", {**reading, **both, **added}
+            yield f"{name}, and both have {its}", {**reading, **both, **added}
         elif self.forward:
             return
         layers.pulling = usual.p if self.forward else usual.net.matrices(params)[0]
