@@ -165,6 +165,7 @@ OTHERS = (
     "differences",
     "calls",
     "fitted_programs",
+    "around.fitted",
     "around.constants",
     "weighed",
     "around.additions",

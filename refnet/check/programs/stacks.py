@@ -27,15 +27,20 @@ from refnet.check.programs.runs import Runs
 from refnet.nets.base import named
 from refnet.nets.stacked import StackedNet
 
-__all__ = ["Stacks", "known_cells"]
+__all__ = ["Stacks", "batches", "known_cells"]
 
 TOGETHER = 128
 
 
-def _batches(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
+def batches(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
+    """As many as run together."""
     rest = iter(candidates)
     while some := list(islice(rest, TOGETHER)):
         yield some
+
+
+def _of_dx(candidate: Candidate) -> bool:
+    return {line.target.name for edit in candidate.edits for line in edit.lines} == {"d x"}
 
 
 def known_cells(net: StackedNet, params: Params) -> bool:
@@ -55,7 +60,7 @@ class Stacks:
         self.layers.run(Change(""))
         self.arriving = dict(self.layers.arriving)
         self.programs = {
-            suffix: self._program(suffix, tape.x, self._start(tape), *self.arriving[suffix])
+            suffix: self.program(suffix, tape.x, self.start(tape), *self.arriving[suffix])
             for suffix, tape in self.layers.tapes.items()
         }
         first = next(iter(self.programs.values()))
@@ -64,12 +69,14 @@ class Stacks:
         """Those of which several may give the same at these sizes."""
 
     @staticmethod
-    def _start(tape: Any) -> Array:
+    def start(tape: Any) -> Array:
+        """The state with which a cell starts."""
         return np.stack([tape.h[0], tape.c[0]]) if hasattr(tape, "c") else tape.h[0]
 
-    def _program(
+    def program(
         self, suffix: str, x: Array, start: Array, dh: Array | None, carry: Array | None
     ) -> Program:
+        """A cell as a net of one layer, with the gradients of its states and of the last one."""
         H = self.net.hidden
         net = replace(
             self.layers.cells[suffix], outputs=H, readout="every", loss="none", reduction="sum",
@@ -85,7 +92,7 @@ class Stacks:
         self, suffix: str, candidate: Candidate, x: Array, start: Array, *ends: Array | None
     ) -> Params:
         """The results of one edited cell."""
-        program = self._program(suffix, x, start, *ends)
+        program = self.program(suffix, x, start, *ends)
         ((_, results),) = Runs(program, [candidate]).gradients()
         return {name: value for name, value in results.items() if name not in ("dWhy", "dby")}
 
@@ -93,20 +100,26 @@ class Stacks:
         """The results of the edits that fit."""
         forward = self.search.wrong & {"outputs", "loss"}
         seen: list[Params] = []
-        for said, cells in self._places():
+        for said, cells in self.places():
             if seen:
                 return
             fit = self._forward(cells) if forward else self._backward(cells)
             for candidate in fit:
-                inside = {suffix: partial(self._inside, suffix, candidate) for suffix in cells}
-                reading = self.layers.run(Change(candidate.name, inside=inside), self.search.agrees)
+                reading = self.reading(candidate, cells, self.search.agrees)
                 if reading is None:
                     continue
                 if candidate.name in self.rows or not any(same(reading, other) for other in seen):
                     seen.append(reading)
                     yield f"{candidate.name}{said}", reading
 
-    def _places(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+    def reading(
+        self, candidate: Candidate, cells: Iterable[str], right: Any = None
+    ) -> Params | None:
+        """The results of a candidate in these cells; None if the outputs are not ``right``."""
+        inside = {suffix: partial(self._inside, suffix, candidate) for suffix in cells}
+        return self.layers.run(Change(candidate.name, inside=inside), right)
+
+    def places(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Which cells an edit may be in: all, or those of a layer or a direction."""
         layers = self.layers.layers
         every = tuple(self.layers.cells)
@@ -127,12 +140,15 @@ class Stacks:
         number = max((n for n, layer in enumerate(layers) if wrong & {*layer}), default=0)
         here = [suffix for suffix in layers[number] if suffix in cells]
         above = {suffix for layer in layers[number + 1 :] for suffix in layer}
-        if {*here} != wrong & {*layers[number]} or above & {*cells}:
-            return
         every: Iterable[Candidate] = [
             *backward_edits(self.grammar, True, True),
             *self.rows.values(),
         ]
+        if above & {*cells}:  # what they hand down may be wrong
+            yield from filter(_of_dx, every)
+            return
+        if {*here} != wrong & {*layers[number]}:
+            return
         for suffix in here:
             every = [c for c, results in self._run(suffix, every) if self._fits(suffix, results)]
         yield from every
@@ -155,7 +171,7 @@ class Stacks:
     def _run(
         self, suffix: str, candidates: Iterable[Candidate]
     ) -> Iterator[tuple[Candidate, Params]]:
-        for some in _batches(candidates):
+        for some in batches(candidates):
             try:
                 yield from Runs(self.programs[suffix], some).gradients()
             except (KeyError, ValueError):  # an edit that this cell cannot have
@@ -173,12 +189,12 @@ class Stacks:
         for candidate in forward_edits(grammar):
             lines = tuple(edit for edit in candidate.edits if edit.place[0] == "line")
             alike.setdefault(lines, []).append(candidate)
-        for some in _batches(Candidate("", lines) for lines in alike):
-            for candidate, outputs in zip(some, self._outputs(some, cells)):
+        for some in batches(Candidate("", lines) for lines in alike):
+            for candidate, outputs in zip(some, self.outputs(some, cells)):
                 if self.search.agrees({"outputs": outputs}):
                     yield from alike[candidate.edits]
 
-    def _outputs(self, candidates: Sequence[Candidate], cells: Sequence[str]) -> Array:
+    def outputs(self, candidates: Sequence[Candidate], cells: Sequence[str]) -> Array:
         """The outputs of all candidates, which are blocks of the last axis but one."""
         layers, K = self.layers, len(candidates)
         edges = layers.edges
