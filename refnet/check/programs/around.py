@@ -71,7 +71,9 @@ class Around:
 
     def stacked(self) -> Readings:
         """The readings of edits inside the cells of a stack."""
-        yield from self.stacks.readings() if self.stacks else ()
+        if self.stacks:
+            rows = [*FittedStacks(self.search, self.stacks).rows()]
+            yield from rows or self.stacks.readings()
 
     def fitted(self) -> Readings:
         """The readings of such edits with something fitted."""

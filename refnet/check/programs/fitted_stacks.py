@@ -7,12 +7,17 @@ also says what it hands to the cells below, whose own edit has to have the same 
 Checked by: tests/check/test_outside.py::test_what_is_fitted_in_a_stack_is_named.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
+from dataclasses import replace
 from functools import partial
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
 from refnet.batch import Params
+from refnet.check.mistakes.backward import of_the_recursion, of_the_sums
+from refnet.check.mistakes.base import run_all
 from refnet.check.programs.constants import Constants
 from refnet.check.programs.edit import Candidate
 from refnet.check.programs.explain import Programs
@@ -24,6 +29,9 @@ from refnet.nets.base import named
 __all__ = ["FittedStacks"]
 
 
+Readings = Iterator[tuple[str, Params]]
+
+
 class FittedStacks:
     """The search for what is fitted in the cells of a stack."""
 
@@ -31,29 +39,45 @@ class FittedStacks:
         self.search, self.stacks, self.layers = search, stacks, stacks.layers
         self.said = {frozenset(cells): said for said, cells in stacks.places()}
 
-    def readings(self) -> Iterator[tuple[str, Params]]:
+    def readings(self) -> Readings:
         """The results of what fits, by its name."""
-        if not self.search.wrong & {"outputs", "loss"}:
-            yield from self._backward({}, "")
-        elif "outputs" in self.search.wrong:
+        if "outputs" in self.search.wrong:
             for said, cells in self.stacks.places():
                 for name, reading in Constants(_Forward(self, cells)).readings():
                     yield f"{name}{said}", reading
+        yield from self.backward(attrgetter("fitted_programs"))
 
-    def _backward(self, known: dict[str, Params], name: str) -> Iterator[tuple[str, Params]]:
-        """With the results of the cells that are explained, which have this edit."""
+    def rows(self) -> Readings:
+        """The results of the mistakes of ``refnet.check.mistakes`` over the steps."""
+        yield from self.backward(lambda alone: partial(self._rows, alone))
+
+    def _rows(self, alone: Any) -> Readings:
+        s, layers = alone.of_programs.program.s, self.layers
+        net = replace(s.net, readout="last" if layers.last else "every")
+        every = [*of_the_recursion(net, layers.batch), *of_the_sums(net, layers.batch)]
+        outcomes = run_all(s.net, s.params, s.batch, [(row, ()) for row in every])
+        for row, reading in zip(every, outcomes):
+            if reading and alone.explains(reading):
+                yield row.label, reading
+
+    def backward(
+        self, kind: Any, known: Mapping[str, Params] = MappingProxyType({}), name: str = ""
+    ) -> Readings:
+        """The results of a kind of edits of one cell, with those of the cells that are explained,
+        which have the edit of this name."""
+        if self.search.wrong & {"outputs", "loss"}:
+            return
         inside = {suffix: partial(_known, results) for suffix, results in known.items()}
         reading = self.layers.run(Change("", inside=inside)) or {}
         said = self.said.get(frozenset(known))
         if said is not None and self.search.explains(reading):
             yield f"{name}{said}", reading
             return
-        for suffix in reversed(self.layers.cells):
-            alone = self._alone(suffix)
+        for alone in map(self._alone, [s for s in reversed(self.layers.cells) if s not in known]):
             if alone.wrong:
-                for text, results in () if suffix in known else alone.fitted_programs():
+                for text, results in kind(alone)():
                     if not known or text == name:
-                        yield from self._backward({**known, suffix: results}, text)
+                        yield from self.backward(kind, {**known, alone.suffix: results}, text)
                 return
 
     def _alone(self, suffix: str) -> Any:
@@ -73,7 +97,7 @@ class FittedStacks:
         alone = type(search)(case, given, set(), sigma, search.u)
         alone.wrong = {n for n in names if alone.ratio(n, case.true[n]) > 1}
         alone = type(search)(case, given, alone.wrong, sigma, search.u)
-        alone.of_programs = Programs(alone)
+        alone.suffix, alone.of_programs = suffix, Programs(alone)
         alone.of_programs.forward, alone.of_programs.backward = False, True
         return alone
 

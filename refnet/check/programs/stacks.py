@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
-from refnet.check.mistakes.backward import of_the_recursion, of_the_sums
 from refnet.check.naive.nets import Recurrent
 from refnet.check.programs.candidates import backward_edits, forward_edits
 from refnet.check.programs.edit import Candidate, Edit
@@ -65,8 +64,6 @@ class Stacks:
         }
         first = next(iter(self.programs.values()))
         self.grammar = Grammar(first, self.net.gates)
-        self.rows = {row.name: row for row in self._rows()}
-        """Those of which several may give the same at these sizes."""
 
     @staticmethod
     def start(tape: Any) -> Array:
@@ -108,7 +105,7 @@ class Stacks:
                 reading = self.reading(candidate, cells, self.search.agrees)
                 if reading is None:
                     continue
-                if candidate.name in self.rows or not any(same(reading, other) for other in seen):
+                if not any(same(reading, other) for other in seen):
                     seen.append(reading)
                     yield f"{candidate.name}{said}", reading
 
@@ -140,10 +137,7 @@ class Stacks:
         number = max((n for n, layer in enumerate(layers) if wrong & {*layer}), default=0)
         here = [suffix for suffix in layers[number] if suffix in cells]
         above = {suffix for layer in layers[number + 1 :] for suffix in layer}
-        every: Iterable[Candidate] = [
-            *backward_edits(self.grammar, True, True),
-            *self.rows.values(),
-        ]
+        every: Iterable[Candidate] = backward_edits(self.grammar, True, True)
         if above & {*cells}:  # what they hand down may be wrong
             yield from filter(_of_dx, every)
             return
@@ -152,16 +146,6 @@ class Stacks:
         for suffix in here:
             every = [c for c, results in self._run(suffix, every) if self._fits(suffix, results)]
         yield from every
-
-    def _rows(self) -> Iterator[Candidate]:
-        """The mistakes of ``refnet.check.mistakes`` over the steps that are edits of pulls."""
-        s, batch = self.grammar.program.s, self.layers.batch
-        s.program = self.grammar.program
-        cell = next(iter(self.layers.cells.values()))
-        cell = replace(cell, readout="last" if self.layers.last else "every")
-        for row in (*of_the_recursion(cell, batch), *of_the_sums(cell, batch)):
-            if [*map(set, row.passes)] == [{"pulls"}]:
-                yield Candidate(row.label, tuple(row.passes[0]["pulls"]([], s)))
 
     @staticmethod
     def _of(name: str, suffix: str) -> bool:
