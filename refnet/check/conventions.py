@@ -227,23 +227,32 @@ def _scored_otherwise(certified: Certified) -> bool:
 
 def _other_finals(certified: Certified) -> Iterator[tuple[str, Params]]:
     """What comes with other cotangents of the final states, or without them in the loss."""
-    final = certified.batch.final or {}
-    for name, value in final.items():
-        states = ("h", "c")[: value.ndim - 1] if value.ndim > 2 else ("h",)
-        for n, state in enumerate(states):
-            part = value if len(states) == 1 else value * (np.arange(2) == n)[:, None, None]
-            what = f"the cotangent of the last {state}{name[2:]}"
-            yield f"{what} is ignored", _with_final(certified, {**final, name: value - part})
-            yield f"{what} counts twice", _with_final(certified, {**final, name: value + part})
-        if len(states) > 1:
-            swapped = _with_final(certified, {**final, name: value[::-1]})
-            yield f"the cotangents of the last h{name[2:]} and c{name[2:]} change places", swapped
+    final, loss = certified.batch.final or {}, float_values(certified.named())["loss"]
+    for label, other in _finals(final):
+        reading = _with_final(certified, other)
+        yield label, reading
+        yield f"{label}, in the backward pass alone", {**reading, "loss": loss}
     if final:
-        without = _with_final(certified, {})
-        if len(final) > 1 or any(value.ndim > 2 for value in final.values()):
-            yield "the cotangents of all last states are ignored", without
-        loss = {**_with_final(certified, final), "loss": without["loss"]}
-        yield "the loss leaves out the last states", loss
+        loss = _with_final(certified, {})["loss"]
+        yield "the loss leaves out the last states", {**_with_final(certified, final), "loss": loss}
+
+
+def _finals(final: Params) -> Iterator[tuple[str, Params]]:
+    for name, value in final.items():
+        two = value.ndim > 2
+        for n, state in enumerate("hc" if two else "h"):
+            part = value * (np.arange(2) == n)[:, None, None] if two else value
+            what = f"the cotangent of the last {state}{name[2:]}"
+            yield f"{what} is ignored", {**final, name: value - part}
+            yield f"{what} counts twice", {**final, name: value + part}
+            if two:
+                moved = value + part[::-1] - part
+                yield f"{what} is added to that of {'ch'[n]}", {**final, name: moved}
+        if two:
+            text = f"the cotangents of the last h{name[2:]} and c{name[2:]} change places"
+            yield text, {**final, name: value[::-1]}
+    if len(final) > 1 or any(value.ndim > 2 for value in final.values()):
+        yield "the cotangents of all last states are ignored", {}
 
 
 def _with_final(certified: Certified, final: Params) -> Params:

@@ -14,7 +14,7 @@ from typing import Any
 
 from refnet.batch import Params
 from refnet.check.programs.edge_mistakes import EdgeMistakes
-from refnet.check.programs.fitted_stacks import FittedStacks
+from refnet.check.programs.fitted_stacks import fitted
 from refnet.check.programs.loss_mistakes import LossMistakes
 from refnet.check.programs.stacks import Stacks, known_cells
 from refnet.nets.recurrent import RecurrentNet
@@ -71,13 +71,11 @@ class Around:
 
     def stacked(self) -> Readings:
         """The readings of edits inside the cells of a stack."""
-        if self.stacks:
-            rows = [*FittedStacks(self.search, self.stacks).rows()]
-            yield from rows or self.stacks.readings()
+        yield from self.stacks.readings() if self.stacks else ()
 
     def fitted(self) -> Readings:
         """The readings of such edits with something fitted."""
-        yield from FittedStacks(self.search, self.stacks).readings() if self.stacks else ()
+        yield from fitted(self.stacks) if self.stacks else ()
 
     def multiples(self) -> Readings:
         """The readings of mistakes in the loss that fit but for a factor."""

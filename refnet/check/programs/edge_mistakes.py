@@ -168,7 +168,7 @@ class EdgeMistakes:
                     results = {"outputs": self.layers.forward(Change("", here))[0]}
                 else:
                     results = self.layers.run(Change("", {}, here)) or {}
-                return given - search.white(results, names)
+                return np.asarray(given - search.white(results, names))
 
             for k in constants(error, guesses) if not self.forward or self._may_be(at(1.0)) else ():
                 changes = self._forward(at(k)) if self.forward else self._backward(at(k))

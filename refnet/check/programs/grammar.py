@@ -141,20 +141,9 @@ class Grammar(Words):
                 yield "has a sum for a product", line.instead(n, *parts)
             for m, f in enumerate(term.factors if len(term.factors) > 1 else ()):
                 if f.form in PLAIN and not term.matrix:
-                    rest = (*term.factors[:m], *term.factors[m + 1 :])
+                    rest = term.of(*term.factors[:m], *term.factors[m + 1 :])
                     less = Term((f._replace(form=PLAIN[f.form]),), -1.0)
-                    product, bracket = self.product(term.of(*rest)), self.word(f)
-                    said = f"is {product} {bracket[1:-1]}, without the brackets of {bracket}"
-                    yield said, line.instead(n, term.of(*rest), less)
-                    said = f"is {bracket[1:-1]} {product}, without the brackets of {bracket}"
-                    yield (
-                        said,
-                        line.instead(
-                            n,
-                            Term(()),
-                            term.of(*rest, *less.factors)._replace(coefficient=-term.coefficient),
-                        ),
-                    )
+                    yield f"lacks the brackets of {self.word(f)}", line.instead(n, rest, less)
 
     def slopes(self, line: Line, pull: Line) -> Edited:
         """Other slopes of a line that is a function."""

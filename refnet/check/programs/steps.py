@@ -58,16 +58,15 @@ class Steps:
             yield from self.programs.tried(self._forward(int(rows[0]), some))
 
     def _sides(self) -> Iterator[Candidate]:
-        """Other slopes of the activation where its argument is negative alone, or positive."""
+        """Other slopes of the activation where its argument is negative alone."""
         grammar, program = self.programs.grammar, self.programs.program
         activation = program.s.net.activation.name
         for n, line in program.of_function(activation).items() if activation != "tanh" else ():
             pull, (a,) = program.pulls[n][1], line.terms[0].factors
-            above = Runs(program, [Candidate("", ())]).argument(a) > 0
-            for side, where in (("negative", ~above), ("positive", above)):
-                for said, new in grammar.slopes(line, pull):
-                    name = f"{grammar.receiver(n, pull)} {said}, where {grammar.word(a)} is {side}"
-                    yield Candidate(name, (Edit(("pull", n, 1), (new,), 1.0 * where),))
+            weight = 1.0 * (Runs(program, [Candidate("", ())]).argument(a) < 0)
+            for said, new in grammar.slopes(line, pull):
+                name = f"{grammar.receiver(n, pull)} {said}, where {grammar.word(a)} is negative"
+                yield Candidate(name, (Edit(("pull", n, 1), (new,), weight),))
 
     def _units(self) -> Iterator[Candidate]:
         """The edits of the first unit alone, or the last."""
