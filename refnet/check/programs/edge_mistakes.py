@@ -155,7 +155,8 @@ class EdgeMistakes:
         """The results of mistakes with a constant that is fitted to the outputs, or to the
         gradients."""
         search, wrong = self.search, self.search.wrong
-        if not self.sound or self.head or self.forward and "outputs" not in wrong:
+        known = "outputs" in wrong if self.forward else not wrong & {"loss", *self.head}
+        if not (self.sound and known):
             return
         names = ["outputs"] if self.forward else sorted(wrong)
         given = search.white(search.given, names)
