@@ -227,14 +227,15 @@ def _scored_otherwise(certified: Certified) -> bool:
 
 def _other_finals(certified: Certified) -> Iterator[tuple[str, Params]]:
     """What comes with other cotangents of the final states, or without them in the loss."""
-    final, loss = certified.batch.final or {}, float_values(certified.named())["loss"]
+    final = certified.batch.final
+    if not final:
+        return
+    right, without = (_with_final(certified, each) for each in (final, {}))
     for label, other in _finals(final):
         reading = _with_final(certified, other)
         yield label, reading
-        yield f"{label}, in the backward pass alone", {**reading, "loss": loss}
-    if final:
-        loss = _with_final(certified, {})["loss"]
-        yield "the loss leaves out the last states", {**_with_final(certified, final), "loss": loss}
+        yield f"{label}, in the backward pass alone", {**reading, "loss": right["loss"]}
+    yield "the loss leaves out the last states", {**right, "loss": without["loss"]}
 
 
 def _finals(final: Params) -> Iterator[tuple[str, Params]]:
@@ -247,7 +248,7 @@ def _finals(final: Params) -> Iterator[tuple[str, Params]]:
             yield f"{what} counts twice", {**final, name: value + part}
             if two:
                 moved = value + part[::-1] - part
-                yield f"{what} is added to that of {'ch'[n]}", {**final, name: moved}
+                yield f"{what} goes to {'ch'[n]}", {**final, name: moved}
         if two:
             text = f"the cotangents of the last h{name[2:]} and c{name[2:]} change places"
             yield text, {**final, name: value[::-1]}

@@ -90,7 +90,8 @@ class EdgeMistakes:
                             np.asarray(formula(part, "u, v")(u, v)) for part in parts
                         )
                     yield text.format(here, there), grads
-                yield from self._with(some, f"{there} is used for {here}")
+                verb = "are" if len(some) > 1 else "is"
+                yield from self._with(some, f"{there} {verb} used for {here}")
 
     def _with(self, some: dict[str, str], name: str) -> Iterator[tuple[str, Params]]:
         """Other parameters in the place of some, in both passes, with the gradients there or where

@@ -3,7 +3,7 @@
 Where the outputs are wrong, one constant is fitted to them; else, whatever fits in a net of one
 layer is looked for in each cell (``stacks``).
 
-Checked by: tests/check/test_outside.py::test_what_is_fitted_in_a_stack_is_named.
+Checked by: tests/check/test_outside.py::test_layers_by_hand_are_named.
 """
 
 from collections.abc import Iterable, Iterator
