@@ -165,13 +165,13 @@ OTHERS = (
     "differences",
     "calls",
     "fitted_programs",
-    "around.fitted",
     "around.constants",
     "weighed",
     "around.additions",
     "coarser.stored",
     "coarser.coarse",
     "two",
+    "around.fitted",
     "waves",
 )
 

@@ -35,6 +35,8 @@ from refnet.nets.stacked import StackedNet
 __all__ = ["Stacks", "batches", "known_cells"]
 
 TOGETHER = 128
+SIMPLE = methodcaller("programs")
+"""What a search in one cell has without anything fitted."""
 Readings = Iterator[tuple[str, Params]]
 
 
@@ -101,7 +103,7 @@ class Stacks:
         if self.search.wrong & {"outputs", "loss"}:
             yield from self._tried(self._forward)
             return
-        for kind in (self._rows, methodcaller("programs")):
+        for kind in (self._rows, SIMPLE):
             known = [*self.backward(kind)]
             if known:
                 yield from known
@@ -160,6 +162,7 @@ class Stacks:
                 return
         for suffix in [s for s in reversed(self.layers.cells) if s not in known]:
             alone, alike = self._alone(suffix), list[tuple[Params, list[str]]]()
+            alone.of_programs.only = names if kind is SIMPLE else ()
             for name, results in kind(alone) if alone.wrong else ():
                 if not known or name in names:
                     others = [texts for other, texts in alike if same(results, other)]
@@ -264,6 +267,12 @@ class _Alone(Programs):
     def __init__(self, search: Any) -> None:
         super().__init__(search)
         self.forward, self.backward = False, True
+        self.only: Sequence[str] = ()
+        """The names of the candidates, if not all are."""
+
+    def candidates(self) -> Iterator[Candidate]:
+        """The edits of the backward pass."""
+        return (c for c in super().candidates() if not self.only or c.name in self.only)
 
     def distinct(self, readings: Iterable[tuple[str, Params]]) -> Readings:
         """All that fit."""
