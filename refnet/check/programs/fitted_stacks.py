@@ -15,19 +15,20 @@ from refnet.batch import Params
 from refnet.check.programs.constants import Constants
 from refnet.check.programs.edit import Candidate
 from refnet.check.programs.explain import Programs
-from refnet.check.programs.stacks import Stacks, batches
+from refnet.check.programs.stacks import Stacks
 
 __all__ = ["fitted"]
 
 
 def fitted(stacks: Stacks) -> Iterator[tuple[str, Params]]:
     """The results of what fits, by its name."""
-    if "outputs" in stacks.search.wrong:
+    if not stacks.search.wrong & {"outputs", "loss"}:
+        yield from stacks.backward(methodcaller("fitted_programs"))
+    elif "outputs" in stacks.search.wrong:
         for said, cells in stacks.places():
             programs = _Forward(stacks, cells)
             for name, reading in programs.distinct(Constants(programs).readings()):
                 yield f"{name}{said}", reading
-    yield from stacks.backward(methodcaller("fitted_programs"))
 
 
 class _Forward(Programs):
@@ -43,9 +44,7 @@ class _Forward(Programs):
 
     def outcomes(self, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, Params]]:
         """The outputs alone."""
-        for some in batches(candidates):
-            for candidate, outputs in zip(some, self.stacks.outputs(some, self.cells)):
-                yield candidate, {"outputs": outputs}
+        yield from self.stacks.outcomes(candidates, self.cells)
 
     def run(
         self, candidates: Iterable[Candidate], *filters: Any

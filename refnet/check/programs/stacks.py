@@ -32,19 +32,12 @@ from refnet.check.programs.runs import Runs
 from refnet.nets.base import named
 from refnet.nets.stacked import StackedNet
 
-__all__ = ["Stacks", "batches", "known_cells"]
+__all__ = ["Stacks", "known_cells"]
 
 TOGETHER = 128
 SIMPLE = methodcaller("programs")
 """What a search in one cell has without anything fitted."""
 Readings = Iterator[tuple[str, Params]]
-
-
-def batches(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
-    """As many as run together."""
-    rest = iter(candidates)
-    while some := list(islice(rest, TOGETHER)):
-        yield some
 
 
 def known_cells(net: StackedNet, params: Params) -> bool:
@@ -151,8 +144,6 @@ class Stacks:
         """The results of a kind of edits that a search in one cell has: from the top down, each
         cell hands on what explains its gradients. The results of the ``known`` cells are those of
         edits with these ``names``, and those below have to have the same."""
-        if self.search.wrong & {"outputs", "loss"}:
-            return
         inside = {suffix: partial(_known, results) for suffix, results in known.items()}
         reading = self.layers.run(Change("", inside=inside)) or {}
         for said, cells in self.places():
@@ -219,12 +210,20 @@ class Stacks:
         for candidate in forward_edits(grammar):
             lines = tuple(edit for edit in candidate.edits if edit.place[0] == "line")
             alike.setdefault(lines, []).append(candidate)
-        for some in batches(Candidate("", lines) for lines in alike):
-            for candidate, outputs in zip(some, self.outputs(some, cells)):
-                if self.search.agrees({"outputs": outputs}):
-                    yield from alike[candidate.edits]
+        for candidate, results in self.outcomes((Candidate("", lines) for lines in alike), cells):
+            if self.search.agrees(results):
+                yield from alike[candidate.edits]
 
-    def outputs(self, candidates: Sequence[Candidate], cells: Sequence[str]) -> Array:
+    def outcomes(
+        self, candidates: Iterable[Candidate], cells: Sequence[str]
+    ) -> Iterator[tuple[Candidate, Params]]:
+        """The outputs with each candidate in these cells."""
+        rest = iter(candidates)
+        while some := list(islice(rest, TOGETHER)):
+            for candidate, outputs in zip(some, self._outputs(some, cells)):
+                yield candidate, {"outputs": outputs}
+
+    def _outputs(self, candidates: Sequence[Candidate], cells: Sequence[str]) -> Array:
         """The outputs of all candidates, which are blocks of the last axis but one."""
         layers, K = self.layers, len(candidates)
         edges = layers.edges
