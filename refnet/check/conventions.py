@@ -172,6 +172,7 @@ OTHERS = (
     "coarser.coarse",
     "two",
     "calls_apart",
+    "around.fitted",
     "waves",
 )
 
@@ -227,23 +228,33 @@ def _scored_otherwise(certified: Certified) -> bool:
 
 def _other_finals(certified: Certified) -> Iterator[tuple[str, Params]]:
     """What comes with other cotangents of the final states, or without them in the loss."""
-    final = certified.batch.final or {}
+    final = certified.batch.final
+    if not final:
+        return
+    right, without = (_with_final(certified, each) for each in (final, {}))
+    for label, other in _finals(final):
+        reading = _with_final(certified, other)
+        yield label, reading
+        yield f"{label}, in the backward pass alone", {**reading, "loss": right["loss"]}
+    yield "the loss leaves out the last states", {**right, "loss": without["loss"]}
+
+
+def _finals(final: Params) -> Iterator[tuple[str, Params]]:
     for name, value in final.items():
-        states = ("h", "c")[: value.ndim - 1] if value.ndim > 2 else ("h",)
-        for n, state in enumerate(states):
-            part = value if len(states) == 1 else value * (np.arange(2) == n)[:, None, None]
+        two = value.ndim > 2
+        for n, state in enumerate("hc" if two else "h"):
+            part = value * (np.arange(2) == n)[:, None, None] if two else value
             what = f"the cotangent of the last {state}{name[2:]}"
-            yield f"{what} is ignored", _with_final(certified, {**final, name: value - part})
-            yield f"{what} counts twice", _with_final(certified, {**final, name: value + part})
-        if len(states) > 1:
-            swapped = _with_final(certified, {**final, name: value[::-1]})
-            yield f"the cotangents of the last h{name[2:]} and c{name[2:]} change places", swapped
-    if final:
-        without = _with_final(certified, {})
-        if len(final) > 1 or any(value.ndim > 2 for value in final.values()):
-            yield "the cotangents of all last states are ignored", without
-        loss = {**_with_final(certified, final), "loss": without["loss"]}
-        yield "the loss leaves out the last states", loss
+            yield f"{what} is ignored", {**final, name: value - part}
+            yield f"{what} counts twice", {**final, name: value + part}
+            if two:
+                moved = value + part[::-1] - part
+                yield f"{what} goes to {'ch'[n]}", {**final, name: moved}
+        if two:
+            text = f"the cotangents of the last h{name[2:]} and c{name[2:]} change places"
+            yield text, {**final, name: value[::-1]}
+    if len(final) > 1 or any(value.ndim > 2 for value in final.values()):
+        yield "the cotangents of all last states are ignored", {}
 
 
 def _with_final(certified: Certified, final: Params) -> Params:

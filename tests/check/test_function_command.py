@@ -225,6 +225,20 @@ def test_cotangents_of_the_final_states(options, change, name):
     assert any("parts first at dx[5], of 6 steps" in line for line in verdict.where)
 
 
+def test_a_cotangent_that_goes_wrong_in_the_backward_pass_alone_is_named():
+    """The loss has the final states, as it has to."""
+    described = Described(final=True, cell="lstm")
+    net = described.net(4)
+    params, batch = described.arrays(net, np.float64, 6, 3, 0)
+    loss = reference_results(net, params, batch)["loss"]
+    dh, dc = batch.final["h0"]
+    for other, said in (((0 * dh, dc), "h is ignored"), ((dh + dc, 0 * dc), "c goes to h")):
+        final = batch._replace(final={"h0": np.stack(other)})
+        theirs = {**reference_results(net, params, final), "loss": loss}
+        name = f"the cotangent of the last {said}, in the backward pass alone"
+        assert judge(net, theirs, params, batch).convention == name
+
+
 def test_weights_arrive_one_by_one_and_the_table_fits(tmp_path, capsys):
     """A table of a function has no line of more than 80 columns."""
     file = tmp_path / "mine.py"

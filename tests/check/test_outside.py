@@ -205,6 +205,14 @@ def test_what_is_handed_on_has_its_derivative(name):
         ),
         ("residual", "the input of layer 1 is added to its output"),
         ("cut", "the gradient is truncated: the state is detached every 3 steps, in every layer"),
+        ("between", "the gradient of the output of layer 0 is clipped at 0.004"),
+        (
+            "bounded",
+            "perhaps a_h is clipped at 0.30952, in the forward pass alone, or the argument of "
+            "h[t+1] is clipped at 0.30952, in the forward pass alone, in every layer",
+        ),
+        ("clipped", "the gradient that is carried through Whh is clipped at 0.003, in every layer"),
+        ("units", "dx takes Wxh with its columns reversed, in every layer"),
     ],
 )
 def test_layers_by_hand_are_named(bug, said):
@@ -227,6 +235,21 @@ def test_parameters_of_another_layer_are_named(names, said):
     params, batch = drawn(net, 7, 3, float)
     theirs = two_layers({**params, **{f"{n}_l1": params[f"{n}_l0"] for n in names}}, batch)
     assert judge(net, theirs, params, batch).convention == said
+
+
+@pytest.mark.needs("flint")
+@pytest.mark.parametrize("usual", [0, 1])
+def test_a_layer_whose_input_is_read_out_is_named(usual):
+    """Of a read-out at the last step; backward, too, or not."""
+    net = NETS["layers"]
+    params, batch = drawn(net, 6, 3, float)
+    name = named(net, params, batch)
+    for follows in (True, False):
+        change = Change("", skips={2: usual}, follows=follows)
+        how = "is added to its output" if usual else "stands for its output"
+        alone = "" if follows else ", in the forward pass alone"
+        said = name(Layers(net, params, batch).run(change))
+        assert said == f"the input of layer 1 {how}{alone}"
 
 
 EXAMPLES = """

@@ -1,11 +1,14 @@
 """Programs of elementary lines: as the reference, edited, and named."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from refnet.check import compare, judge
 from refnet.check.cases import random_batch, random_params, reference_results
 from refnet.check.conventions import Readings
+from refnet.check.mistakes.base import mistake
 from refnet.check.mistakes.formulas import counted
 from refnet.check.naive.nets import Recurrent
 from refnet.check.noise import spread
@@ -254,6 +257,49 @@ def test_what_is_fitted_or_paired_is_named(said, edits):
     planted = edits(program, Grammar(program, net.gates), np.random.default_rng(0))
     verdict = judge(net, results(program, *planted), params, batch)
     assert said in verdict.convention
+
+
+@pytest.mark.needs("flint")
+@pytest.mark.parametrize(
+    ("cell", "edits", "said"),
+    [
+        ("lstm", forward_edits, "every gate takes Wxh of gate g"),
+        ("lstm", forward_edits, "every gate but g takes Whh of gate f, in the forward pass alone"),
+        ("gru", forward_edits, "Whh h in gate z takes Whh with all rows rolled by one"),
+        (
+            "lstm",
+            partial(backward_edits, in_sums=False, in_the_loop=True),
+            "the gradient of h[t+1] has that of one step later added: it is not cleared",
+        ),
+        (
+            "lstm",
+            partial(backward_edits, in_sums=False, in_the_loop=True),
+            "the slope of tanh(c[t+1]) lacks the brackets of (1 - tanh(c[t+1])^2)",
+        ),
+    ],
+)
+def test_slips_of_ports_are_named(cell, edits, said):
+    """Tied gates, a slice that is off by one, a buffer that is not cleared, lost brackets."""
+    net = RecurrentNet(2, 5, 3, cell=cell)
+    params, batch = drawn(net, 6, 3, float)
+    program = program_of(net, params, batch)
+    planted = next(c for c in edits(Grammar(program, net.gates)) if c.name == said)
+    assert judge(net, results(program, *planted.edits), params, batch).convention == said
+
+
+@pytest.mark.needs("flint")
+@pytest.mark.parametrize(
+    ("activation", "slope", "said"),
+    [
+        ("softsign", "(1 - abs(h)) * dh", "(1 - |h[t+1]|), not softsign'(a_h)"),
+        ("elu", "np.where(a > 0, 1, h) * dh", "h[t+1], not elu'(a_h), where a_h is negative"),
+    ],
+)
+def test_slopes_of_kinked_activations_are_named(activation, slope, said):
+    net = RecurrentNet(2, 5, 3, activation=activation)
+    params, batch = drawn(net, 6, 3, float)
+    theirs = mistake("", act_pull=slope).run(net, params, batch)
+    assert judge(net, theirs, params, batch).convention == f"the slope of h is {said}"
 
 
 def test_a_sum_that_keeps_a_step_alone():

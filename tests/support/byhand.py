@@ -71,6 +71,7 @@ def two_layers(p, batch, bug=""):
         h[0] = states[0][T] if states and bug == "started" else 0
         for t in range(T):
             h[t + 1] = np.tanh(seen[-1][t] @ p[f"Wxh{s}"].T + h[t] @ p[f"Whh{s}"].T + p[f"bh{s}"])
+            h[t + 1] = np.clip(h[t + 1], -0.3, 0.3) if bug == "bounded" else h[t + 1]
         states.append(h)
         below = seen[-1] if bug == "residual" and s == "_l1" else 0
         seen.append(h[1:][:: flip if s == "_l0" else 1] + below)
@@ -85,7 +86,10 @@ def two_layers(p, batch, bug=""):
             da = (dh + above[t]) * (1 - states[n][t + 1] ** 2)
             dW, dV, db = dW + da.T @ states[n][t], dV + da.T @ seen[n][t], db + da.sum(axis=0)
             d[t], dh = da @ V, da @ W * (t % 3 > 0 or bug != "cut")
+            dh = np.clip(dh, -0.003, 0.003) if bug == "clipped" else dh
         d = d + (above if bug == "residual" and n else 0)
+        d = np.clip(d, -0.004, 0.004) if bug == "between" and n else d
+        d = d[..., ::-1] if bug == "units" else d
         grads |= {f"Whh_l{n}": dW, f"Wxh_l{n}": dV, f"bh_l{n}": db}
     if bug == "exchanged":
         grads["Whh_l0"], grads["Whh_l1"] = grads["Whh_l1"], grads["Whh_l0"]

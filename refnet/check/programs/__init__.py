@@ -11,5 +11,5 @@ fitted (``least_squares``).
 Outside the cells, a mistake is another loss (``losses``, ``scores``, ``counts``;
 ``loss_mistakes`` tries them) or another move on an edge between cells (``moves``, ``layers``,
 ``edges``; ``edge_mistakes``); ``fits`` has those with a constant. ``stacks`` edits the cells of a
-stack, and ``around`` says which of these a net allows.
+stack (``fitted_stacks``: with a constant), and ``around`` says which of these a net allows.
 """

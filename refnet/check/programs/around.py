@@ -14,6 +14,7 @@ from typing import Any
 
 from refnet.batch import Params
 from refnet.check.programs.edge_mistakes import EdgeMistakes
+from refnet.check.programs.fitted_stacks import fitted
 from refnet.check.programs.loss_mistakes import LossMistakes
 from refnet.check.programs.stacks import Stacks, known_cells
 from refnet.nets.recurrent import RecurrentNet
@@ -61,11 +62,20 @@ class Around:
         for (name, reading), text in zip(known, short):
             yield name if short.count(text) == 1 else text, reading
 
+    @cached_property
+    def stacks(self) -> Stacks | None:
+        """The edits inside the cells of a stack, or None."""
+        net = self.case.net if self.edges else None
+        known = isinstance(net, StackedNet) and known_cells(net, self.case.params)
+        return Stacks(self.search) if known else None
+
     def stacked(self) -> Readings:
         """The readings of edits inside the cells of a stack."""
-        net = self.case.net if self.edges else None
-        if isinstance(net, StackedNet) and known_cells(net, self.case.params):
-            yield from Stacks(self.search).readings()
+        yield from self.stacks.readings() if self.stacks else ()
+
+    def fitted(self) -> Readings:
+        """The readings of such edits with something fitted."""
+        yield from fitted(self.stacks) if self.stacks else ()
 
     def multiples(self) -> Readings:
         """The readings of mistakes in the loss that fit but for a factor."""

@@ -76,6 +76,11 @@ class Line(NamedTuple):
         """The line with every factor changed."""
         return self.of(*(term.over(change) for term in self.terms))
 
+    def renamed(self, names: dict[str, str]) -> "Line":
+        """The line with other variables and matrices."""
+        terms = (t._replace(matrix=names.get(t.matrix, t.matrix)) for t in self.terms)
+        return self.of(*terms).over(lambda f: f._replace(name=names.get(f.name, f.name)))
+
     def instead(self, n: int, *terms: Term) -> "Line":
         """The line with other terms in the place of term ``n``."""
         return self.of(*self.terms[:n], *terms, *self.terms[n + 1 :])

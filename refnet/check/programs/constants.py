@@ -79,7 +79,7 @@ class Constants:
             for n, line in of.items():
                 yield from self._lines([n], grammar.word(line.target))
             yield from self._lines(sigmoids, "every gate's sigmoid")
-        elif not self.programs.in_sums:
+        elif self.programs.in_the_loop:
             for n, line in of.items():
                 yield from self._gradients([n], grammar.gradient_of(line))
                 yield from self._tapes(line.target.name)

@@ -16,7 +16,7 @@ import numpy as np
 from refnet.batch import Array, Params
 from refnet.check.entries import Axis
 from refnet.check.programs.edges import Edges, Option
-from refnet.check.programs.fits import edges_with_a_constant
+from refnet.check.programs.fits import edges_with_a_constant, gradients_with_a_constant
 from refnet.check.programs.layers import Change, Layers, near, same
 from refnet.check.programs.least_squares import constants
 from refnet.check.programs.notation import formula
@@ -154,20 +154,28 @@ class EdgeMistakes:
                     yield change.name, reading
 
     def constants(self) -> Iterator[tuple[str, Params]]:
-        """The results of mistakes with a constant that is fitted to the outputs."""
-        search = self.search
-        if "outputs" not in search.wrong or not self.sound:
+        """The results of mistakes with a constant that is fitted to the outputs, or to the
+        gradients."""
+        search, wrong = self.search, self.search.wrong
+        known = "outputs" in wrong if self.forward else not wrong & {"loss", *self.head}
+        if not (self.sound and known):
             return
-        sigma = np.maximum(search.sigma["outputs"], 1e-300)
-        for at, guesses in edges_with_a_constant(self.edges):
+        names = ["outputs"] if self.forward else sorted(wrong)
+        given = search.white(search.given, names)
+        families = edges_with_a_constant if self.forward else gradients_with_a_constant
+        for at, guesses in families(self.edges):
 
             def error(k: Array, at: Callable[[float], Option] = at) -> Array:
-                option = at(float(k[0]))
-                outputs = self.layers.forward(Change("", {option.edge: option.move}))[0]
-                return np.asarray((search.given["outputs"] - outputs) / sigma).ravel()
+                here = at(float(k[0])).moves
+                if self.forward:
+                    results = {"outputs": self.layers.forward(Change("", here))[0]}
+                else:
+                    results = self.layers.run(Change("", {}, here)) or {}
+                return np.asarray(given - search.white(results, names))
 
-            for k in constants(error, guesses) if self._may_be(at(1.0)) else ():
-                yield from self._tried([self._forward(at(k))])
+            for k in constants(error, guesses) if not self.forward or self._may_be(at(1.0)) else ():
+                changes = self._forward(at(k)) if self.forward else self._backward(at(k))
+                yield from self._tried([changes])
 
     def _changes(self, options: Iterable[Option]) -> Iterator[Iterable[Change]]:
         """Those that the location leaves, in groups that differ in where they are made alone."""

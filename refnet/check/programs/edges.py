@@ -208,8 +208,10 @@ class Edges:
         """Layers that see the input of the layer below, beside its output or for it."""
         layers, L = self.layers, len(self.layers.layers)
         sizes = [layers.batch.x.shape[2], *[layers.net.width] * L]
-        some = [n for n in range(1, L + 1 - layers.last) if sizes[n] == sizes[n - 1]]
-        for chosen in ([n] for n in some) if len(some) == 1 else (some, *([n] for n in some)):
+        last = L + 1 - (layers.last and L == 1)
+        some = [n for n in range(1, last) if sizes[n] == sizes[n - 1]]
+        every = [n for n in some if n <= L - layers.last]
+        for chosen in [every] * (len(every) > 1) + [[n] for n in some]:
             below = " and ".join(f"layer {n - 1}" for n in chosen)
             for usual, how in ((1, "is added to its output"), (0, "stands for its output")):
                 name, skips = f"the input of {below} {how}", dict.fromkeys(chosen, usual)

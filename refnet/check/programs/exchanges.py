@@ -21,10 +21,6 @@ __all__ = ["gradients", "late", "moves", "overwritten", "peepholes", "swaps", "t
 Pulls = dict[Place, Line]
 
 
-def _renamed(line: Line, names: dict[str, str]) -> Line:
-    return line.over(lambda f: f._replace(name=names.get(f.name, f.name)))
-
-
 def gradients(g: Grammar, parameters: bool) -> Iterator[Candidate]:
     """The gates' gradients in another order, or one gate's in another's place (a shared buffer), in
     one product, in all sums (``parameters``) or in all products."""
@@ -55,7 +51,7 @@ def gradients(g: Grammar, parameters: bool) -> Iterator[Candidate]:
                 members = sorted(families[block], key=lambda member: _gate(member[1]))
                 of = [pull.terms[0].factors[0].name for _, pull in members]
                 edits += [
-                    Edit(members[a][0], (_renamed(members[a][1], {of[a]: of[b]}),))
+                    Edit(members[a][0], (members[a][1].renamed({of[a]: of[b]}),))
                     for a, b in way.items()
                 ]
             yield Candidate(said.format(what), tuple(edits))
@@ -86,10 +82,10 @@ def swaps(g: Grammar) -> Iterator[Candidate]:
     for n, line in enumerate(g.program.lines):
         names = {f.name for t in line.terms for f in t.factors} - {*g.program.parameters, "x"}
         for a, b in combinations(sorted(names), 2) if not line.function else ():
-            new = _renamed(line, {a: b, b: a})
+            new = line.renamed({a: b, b: a})
             yield from g.instead(n, new)
     for a, b in combinations(peepholes, 2):
-        news = {n: _renamed(v, {a: b, b: a}) for n, v in g.program.pre_activations.items()}
+        news = {n: v.renamed({a: b, b: a}) for n, v in g.program.pre_activations.items()}
         yield from g.ways(f"{a} and {b} change places", news)
 
 
@@ -102,7 +98,7 @@ def peepholes(g: Grammar) -> Iterator[Candidate]:
             ({a: b}, f"{b} stands for {a}"),
         ):
             edits = [
-                Edit(place, (_renamed(pull, way),))
+                Edit(place, (pull.renamed(way),))
                 for place, pull in g.program.added.items()
                 if any(f.name in way for t in pull.terms for f in t.factors)
             ]

@@ -13,11 +13,11 @@ import numpy as np
 
 from refnet.batch import Array
 from refnet.check.programs.edges import Edges, Option, constant_start
-from refnet.check.programs.functions import function
+from refnet.check.programs.functions import WITH_A_CONSTANT, function
 from refnet.check.programs.moves import SAME, Move, bent, scaled
 from refnet.check.programs.scores import Score, Scores
 
-__all__ = ["edges_with_a_constant", "scores_with_a_constant"]
+__all__ = ["edges_with_a_constant", "gradients_with_a_constant", "scores_with_a_constant"]
 
 Guesses = tuple[float, ...]
 USUAL = {
@@ -54,6 +54,22 @@ def edges_with_a_constant(edges: Edges) -> Iterator[tuple[Callable[[float], Opti
             yield partial(_with, option, start, SAME), (0.1, 1.0)
         for move, guesses in ((_times, (0.9, 2.0)), (_plus, (0.1,)), (_clipped, (0.2, 0.5, 1.0))):
             yield partial(_with, option, move, usual), guesses
+
+
+def gradients_with_a_constant(edges: Edges) -> Iterator[tuple[Callable[[float], Option], Guesses]]:
+    """Gradients that are clipped, scaled or multiplied between two layers."""
+    seen = set[str]()
+    for option in edges.options():
+        if option.edge not in seen and not option.outer and option.edge.startswith("out"):
+            seen.add(option.edge)
+            usual = edges.layers.edges[option.edge]
+            for how in WITH_A_CONSTANT:
+                yield partial(_with, option, partial(_back, how), usual), (0.003, 0.03, 0.3)
+
+
+def _back(how: str, k: float) -> Move:
+    name = f"is {how.replace('K', f'{k:.6g}', 1)}"
+    return Move(name, SAME.there, function(f"{how}|{float(k)!r}").value)
 
 
 def _with(option: Option, move: Callable[[float], Move], usual: Move, k: float) -> Option:

@@ -32,7 +32,9 @@ Edited = Iterator[tuple[str, Line]]
 ROLLED = ("rolled by one unit", "rolled back by one unit")
 EDGES = ("stay", "wrap", "zero")
 WHOLE = ("first", "last", "reversed", *LAYOUTS)
-SLOPES = ("", "1-", "^2", "1-^2", "(1-)^2", "1+^2", "1+")
+SLOPES = ("", "1-", "1-abs", "^2", "1-^2", "(1-)^2", "1+^2", "1+")
+PLAIN = {"1-": "", "1-^2": "^2"}
+"""What 1 is less, by the form."""
 
 
 class Grammar(Words):
@@ -137,6 +139,11 @@ class Grammar(Words):
             if len(term.factors) == 2 and not term.matrix and not _back(term):
                 parts = (Term((f,), term.coefficient) for f in term.factors)
                 yield "has a sum for a product", line.instead(n, *parts)
+            for m, f in enumerate(term.factors if len(term.factors) > 1 else ()):
+                if f.form in PLAIN and not term.matrix:
+                    rest = term.of(*term.factors[:m], *term.factors[m + 1 :])
+                    less = Term((f._replace(form=PLAIN[f.form]),), -1.0)
+                    yield f"lacks the brackets of {self.word(f)}", line.instead(n, rest, less)
 
     def slopes(self, line: Line, pull: Line) -> Edited:
         """Other slopes of a line that is a function."""
@@ -208,7 +215,9 @@ class Grammar(Words):
         yield "counts twice", pull._replace(scale=2.0)
         yield "is halved", pull._replace(scale=0.5)
         for factor in pull.terms[0].factors[:1]:
-            yield "is that of one step later", pull.of(Term((_read(factor, 1, "zero", ""),)))
+            later = Term((_read(factor, 1, "zero", ""),))
+            yield "is that of one step later", pull.of(later)
+            yield "has that of one step later added: it is not cleared", pull.of(*pull.terms, later)
         for how in (*ROLLED, *TYPES):
             said = f"is {'rounded to ' * (how in TYPES)}{how}"
             yield said, pull._replace(function=how)

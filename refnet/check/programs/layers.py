@@ -72,6 +72,7 @@ class Layers:
         self.T, self.B = batch.x.shape[:2]
         self.lengths = np.full(self.B, self.T) if batch.mask is None else last_steps(batch.mask)
         self.last = net.readout == "last"
+        self.ending = gathered("", self.lengths[None], rows=self.T + 1)
         self.edges = dict(self._edges())
         self.arriving: dict[str, tuple[Array, Array | None]] = {}
         """The gradient of every cell's states, and of its last one, in the latest run."""
@@ -90,7 +91,7 @@ class Layers:
                 yield f"start{suffix}", SAME
                 yield f"out{suffix}", turn.after(steps)
                 if self.last and number == len(self.layers) - 1:
-                    yield f"read{suffix}", gathered("", self.lengths[None], rows=self.T + 1)
+                    yield f"read{suffix}", self.ending
             yield f"pad{number}", Move("", self._masked, self._masked)
         yield "rows", SAME
         yield "outputs", SAME
@@ -193,8 +194,22 @@ class Layers:
         """What is read out."""
         if not self.last:
             return edges["rows"].there(self._into(len(self.layers), tapes, edges, change))
-        ends = [edges[f"read{s}"].there(tapes[s].h) for s in self.layers[-1]]
-        return edges["rows"].there(np.concatenate(ends, axis=2))
+        L = len(self.layers)
+        ends = self._ends(L - 1, tapes, edges)
+        if L in change.skips:
+            ends = change.skips[L] * ends + self._ends(L - 2, tapes, edges)
+        return edges["rows"].there(ends)
+
+    def _ends(self, number: int, tapes: dict[str, Any], edges: Moves) -> Array:
+        """The last states of a layer."""
+        of = (edges.get(f"read{s}", self.ending).there(tapes[s].h) for s in self.layers[number])
+        return np.concatenate([*of], axis=2)
+
+    def _ending_in(self, number: int, d: Array) -> Array:
+        """The gradient of a layer's outputs from that of its last states."""
+        parts = np.split(d, len(self.layers[number]), axis=2)
+        of = zip(self.layers[number], map(self.ending.back, parts))
+        return np.concatenate([self.turn(suffix).there(dh[1:]) for suffix, dh in of], axis=2)
 
     def _backward(
         self, d: Array, tapes: dict[str, Any], back: Moves, sums: Moves, change: Change
@@ -204,7 +219,7 @@ class Layers:
         last = self.last
         for number in reversed(range(len(self.layers))):
             usual = change.skips.get(number + 1, 1) if change.follows else 1
-            passed = d if change.follows and number + 1 in change.skips else 0
+            passed = d if change.follows and number + 1 in change.skips else None
             d = d * usual
             if not last:
                 d = back[f"pad{number}"].back(d)
@@ -237,8 +252,10 @@ class Layers:
                 pulled["h0"] = h0.reshape(pulled["h0"].shape)
                 below.append(back[f"in{suffix}"].back(pulled.pop("x")))
                 grads |= {named(name, suffix): value for name, value in pulled.items()}
+            d = np.asarray(sum(below[::-1]))
+            if passed is not None:
+                d = d + (self._ending_in(number - 1, passed) if last else passed)
             last = False
-            d = np.asarray(sum(below[::-1]) + passed)
         return {**grads, "x": back["x"].back(d)}
 
     def _pulled(

@@ -30,7 +30,7 @@ def layouts(g: Grammar, forward: bool) -> Iterator[Candidate]:
         places = _places(g, block, forward)
         for how in _forms(g, block):
             chosen = [("", places)]
-            if how in OF_A_MATRIX and len(places) > 1:
+            if how in OF_A_MATRIX | OF_THE_GATES and len(places) > 1:
                 chosen += [
                     (f" in gate {gate}", {place: line})
                     for gate, (place, line) in zip(g.gates, places.items())
@@ -38,6 +38,8 @@ def layouts(g: Grammar, forward: bool) -> Iterator[Candidate]:
             for where, some in chosen:
                 said = f"{product}{where} takes {block} {how}"
                 yield from _as(g, said, {at: _with(v, (block,), how) for at, v in some.items()})
+    for block in FORWARD if forward else ():
+        yield from _tied(g, block)
     for kind in TYPES:
         for block in ("Wxh", "Whh"):
             said = f"the operands of {texts[block]} are rounded to {kind}"
@@ -51,6 +53,20 @@ def layouts(g: Grammar, forward: bool) -> Iterator[Candidate]:
         for how in (*OF_THE_GATES, *(orders(g.gates) if what[0] == "," else ())):
             said = f"{'a' if forward else 'the gradient of a'}{what} is read {how}"
             yield from _as(g, said, {at: _with(v, tuple(texts), how) for at, v in every.items()})
+
+
+def _tied(g: Grammar, block: str) -> Iterator[Candidate]:
+    """One gate's matrix or bias in every gate, or in all gates but one."""
+    places = _places(g, block, True)
+    for n, source in enumerate(g.gates if len(g.gates) > 2 else ()):
+        for other in ("", *g.gates) if len(g.gates) > 3 else ("",):
+            if other == source:
+                continue
+            names = {
+                f"{block}{m}": f"{block}{n}" for m, gate in enumerate(g.gates) if gate != other
+            }
+            said = f"every gate{f' but {other}' * bool(other)} takes {block} of gate {source}"
+            yield from _as(g, said, {at: v.renamed(names) for at, v in places.items()})
 
 
 def _forms(g: Grammar, block: str) -> Iterator[str]:

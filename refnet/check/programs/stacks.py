@@ -5,19 +5,24 @@ Each cell is a net of one layer whose outputs are its states, with the gradient 
 Checked by: tests/check/test_outside.py.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from operator import methodcaller
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from refnet.batch import Array, Batch, Params
 from refnet.check.mistakes.backward import of_the_recursion, of_the_sums
+from refnet.check.mistakes.base import run_all
 from refnet.check.naive.nets import Recurrent
 from refnet.check.programs.candidates import backward_edits, forward_edits
 from refnet.check.programs.edit import Candidate, Edit
+from refnet.check.programs.explain import Programs
 from refnet.check.programs.functions import has
 from refnet.check.programs.grammar import Grammar
 from refnet.check.programs.layers import Change, Layers, same
@@ -30,12 +35,9 @@ from refnet.nets.stacked import StackedNet
 __all__ = ["Stacks", "known_cells"]
 
 TOGETHER = 128
-
-
-def _batches(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
-    rest = iter(candidates)
-    while some := list(islice(rest, TOGETHER)):
-        yield some
+SIMPLE = methodcaller("programs")
+"""What a search in one cell has without anything fitted."""
+Readings = Iterator[tuple[str, Params]]
 
 
 def known_cells(net: StackedNet, params: Params) -> bool:
@@ -60,16 +62,16 @@ class Stacks:
         }
         first = next(iter(self.programs.values()))
         self.grammar = Grammar(first, self.net.gates)
-        self.rows = {row.name: row for row in self._rows()}
-        """Those of which several may give the same at these sizes."""
 
     @staticmethod
     def _start(tape: Any) -> Array:
+        """The state with which a cell starts."""
         return np.stack([tape.h[0], tape.c[0]]) if hasattr(tape, "c") else tape.h[0]
 
     def _program(
         self, suffix: str, x: Array, start: Array, dh: Array | None, carry: Array | None
     ) -> Program:
+        """A cell as a net of one layer, with the gradients of its states and of the last one."""
         H = self.net.hidden
         net = replace(
             self.layers.cells[suffix], outputs=H, readout="every", loss="none", reduction="sum",
@@ -87,26 +89,40 @@ class Stacks:
         """The results of one edited cell."""
         program = self._program(suffix, x, start, *ends)
         ((_, results),) = Runs(program, [candidate]).gradients()
-        return {name: value for name, value in results.items() if name not in ("dWhy", "dby")}
+        return _known(results)
 
-    def readings(self) -> Iterator[tuple[str, Params]]:
+    def readings(self) -> Readings:
         """The results of the edits that fit."""
-        forward = self.search.wrong & {"outputs", "loss"}
+        if self.search.wrong & {"outputs", "loss"}:
+            yield from self._tried(self._forward)
+            return
+        for kind in (self._rows, SIMPLE):
+            known = [*self.backward(kind)]
+            if known:
+                yield from known
+                return
+        yield from self._tried(self._handed_down)
+
+    def _tried(self, fit: Callable[[Sequence[str]], Iterable[Candidate]]) -> Readings:
+        """The results of the candidates that fit in the first cells where some do."""
         seen: list[Params] = []
-        for said, cells in self._places():
+        for said, cells in self.places():
             if seen:
                 return
-            fit = self._forward(cells) if forward else self._backward(cells)
-            for candidate in fit:
-                inside = {suffix: partial(self._inside, suffix, candidate) for suffix in cells}
-                reading = self.layers.run(Change(candidate.name, inside=inside), self.search.agrees)
-                if reading is None:
-                    continue
-                if candidate.name in self.rows or not any(same(reading, other) for other in seen):
+            for candidate in fit(cells):
+                reading = self.reading(candidate, cells, self.search.agrees)
+                if reading is not None and not any(same(reading, other) for other in seen):
                     seen.append(reading)
                     yield f"{candidate.name}{said}", reading
 
-    def _places(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+    def reading(
+        self, candidate: Candidate, cells: Iterable[str], right: Any = None
+    ) -> Params | None:
+        """The results of a candidate in these cells; None if the outputs are not ``right``."""
+        inside = {suffix: partial(self._inside, suffix, candidate) for suffix in cells}
+        return self.layers.run(Change(candidate.name, inside=inside), right)
+
+    def places(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Which cells an edit may be in: all, or those of a layer or a direction."""
         layers = self.layers.layers
         every = tuple(self.layers.cells)
@@ -119,53 +135,74 @@ class Stacks:
             for number, cell in enumerate(cells if len(layers) > 1 else ()):
                 yield f", in the {name} direction of layer {number}", (cell,)
 
-    def _backward(self, cells: Sequence[str]) -> Iterable[Candidate]:
-        """Those that fit in the highest of the cells, of which no cell above is wrong."""
-        search, order = self.search, list(self.layers.cells)
-        wrong = {s for s in order if any(self._of(n, s) for n in search.wrong)}
-        layers = self.layers.layers
-        number = max((n for n, layer in enumerate(layers) if wrong & {*layer}), default=0)
-        here = [suffix for suffix in layers[number] if suffix in cells]
-        above = {suffix for layer in layers[number + 1 :] for suffix in layer}
-        if {*here} != wrong & {*layers[number]} or above & {*cells}:
-            return
-        every: Iterable[Candidate] = [
-            *backward_edits(self.grammar, True, True),
-            *self.rows.values(),
-        ]
-        for suffix in here:
-            every = [c for c, results in self._run(suffix, every) if self._fits(suffix, results)]
-        yield from every
+    def backward(
+        self,
+        kind: Callable[[Any], Readings],
+        known: Mapping[str, Params] = MappingProxyType({}),
+        names: Sequence[str] = (),
+    ) -> Readings:
+        """The results of a kind of edits that a search in one cell has: from the top down, each
+        cell hands on what explains its gradients. The results of the ``known`` cells are those of
+        edits with these ``names``, and those below have to have the same."""
+        inside = {suffix: partial(_known, results) for suffix, results in known.items()}
+        reading = self.layers.run(Change("", inside=inside)) or {}
+        for said, cells in self.places():
+            if {*cells} == {*known} and self.search.explains(reading):
+                for name in names[: None if kind == self._rows else 1]:
+                    yield f"{name}{said}", reading
+                return
+        for suffix in [s for s in reversed(self.layers.cells) if s not in known]:
+            alone, alike = self._alone(suffix), list[tuple[Params, list[str]]]()
+            alone.of_programs.only = names if kind is SIMPLE else ()
+            for name, results in kind(alone) if alone.wrong else ():
+                if not known or name in names:
+                    others = [texts for other, texts in alike if same(results, other)]
+                    if others:
+                        others[0].append(name)
+                    else:
+                        alike.append((results, [name]))
+            for results, texts in alike:
+                yield from self.backward(kind, {**known, suffix: results}, texts)
+            if alone.wrong:
+                return
 
-    def _rows(self) -> Iterator[Candidate]:
-        """The mistakes of ``refnet.check.mistakes`` over the steps that are edits of pulls."""
-        s, batch = self.grammar.program.s, self.layers.batch
-        s.program = self.grammar.program
-        cell = next(iter(self.layers.cells.values()))
-        cell = replace(cell, readout="last" if self.layers.last else "every")
-        for row in (*of_the_recursion(cell, batch), *of_the_sums(cell, batch)):
-            if [*map(set, row.passes)] == [{"pulls"}]:
-                yield Candidate(row.label, tuple(row.passes[0]["pulls"]([], s)))
+    def _rows(self, alone: Any) -> Readings:
+        """The mistakes of ``refnet.check.mistakes`` over the steps: several may give the same at
+        these sizes."""
+        s, layers = alone.of_programs.program.s, self.layers
+        net = replace(s.net, readout="last" if layers.last else "every")
+        every = [*of_the_recursion(net, layers.batch), *of_the_sums(net, layers.batch)]
+        outcomes = run_all(s.net, s.params, s.batch, [(row, ()) for row in every])
+        for row, reading in zip(every, outcomes):
+            if reading and alone.explains(reading):
+                yield row.label, reading
 
-    @staticmethod
-    def _of(name: str, suffix: str) -> bool:
-        """Whether a gradient belongs to a cell."""
-        return name.partition(".")[0].endswith(suffix)
+    def _alone(self, suffix: str) -> Any:
+        """The search in one cell, with the gradient that arrived there in the latest run."""
+        search, tape = self.search, self.layers.tapes[suffix]
+        program = self._program(suffix, tape.x, self._start(tape), *self.layers.arriving[suffix])
+        ((_, true),) = Runs(program, [Candidate("", ())]).gradients()
+        names = {n: f"d{named(n[1:], suffix)}" for n in true if n[0] == "d" and n != "dh0"}
+        names = {n: name for n, name in names.items() if name in search.given}
+        given, sigma = (
+            {n: of[name] for n, name in names.items()} for of in (search.given, search.sigma)
+        )
+        s, case = program.s, copy(search.all)
+        case.true, case.net = {n: true[n] for n in names}, s.net
+        case.params, case.batch = s.params, s.batch
+        wrong = {n for n, name in names.items() if search.ratio(name, true[n]) > 1}
+        alone = type(search)(case, given, wrong, sigma, search.u)
+        alone.of_programs = _Alone(alone)
+        return alone
 
-    def _run(
-        self, suffix: str, candidates: Iterable[Candidate]
-    ) -> Iterator[tuple[Candidate, Params]]:
-        for some in _batches(candidates):
-            try:
-                yield from Runs(self.programs[suffix], some).gradients()
-            except (KeyError, ValueError):  # an edit that this cell cannot have
-                for candidate in some if len(some) > 1 else ():
-                    yield from self._run(suffix, [candidate])
-
-    def _fits(self, suffix: str, results: Params) -> bool:
-        """Whether an edited cell's gradients of its parameters may be what was given."""
-        inner = {n for n in results if n[0] == "d"} - {"dx", "dh0", "dWhy", "dby"}
-        return bool(self.search.agrees({f"d{named(n[1:], suffix)}": results[n] for n in inner}))
+    def _handed_down(self, cells: Sequence[str]) -> Iterator[Candidate]:
+        """The edits of dx, in cells of which the highest is above all that is wrong."""
+        top = [s for s in self.layers.cells if s in cells][-1]
+        if not any(name.partition(".")[0].endswith(top) for name in self.search.wrong):
+            for candidate in backward_edits(self.grammar, True, True):
+                lines = (line for edit in candidate.edits for line in edit.lines)
+                if {line.target.name for line in lines} == {"d x"}:
+                    yield candidate
 
     def _forward(self, cells: Sequence[str]) -> Iterator[Candidate]:
         """Those with which the outputs are what was given, whatever the backward pass does."""
@@ -173,10 +210,18 @@ class Stacks:
         for candidate in forward_edits(grammar):
             lines = tuple(edit for edit in candidate.edits if edit.place[0] == "line")
             alike.setdefault(lines, []).append(candidate)
-        for some in _batches(Candidate("", lines) for lines in alike):
+        for candidate, results in self.outcomes((Candidate("", lines) for lines in alike), cells):
+            if self.search.agrees(results):
+                yield from alike[candidate.edits]
+
+    def outcomes(
+        self, candidates: Iterable[Candidate], cells: Sequence[str]
+    ) -> Iterator[tuple[Candidate, Params]]:
+        """The outputs with each candidate in these cells."""
+        rest = iter(candidates)
+        while some := list(islice(rest, TOGETHER)):
             for candidate, outputs in zip(some, self._outputs(some, cells)):
-                if self.search.agrees({"outputs": outputs}):
-                    yield from alike[candidate.edits]
+                yield candidate, {"outputs": outputs}
 
     def _outputs(self, candidates: Sequence[Candidate], cells: Sequence[str]) -> Array:
         """The outputs of all candidates, which are blocks of the last axis but one."""
@@ -208,3 +253,26 @@ class Stacks:
         rows = np.concatenate(ends, axis=-1) if layers.last else x
         outputs = rows if self.net.readout == "none" else rows @ layers.p["Why"].T + layers.p["by"]
         return np.moveaxis(outputs[0] if layers.last else outputs, -2, 0)
+
+
+def _known(results: Params, *arguments: Any) -> Params:
+    return {name: value for name, value in results.items() if name not in ("dWhy", "dby")}
+
+
+class _Alone(Programs):
+    """The edits of the backward pass of one cell. Those that differ in what they hand down count
+    as different."""
+
+    def __init__(self, search: Any) -> None:
+        super().__init__(search)
+        self.forward, self.backward = False, True
+        self.only: Sequence[str] = ()
+        """The names of the candidates, if not all are."""
+
+    def candidates(self) -> Iterator[Candidate]:
+        """The edits of the backward pass."""
+        return (c for c in super().candidates() if not self.only or c.name in self.only)
+
+    def distinct(self, readings: Iterable[tuple[str, Params]]) -> Readings:
+        """All that fit."""
+        return ((name, reading) for name, reading in readings if self.search.explains(reading))

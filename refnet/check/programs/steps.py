@@ -16,6 +16,7 @@ from refnet.check.judgement import LIMITS
 from refnet.check.programs.cells import STATES, Line, Term, gradient
 from refnet.check.programs.edit import Candidate, Edit
 from refnet.check.programs.explain import Programs
+from refnet.check.programs.runs import Runs
 from refnet.check.where import indices
 
 __all__ = ["Steps"]
@@ -38,6 +39,7 @@ class Steps:
             yield from self.programs.tried(self._of(c, [0]) for c in self.programs.candidates())
         if self.programs.backward:
             yield from self.programs.tried(self._passed())
+            yield from self.programs.tried(self._sides())
         yield from self.programs.tried(self._units())
         of = "h" if self.programs.forward else "dx"
         if of not in search.wrong or search.given[of].shape != search.true[of].shape:
@@ -54,6 +56,17 @@ class Steps:
             yield from self._backward(int(rows[-1]), some)
         elif of == "h":
             yield from self.programs.tried(self._forward(int(rows[0]), some))
+
+    def _sides(self) -> Iterator[Candidate]:
+        """Other slopes of the activation where its argument is negative alone."""
+        grammar, program = self.programs.grammar, self.programs.program
+        activation = program.s.net.activation.name
+        for n, line in program.of_function(activation).items() if activation != "tanh" else ():
+            pull, (a,) = program.pulls[n][1], line.terms[0].factors
+            weight = 1.0 * (Runs(program, [Candidate("", ())]).argument(a) < 0)
+            for said, new in grammar.slopes(line, pull):
+                name = f"{grammar.receiver(n, pull)} {said}, where {grammar.word(a)} is negative"
+                yield Candidate(name, (Edit(("pull", n, 1), (new,), weight),))
 
     def _units(self) -> Iterator[Candidate]:
         """The edits of the first unit alone, or the last."""
