@@ -1,8 +1,8 @@
 """What an expression or a statement in a user's function may be taken for, as Python's syntax.
 
-Each rule is about syntax alone, so that it holds for any function: another operand, operator, order
-of operations, constant, variable, index, axis or function of the same kind; a part that is left
-out; statements that are left out or change places.
+Each rule is about syntax alone, so that it holds for any function: another constant, variable,
+size, index, axis or function of the same kind, and what ``refnet.check.patterns`` has; statements
+that are left out or change places.
 
 Checked by: tests/check/test_source_edits.py.
 """
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from copy import copy, deepcopy
+from copy import deepcopy
 from functools import partial
-from itertools import combinations, islice, pairwise
+from itertools import combinations, islice, pairwise, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from refnet.check.patterns import filled, name_of, taken_for, with_part
 from refnet.exact.recorder import Operand
 
 __all__ = [
@@ -31,28 +32,9 @@ __all__ = [
     "other_blocks",
     "others",
     "parts_alone",
-    "with_part",
     "wrapped",
 ]
 
-OPERATORS: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
-    ast.Add: (ast.Sub, ast.Mult),
-    ast.Sub: (ast.Add, ast.Mult),
-    ast.Mult: (ast.Div, ast.Add, ast.MatMult),
-    ast.Div: (ast.Mult, ast.Sub),
-    ast.MatMult: (ast.Mult,),
-    ast.FloorDiv: (ast.Div,),
-    ast.Pow: (ast.Mult,),
-}
-"""Operators that are taken for each other."""
-COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
-    ast.Lt: (ast.LtE, ast.Gt),
-    ast.LtE: (ast.Lt, ast.GtE),
-    ast.Gt: (ast.GtE, ast.Lt),
-    ast.GtE: (ast.Gt, ast.LtE),
-    ast.Eq: (ast.NotEq, ast.LtE, ast.GtE),
-    ast.NotEq: (ast.Eq,),
-}
 KINDS = (
     "logsumexp max sum",
     "exp log sqrt square abs tanh sin cos sinh cosh expm1 log1p arctan", "sum mean max min prod",
@@ -62,35 +44,27 @@ KINDS = (
 """Functions that are taken for each other."""
 FAMILY = {name: [*kind.split()] for kind in KINDS for name in kind.split()}
 WRAPS = (
-    "-_", "2 * _", "_ / 2", "_ ** 2", "np.sqrt(_)", "abs(_)", "np.exp(_)", "np.log(_)",
-    "np.tanh(_)", "1 - _", "1 / _", "1 + _", "_.T", "_[::-1]", "_[::-1, ::-1]", "0 * _",
+    "-a", "2 * a", "a / 2", "a ** 2", "np.sqrt(a)", "np.abs(a)", "np.exp(a)", "np.log(a)",
+    "np.tanh(a)", "1 - a", "1 / a", "1 + a", "a.T", "a[::-1]", "a[::-1, ::-1]", "0 * a",
 )  # fmt: skip
-"""What is taken for an array or number _."""
-PARTS_OF = {"real": "imag", "imag": "real"}
-INTEGERS = ("_ - 1", "_ + 1", "2 * _", "_ // 2")
+"""What is taken for an array or number a."""
+INTEGERS = ("a - 1", "a + 1", "2 * a", "a // 2")
 FLOATS = (
     "0.0",
-    "2 * _",
-    "_ / 2",
-    "-_",
-    "_ ** 2",
-    "_ ** 0.5",
-    "1 / _",
-    "1 - _",
-    "10 * _",
-    "_ / 10",
+    "2 * a",
+    "a / 2",
+    "-a",
+    "a ** 2",
+    "a ** 0.5",
+    "1 / a",
+    "1 - a",
+    "10 * a",
+    "a / 10",
     "1.0",
 )
 """What is taken for a constant."""
-SPECIAL = {"range": ("range(1, _)", "range(_ - 1)", "range(_)[::-1]", "range(_ - 1)[::-1]")}
-"""What is taken for a function of one argument."""
-WORDS = {
-    "erf": ("np.tanh(1.1283791670955126 * (_ + 0.08943 * _ ** 3))", "the tanh near it"),
-    "mean": ("__ * _.size / (_.size - __.size)", "the sum divided by n - 1"),
-}
-"""The same, of the argument _ and the result __, in words."""
-LAST = "(__.T * (np.triu(np.equal.outer(_, _), 1).sum(1) == 0)).T"
-"""What an array __ of the rows with indices _ is of those alone that no equal index follows."""
+LAST = "(e.T * (np.triu(np.equal.outer(a, a), 1).sum(1) == 0)).T"
+"""What an array e of the rows with indices a is of those alone that no equal index follows."""
 MOST = 60
 """The most pairs of parts that are exchanged."""
 VARIABLES = 6
@@ -195,15 +169,6 @@ def expressions(tree: ast.AST) -> Iterator[Block]:
             yield block
 
 
-def with_part(node: Any, field: str, place: int | None, other: Any) -> Any:
-    """A copy with another part."""
-    new = copy(node)
-    setattr(new, field, other if place is None else [*getattr(node, field)])
-    if place is not None:
-        getattr(new, field)[place] = other
-    return new
-
-
 def _atoms(node: ast.AST) -> Iterator[tuple[ast.expr, Callable[[ast.expr], ast.expr]]]:
     """The names and numbers of an expression, and how it is made with another one there."""
     for field, value in ast.iter_fields(node):
@@ -220,18 +185,6 @@ def _through(
     outer: Callable[[ast.expr], ast.expr], inner: Callable[[ast.expr], ast.expr], other: ast.expr
 ) -> ast.expr:
     return outer(inner(other))
-
-
-def _filled(text: str, numpy: str, part: ast.expr, whole: ast.expr | None = None) -> ast.expr:
-    """A template with expressions in the place of _ and __."""
-    parts = {"_": part, "__": whole}
-
-    class Fill(ast.NodeTransformer):
-        def visit_Name(self, name: ast.Name) -> ast.AST:
-            return parts.get(name.id) or name
-
-    filled: ast.expr = Fill().visit(ast.parse(text.replace("np.", f"{numpy}."), mode="eval").body)
-    return filled
 
 
 def constant_of(node: ast.AST) -> Operand:
@@ -266,10 +219,10 @@ def _of_an_atom(atom: ast.expr, scope: Scope) -> Iterator[ast.expr]:
         yield from (ast.Name(other, ast.Load()) for other in like)
         if _kind_of(scope.names.get(atom.id)) is not int:
             variables = (ast.Name(other, ast.Load()) for other in like)
-            yield from (_filled("1 - _", scope.numpy, other) for other in variables)
+            yield from (filled("1 - a", scope.numpy, a=other) for other in variables)
         if _kind_of(scope.names.get(atom.id)) is int:
-            texts = (*INTEGERS, *(f"_ * {other}" for other in like))
-            yield from (_filled(text, scope.numpy, atom) for text in texts)
+            texts = (*INTEGERS, *(f"a * {other}" for other in like))
+            yield from (filled(text, scope.numpy, a=atom) for text in texts)
     else:
         c = constant_of(atom)
         if isinstance(c, bool):
@@ -280,7 +233,7 @@ def _of_an_atom(atom: ast.expr, scope: Scope) -> Iterator[ast.expr]:
                 yield ast.Constant(1 / c)
         elif isinstance(c, float) and c:
             for text in FLOATS:
-                value = eval(text, {"_": c})
+                value = eval(text, {"a": c})
                 if isinstance(value, float) and value != c:
                     yield ast.Constant(float(f"{value:.15g}"))
 
@@ -289,135 +242,46 @@ def wrapped(node: ast.expr, scope: Scope) -> Iterator[Other]:
     """A function of an expression, or of a variable in it, or a multiple."""
     if not isinstance(node, (ast.Compare, ast.BoolOp, ast.ListComp, ast.GeneratorExp)):
         if constant_of(node) is None:
-            yield from (Other(_filled(text, scope.numpy, node)) for text in WRAPS)
+            yield from (Other(filled(text, scope.numpy, a=node)) for text in WRAPS)
     for atom, rebuilt in _atoms(node):
         if isinstance(atom, ast.Name) and _kind_of(scope.names.get(atom.id)) not in (None, int):
-            yield from (Other(rebuilt(_filled(text, scope.numpy, atom))) for text in WRAPS)
+            yield from (Other(rebuilt(filled(text, scope.numpy, a=atom))) for text in WRAPS)
 
 
 def others(node: ast.expr, scope: Scope) -> Iterator[Other]:
     """What is taken for an expression."""
-    yield from map(Other, _others(node, scope))
-    if isinstance(node, ast.Subscript) and isinstance(index := node.slice, ast.Name):
-        i = scope.names.get(index.id)
-        if isinstance(i, np.ndarray) and i.dtype.kind in "iu" and i.ndim == 1:
-            yield Other(_filled(LAST, scope.numpy, index, node), "the last of equal indices alone")
-    if isinstance(node, ast.Call) and (argument := _argument(node, scope)):
-        if words := WORDS.get(_name_of(node)):
-            yield Other(_filled(words[0], scope.numpy, argument, node), words[1])
-
-
-def _others(node: ast.expr, scope: Scope) -> Iterator[ast.expr]:
     if is_atom(node):
-        yield from _of_an_atom(node, scope)
+        yield from map(Other, _of_an_atom(node, scope))
         return
     for atom, rebuilt in _atoms(node):
-        for other in _of_an_atom(atom, scope):
-            yield rebuilt(other)
-    rules = RULES.get(type(node))
-    if rules is not None:
-        yield from rules(node, scope)
-
-
-def _operation(node: ast.BinOp, scope: Scope) -> Iterator[ast.expr]:
-    """Another operator or order, or one operand alone."""
-    a, b, op = node.left, node.right, node.op
-    yield from (ast.BinOp(a, other(), b) for other in OPERATORS.get(type(op), ()))
-    yield a
-    yield b
-    if not isinstance(op, (ast.Add, ast.Mult)):
-        yield ast.BinOp(b, op, a)
-    if isinstance(op, ast.MatMult):
-        yield _turned(node)
-    if isinstance(a, ast.BinOp):
-        yield ast.BinOp(a.left, a.op, ast.BinOp(a.right, op, b))
-    if isinstance(b, ast.BinOp):
-        yield ast.BinOp(ast.BinOp(a, op, b.left), b.op, b.right)
-    for k, side in enumerate((a, b)):
-        if isinstance(side, ast.Call) and side.args:
-            inner = ast.BinOp(side.args[0], op, b) if k == 0 else ast.BinOp(a, op, side.args[0])
-            yield with_part(side, "args", 0, inner)
-        if isinstance(side, ast.UnaryOp) and isinstance(side.op, ast.USub):
-            inner = ast.BinOp(side.operand, op, b) if k == 0 else ast.BinOp(a, op, side.operand)
-            yield ast.UnaryOp(ast.USub(), inner)
-
-
-def _name_of(node: ast.Call) -> str:
-    """The name of what is called."""
-    return getattr(node.func, "attr", "") or getattr(node.func, "id", "")
-
-
-def _owner(node: ast.Call, scope: Scope) -> ast.expr | None:
-    """The array whose method is called."""
-    if not isinstance(node.func, ast.Attribute):
-        return None
-    root = node.func.value
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    of_a_module = isinstance(root, ast.Name) and root.id not in scope.names
-    return None if of_a_module else node.func.value
-
-
-def _argument(node: ast.Call, scope: Scope) -> ast.expr | None:
-    """What a function is applied to."""
-    return _owner(node, scope) or (node.args[0] if node.args else None)
+        yield from (Other(rebuilt(other)) for other in _of_an_atom(atom, scope))
+    if isinstance(node, ast.Subscript):
+        yield from map(Other, _index(node, scope))
+        index = scope.names.get(node.slice.id) if isinstance(node.slice, ast.Name) else None
+        if isinstance(index, np.ndarray) and index.dtype.kind in "iu" and index.ndim == 1:
+            last = filled(LAST, scope.numpy, a=node.slice, e=node)
+            yield Other(last, "the last of equal indices alone")
+    yield from starmap(Other, taken_for(node, scope.names, scope.numpy))
+    if isinstance(node, ast.Call):
+        yield from map(Other, _call(node, scope))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+        yield Other(_turned(node))
 
 
 def _call(node: ast.Call, scope: Scope) -> Iterator[ast.expr]:
-    """Another function, its argument alone, functions in the other order, other options."""
-    name, owner, argument = _name_of(node), _owner(node, scope), _argument(node, scope)
-    if argument is None:
-        return
-    if name != "range":
-        yield argument
+    """Another function of the same kind, another axis, or an option less."""
+    name = name_of(node)
     for other in FAMILY.get(name, ()):
         if other != name and isinstance(node.func, ast.Attribute):
             yield ast.Call(with_part(node.func, "attr", None, other), node.args, node.keywords)
-    for text in SPECIAL.get(name, ()) if len(node.args) == 1 else ():
-        yield _filled(text, scope.numpy, argument)
-
-    def applied(inner: ast.expr) -> ast.expr:
-        if owner is not None:
-            func = with_part(node.func, "value", None, inner)
-            return ast.Call(func, node.args, node.keywords)
-        return ast.Call(node.func, [inner, *node.args[1:]], node.keywords)
-
-    if isinstance(argument, ast.BinOp):
-        a, op, b = argument.left, argument.op, argument.right
-        yield ast.BinOp(applied(a), op, b)
-        yield ast.BinOp(a, op, applied(b))
-        yield ast.BinOp(applied(a), op, applied(b))
-    if isinstance(argument, ast.UnaryOp):
-        yield ast.UnaryOp(argument.op, applied(argument.operand))
-    if isinstance(argument, ast.Call) and argument.args:
-        yield with_part(argument, "args", 0, applied(argument.args[0]))
-    if len(node.args) > 1 and owner is None:
-        yield ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], node.keywords)
-    if name == "solve" and len(node.args) == 2:
-        a, b = node.args
-        yield ast.BinOp(a, ast.MatMult(), b)
-        yield ast.BinOp(ast.Attribute(a, "T", ast.Load()), ast.MatMult(), b)
-    if isinstance(argument, (ast.List, ast.Tuple)) and len(argument.elts) == 2 and not owner:
-        yield applied(with_part(argument, "elts", None, argument.elts[::-1]))
-    if name == "norm" and len(node.args) > 1:
-        orders = [ast.Constant(n) for n in (None, 1, 2, "nuc")]
-        yield from (ast.Call(node.func, [argument, n], node.keywords) for n in orders)
     if name == "einsum":
-        yield from (with_part(node, "args", 0, text) for text in _subscripts(argument))
-    if name == "where" and len(node.args) == 3:
-        condition, a, b = node.args
-        yield from (a, b, ast.Call(node.func, [condition, b, a], []))
+        yield from (with_part(node, "args", 0, text) for text in _subscripts(node.args[0]))
     for n in range(len(node.keywords)):
         yield ast.Call(node.func, node.args, node.keywords[:n] + node.keywords[n + 1 :])
-    option, values = {
-        "var": ("ddof", (1,)), "std": ("ddof", (1,)), "cov": ("ddof", (0,)),
-        "norm": ("ord", (1, "nuc", "fro")),
-        "triu": ("k", (1, -1)), "tril": ("k", (1, -1)), "eye": ("k", (1, -1)),
-    }.get(name, ("axis", (0, 1, -1)) if name in FAMILY else ("", ()))  # fmt: skip
-    if not any(keyword.arg == option for keyword in node.keywords):
-        for value in values:
-            keyword = ast.keyword(option, ast.Constant(value))
-            yield ast.Call(node.func, node.args, [*node.keywords, keyword])
+    if name in FAMILY and not any(option.arg == "axis" for option in node.keywords):
+        for axis in (0, 1, -1):
+            option = ast.keyword("axis", ast.Constant(axis))
+            yield ast.Call(node.func, node.args, [*node.keywords, option])
 
 
 def _subscripts(text: ast.expr) -> Iterator[ast.expr]:
@@ -459,7 +323,7 @@ def _index(node: ast.Subscript, scope: Scope) -> Iterator[ast.expr]:
             if isinstance(n, int) and axis != n % axes:
                 other = ast.Subscript(node.value, ast.Constant(axis), ast.Load())
                 yield from (other, ast.BinOp(node, ast.Mult(), other))
-        yield from (_filled(text, scope.numpy, node) for text in INTEGERS)
+        yield from (filled(text, scope.numpy, a=node) for text in INTEGERS)
         return
     yield node.value
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -486,35 +350,6 @@ def _index(node: ast.Subscript, scope: Scope) -> Iterator[ast.expr]:
             yield ast.Subscript(node.value, index, ast.Load())
 
 
-def _comparison(node: ast.Compare, scope: Scope) -> Iterator[ast.expr]:
-    for other in COMPARISONS.get(type(node.ops[0]), ()):
-        yield ast.Compare(node.left, [other(), *node.ops[1:]], node.comparators)
-
-
-def _choice(node: ast.IfExp, scope: Scope) -> Iterator[ast.expr]:
-    yield from (node.body, node.orelse)
-
-
-def _unary(node: ast.UnaryOp, scope: Scope) -> Iterator[ast.expr]:
-    yield node.operand
-
-
-def _attribute(node: ast.Attribute, scope: Scope) -> Iterator[ast.expr]:
-    if node.attr in PARTS_OF:
-        yield with_part(node, "attr", None, PARTS_OF[node.attr])
-    if node.attr in ("T", *PARTS_OF):
-        yield node.value
-
-
-RULES: dict[type, Callable[..., Iterator[ast.expr]]] = {
-    ast.BinOp: _operation,
-    ast.Call: _call,
-    ast.Subscript: _index,
-    ast.Compare: _comparison,
-    ast.IfExp: _choice,
-    ast.UnaryOp: _unary,
-    ast.Attribute: _attribute,
-}
 SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr)
 
 
@@ -533,9 +368,8 @@ def other_blocks(tree: ast.AST, scope: Scope) -> Iterator[tuple[str, list[tuple[
             ):
                 yield f"{what} is left out", [(block, ast.Pass())]
             if isinstance(node, ast.AugAssign):
-                for other in OPERATORS.get(type(node.op), ())[:1]:
-                    new = ast.AugAssign(node.target, other(), node.value)
-                    yield f"{what} is `{ast.unparse(new)}`", [(block, new)]
+                new = ast.AugAssign(node.target, node.op, ast.UnaryOp(ast.USub(), node.value))
+                yield f"{what} is `{ast.unparse(new)}`", [(block, new)]
                 new_value = ast.Assign([node.target], node.value)
                 yield f"{what} is `{ast.unparse(new_value)}`", [(block, new_value)]
             if isinstance(node, ast.If):

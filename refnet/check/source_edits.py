@@ -24,6 +24,7 @@ from refnet.check.call_edits import straight
 from refnet.check.call_sites import LENGTH, shown
 from refnet.check.function_edits import floats
 from refnet.check.function_runs import Candidate
+from refnet.check.patterns import with_part
 from refnet.check.programs.notation import formula
 from refnet.check.pull_edits import SLOPES, forms
 from refnet.check.rewrites import (
@@ -37,7 +38,6 @@ from refnet.check.rewrites import (
     other_blocks,
     others,
     parts_alone,
-    with_part,
     wrapped,
 )
 from refnet.check.sources import Copies, Edits, Take, Written, backward, forward, hooked, the_other
