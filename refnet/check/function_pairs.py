@@ -20,7 +20,7 @@ SHARE = 3
 
 def apart(search: Any) -> str:
     """The mistakes of the gradients that are wrong, each by itself, or ""; of one that has no name,
-    that it is wrong."""
+    that it has none."""
     wrong = sorted(search.wrong)
     if len(wrong) < 2 or "value" in search.wrong or not search.shaped():
         return ""
@@ -31,7 +31,7 @@ def apart(search: Any) -> str:
     unnamed = names.pop("", [])
     perhaps = "perhaps " * any(name.startswith("perhaps ") for name in names)
     parts = [f"{', '.join(of)}: {name.removeprefix('perhaps ')}" for name, of in names.items()]
-    parts += [f"{', '.join(unnamed)}: something else"] * bool(unnamed)
+    parts += [f"{', '.join(unnamed)}: no name"] * bool(unnamed)
     return perhaps + "; ".join(parts) if names else ""
 
 

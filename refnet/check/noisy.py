@@ -180,7 +180,7 @@ class Source:
         for each of the terms summed."""
         flat = np.asarray(result).reshape(-1)
         out, terms = flat["v"], flat["terms"][:, None]
-        given = None if isinstance(sigma, float) else sigma.reshape(-1, 1)
+        given = None if type(sigma) is float else np.reshape(sigma, (-1, 1))  # np.float64: given
         lossy = out.size and abs(out[:, 0]).min() < terms.max() * self.tiny / self.u
         fixed = (out == 0) & (given is None or given == 0) if lossy else None
         finite = np.isfinite(out)

@@ -370,7 +370,7 @@ def other_blocks(tree: ast.AST, scope: Scope) -> Iterator[tuple[str, list[tuple[
             if isinstance(node, ast.AugAssign):
                 new = ast.AugAssign(node.target, node.op, ast.UnaryOp(ast.USub(), node.value))
                 yield f"{what} is `{ast.unparse(new)}`", [(block, new)]
-                new_value = ast.Assign([node.target], node.value)
+                new_value = ast.copy_location(ast.Assign([node.target], node.value), node)
                 yield f"{what} is `{ast.unparse(new_value)}`", [(block, new_value)]
             if isinstance(node, ast.If):
                 for value in (True, False):

@@ -358,7 +358,7 @@ def _named(block: Block, other: ast.expr, text: str) -> str:
     """An expression and another one as text, with VERB where the verb stands; of one that its line
     has twice, what holds it."""
     right, holder = block.node, block.holder
-    if isinstance(holder, ast.Assign) and is_atom(right):
+    if isinstance(holder, (ast.Assign, ast.AugAssign)) and is_atom(right):
         right, other = holder, with_part(holder, block.field, block.place, other)
     line, both = f"(line {right.lineno})", (ast.unparse(right), ast.unparse(other))
     if text:

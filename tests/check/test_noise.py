@@ -76,6 +76,20 @@ def deviation(noisy_array, exact):
     return np.sqrt(((np.asarray(noisy_array)["v"] - exact[..., None]) ** 2).mean(axis=-1))
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_single_numbers_are_perturbed_as_arrays_are(scale):
+    """By a rounding of their own size, whatever it is."""
+    x = scale * np.array([1.0, 2.0])
+    functions = [
+        (lambda x: x[0] + x[1], lambda x: (x[:1] + x[1:])[0]),
+        (lambda x: x.sum(), lambda x: x[None].sum(axis=1)[0]),
+        (lambda x: (x / scale) @ x, lambda x: ((x[None] / scale) @ x)[0]),
+    ]
+    for alone, in_an_array in functions:
+        a, b = (spread(certify_function(f, x), np.float64)["value"] for f in (alone, in_an_array))
+        assert 0.7 < a / b < 1.4 and a < 8 * scale * 2.0**-53
+
+
 def test_sums_are_perturbed_in_every_order():
     """V of the model, from its definition; a bias that is exactly zero is added last."""
     net = FeedforwardNet((8, 1), loss="squared_error")
