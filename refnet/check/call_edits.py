@@ -6,7 +6,8 @@ Checked by: tests/check/test_function_calls.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -14,9 +15,12 @@ import numpy as np
 from refnet.batch import Array
 from refnet.check.call_sites import Call, Seen, is_live
 from refnet.check.function_runs import Edit
+from refnet.check.programs.notation import formula
 from refnet.check.pull_edits import rounded
 from refnet.exact.recorder import Node, Operand, Recorded, derived, same, stop
 
+SLOPES = ("1 - x", "x (1 - x)", "1 - x^2", "x^2")
+"""What is taken for a factor x that is a gate or a state."""
 Edits = Iterator[tuple[str, Edit]]
 """Edits of one call, each with the text of what it computes."""
 
@@ -31,6 +35,11 @@ def straight(right: Recorded, other: Operand) -> Recorded:
 def variable(name: str) -> Edit:
     """A variable where the call stands."""
     return lambda call: call.variables[name]
+
+
+def operand(k: int, function: Callable[[Operand], Operand]) -> Edit:
+    """A function of operand ``k``."""
+    return lambda call: function(call.args[k])
 
 
 def reading(k: int, edit: Edit) -> Edit:
@@ -60,6 +69,10 @@ def numbers_read(seen: Seen, last: dict[str, Recorded]) -> Edits:
     for k in operands:
         for name in other_variables(seen, k):
             yield f"`{name}` for `{seen.operands[k]}`", reading(k, variable(name))
+    for k in operands if seen.call.name == "multiply" else ():
+        for text in SLOPES:
+            shown = re.sub("x", seen.operands[k], text)
+            yield f"`{shown}` for `{seen.operands[k]}`", reading(k, operand(k, formula(text, "x")))
     for k in operands if len(seen.turns) > 1 else ():
         for by, when in (-1, "before"), (1, "after"):
             other = partial(_of_another_turn, seen, k, by, last)

@@ -84,8 +84,9 @@ states after the last step: dh, dc = final["h0"] of an lstm.
 
 The dict must have d + name for every parameter (or the names after --required), and may have loss,
 outputs, h (T + 1, B, H), c and dx: the judge judges everything in it. At the masked steps after the
-end of a sequence the states run on; with --readout none the outputs are 0 there. States of several
-layers, of both directions and with --readout none are h_l0, c_l0, h_l0_reverse, ...
+end of a sequence the states run on, but of several layers, of both directions and with --readout
+none what a layer hands on is 0 there (leave outputs out if yours is not). The states of these are
+h_l0, c_l0, h_l0_reverse, ...
 """
 
 TOLERANCES = """example:

@@ -3,6 +3,7 @@
 Checked by: tests/check/test_where.py.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter, methodcaller
@@ -221,7 +222,7 @@ def either(names: Iterable[str]) -> str:
 def plural(noun: str) -> str:
     """The noun of several.
 
-    >>> plural("step"), plural("class")
-    ('steps', 'classes')
+    >>> plural("step"), plural("class"), plural("entry")
+    ('steps', 'classes', 'entries')
     """
-    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{noun}es" if noun.endswith("s") else re.sub("ys$", "ies", f"{noun}s")

@@ -218,8 +218,9 @@ class Calls:
         """The lines of these places."""
         return f"lines {', '.join(map(str, sorted({self.seen[place].number for place in places})))}"
 
-    def operands(self) -> Iterator[tuple[Place, int | None, str]]:
-        """The operands, and results None, that all of what is wrong goes through, as text."""
+    def operands(self, whole: bool = True) -> Iterator[tuple[Place, int | None, str]]:
+        """The operands, and results None, that what is wrong goes through, as text: the ``whole``
+        of it, or some."""
         for place, seen in self.seen.items():
             operands: list[int | None] = [
                 k for k, x in enumerate(seen.call.args) if hasattr(x, "shape") and is_live(x)
@@ -230,7 +231,8 @@ class Calls:
                 operands.append(None)
             for k in operands:
                 ports = [port for turn in seen.turns for port in turn.nodes(k)]
-                if self.wrong <= set().union(*(self.tape.reach.get(port, ()) for port in ports)):
+                reached = set().union(*(self.tape.reach.get(port, ()) for port in ports))
+                if self.wrong <= reached or self.wrong & reached and not whole:
                     what = f"result [{-1 - k}] of " if k is not None and k < 0 else ""
                     if k is not None and k >= 0:
                         what = f"`{seen.operands[k]}` in "
@@ -254,6 +256,9 @@ class Calls:
         sources = Sources(self)
         yield from sources.of_gradients()
         yield from sources.of_slopes()
+        for candidate in Constants(self).of_two():
+            if reading := self.edited(candidate):
+                yield candidate, reading
 
     def others(self) -> Iterator[Candidate]:
         """The gradient of another call."""

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 
+from refnet.batch import Array, Params
+from refnet.check.call_sites import Place
 from refnet.check.function_edits import sizes
 from refnet.check.function_runs import PULLED, Candidate
-from refnet.check.pull_edits import FACTORS, scaled
+from refnet.check.pull_edits import FACTORS, both, scaled
 from refnet.check.rewrites import constant_of
 from refnet.check.source_edits import VERB, Readings, Rewrite, Sources
 from refnet.exact.recorder import Operand, Recorded
 
 FEW = 3
 """The most wrong entries that a constant may explain by chance."""
+ALIKE = 1e8
+"""The condition from which on two operands have the same part in the gradients."""
 FITS = 1e-4
 """How near a fitted constant has to be."""
 USUAL = (1.0, -1.0, 2.0, 0.5)
@@ -45,20 +49,24 @@ class Constants:
         self.calls, self.tape = calls, calls.tape
         self.given, self.true, self.wrong = calls.given, calls.true, sorted(calls.wrong)
 
-    def of_cotangents(self) -> Iterator[Candidate]:
-        """Cotangents times the constant that fits, those first that sizes explain."""
-        entries = sum(self.given[name].size for name in self.wrong)
-        unusual = []
-        for place, k, what in self.calls.operands():
+    def _off(self, reading: Params) -> Array:
+        """What a reading is off by where something is wrong."""
+        return np.concatenate([(reading[n] - self.true[n]).ravel() for n in self.wrong])
+
+    def _parts(self, whole: bool) -> Iterator[tuple[Place, int | None, str, Array]]:
+        """What goes through each operand."""
+        for place, k, what in self.calls.operands(whole):
             self.calls.left -= PULLED
             if self.calls.left < 0:
                 return
             turns = self.calls.seen[place].turns
             without = self.tape.pulled({port: [] for turn in turns for port in turn.nodes(k)})
-            part, off = (
-                np.concatenate([(a[name] - b[name]).ravel() for name in self.wrong])
-                for a, b in ((self.true, without), (self.given, self.true))
-            )
+            yield place, k, what, -self._off(without)
+
+    def of_cotangents(self) -> Iterator[Candidate]:
+        """Cotangents times the constant that fits, those first that sizes explain."""
+        off, unusual = self._off(self.given), []
+        for place, k, what, part in self._parts(whole=True):
             size = float(part @ part)
             factor = 1 + float(part @ off) / size if size > 0 else 1.0
             misfit = np.linalg.norm(off - (factor - 1) * part) > FITS * np.linalg.norm(off)
@@ -69,10 +77,32 @@ class Constants:
                 name = f"the gradient of {what} {times}"
                 sized = None if "`" in times else " = " in times
                 yield Candidate(name, pulls={place: scaled(k, number)}, sized=sized)
-            if entries > FEW:
+            if off.size > FEW:
                 name = f"the gradient of {what} is multiplied by {factor:.6g}"
                 unusual.append(Candidate(name, pulls={place: scaled(k, factor)}, sized=None))
         yield from unusual
+
+    def of_two(self) -> Iterator[Candidate]:
+        """Cotangents of two operands that are missing, or multiplied by a usual number."""
+        off = self._off(self.given)
+        parts = [part for part in self._parts(whole=False) if part[-1].any()]
+        A = np.array([part[-1] for part in parts]).reshape(len(parts), off.size)
+        gram, right = A @ A.T, A @ off
+        for m, n in combinations(range(len(parts)), 2):
+            (place, k, what, a), (other, l, that, b) = parts[m], parts[n]
+            two = np.ix_((m, n), (m, n))
+            if np.linalg.cond(gram[two]) > ALIKE:
+                continue
+            c = np.linalg.solve(gram[two], right[[m, n]])
+            misfit = np.linalg.norm(off - c[0] * a - c[1] * b) > FITS * np.linalg.norm(off)
+            texts = [_missing_or_times(1 + factor) for factor in c]
+            if off.size > FEW and not misfit and all(texts):
+                name = "; ".join(text.format(x) for text, x in zip(texts, (what, that)))
+                first, second = scaled(k, 1 + c[0]), scaled(l, 1 + c[1])
+                pulls = {place: first, other: second}
+                if place == other:
+                    pulls = {place: both(first, second)}
+                yield Candidate(name, pulls=pulls)
 
     @cached_property
     def numbers(self) -> dict[str, float]:
@@ -161,6 +191,14 @@ class Constants:
             number = float(f"{c:.{digits}g}")
             if number and abs(c / number - 1) < FITS:
                 yield f"{number:g}", number
+
+
+def _missing_or_times(factor: float) -> str:
+    """What a usual factor does to the gradient of {}, or ""."""
+    if abs(factor) < FITS:
+        return "no gradient goes through {}"
+    known = (text for text, number in FACTORS.items() if abs(factor / number - 1) < FITS)
+    return next((f"the gradient of {{}} {text}" for text in known), "")
 
 
 def instead_of(right: Operand, c: float) -> Operand:

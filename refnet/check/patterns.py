@@ -24,6 +24,7 @@ __all__ = ["filled", "name_of", "owner_of", "taken_for", "with_part"]
 
 PATTERNS = (
     ("f(a)", "a"),
+    ("a | b", "a", "b"),
     ("a + b", "a - b", "a * b"),
     ("a - b", "a + b", "a * b", "b - a"),
     ("a * b", "a / b", "a + b", "a @ b"),
@@ -31,7 +32,6 @@ PATTERNS = (
     ("a // b", "a / b", "b // a"),
     ("a @ b", "a * b", "b @ a"),
     ("a ** b", "a * b", "b ** a"),
-    ("a | b", "a", "b"),
     ("(a | b) ^ c", "a | (b ^ c)"),
     ("a | (b ^ c)", "(a | b) ^ c"),
     ("f(a) | b", "f(a | b)"),
@@ -43,6 +43,7 @@ PATTERNS = (
     ("f(-a)", "-f(a)"),
     ("f(g(a))", "g(f(a))"),
     ("f(a, b)", "f(b, a)"),
+    ("f(a, g(b, c))", "f(a, c)", "g(b, c)"),
     ("f([a, b])", "f([b, a])"),
     ("f((a, b))", "f((b, a))"),
     ("a < b", "a <= b", "a > b"),

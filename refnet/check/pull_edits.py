@@ -27,7 +27,10 @@ OFF_THE_DIAGONAL = {
     "has the entries off its diagonal doubled": "2 G - diag(diag(G))",
 }
 """Edits of the cotangent of a symmetric matrix."""
-SLOPES = ("1 - y", "1 - y^2", "y (1 - y)", "y", "1 / y", "1 / x", "x", "1 - x^2")
+SLOPES = (
+    "1 - y", "1 - y^2", "y (1 - y)", "y", "1 / y", "1 / x", "x", "1 - x^2",
+    "(1 - y^2)^2", "(y (1 - y))^2",
+)  # fmt: skip
 """What is taken for a function's slope."""
 LINEAR = ("matmul", "dot", "linalg.solve", "cumsum")
 """Calls that are linear in an operand, and no product entry by entry."""
@@ -42,6 +45,10 @@ ADJOINTS = {
     "linalg.solve": (
         ("lacks a transpose", "-columns(linalg.solve(a, g)) @ columns(y).T"),
         ("has its product transposed", "-columns(y) @ columns(linalg.solve(a.T, g)).T"),
+    ),
+    "expm": (
+        ("is that of matrices that commute: y' g", "y.T @ g"),
+        ("is that of matrices that commute: g y'", "g @ y.T"),
     ),
     "linalg.norm": (("is not divided by the norm", "g a"),),
 }  # fmt: skip
@@ -67,6 +74,11 @@ def changing(k: int | None, change: Callable[[Array], Array], parts: slice = sli
 def scaled(k: int | None, factor: float) -> Pull:
     """The cotangent times a factor."""
     return changing(k, lambda g: factor * g)
+
+
+def both(first: Pull, second: Pull) -> Pull:
+    """Two edits of one call."""
+    return lambda turn: {**first(turn), **second(turn)}
 
 
 def in_turns(turns: Collection[int], pull: Pull) -> Pull:

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
-from itertools import combinations, islice, pairwise, starmap
+from itertools import chain, combinations, islice, pairwise, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -253,15 +253,16 @@ def others(node: ast.expr, scope: Scope) -> Iterator[Other]:
     if is_atom(node):
         yield from map(Other, _of_an_atom(node, scope))
         return
-    for atom, rebuilt in _atoms(node):
-        yield from (Other(rebuilt(other)) for other in _of_an_atom(atom, scope))
+    atoms = (Other(with_it(x)) for atom, with_it in _atoms(node) for x in _of_an_atom(atom, scope))
+    patterns = starmap(Other, taken_for(node, scope.names, scope.numpy))
+    first, second = (patterns, atoms) if isinstance(node, ast.BinOp) else (atoms, patterns)
+    yield from chain(first, second)
     if isinstance(node, ast.Subscript):
         yield from map(Other, _index(node, scope))
         index = scope.names.get(node.slice.id) if isinstance(node.slice, ast.Name) else None
         if isinstance(index, np.ndarray) and index.dtype.kind in "iu" and index.ndim == 1:
             last = filled(LAST, scope.numpy, a=node.slice, e=node)
             yield Other(last, "the last of equal indices alone")
-    yield from starmap(Other, taken_for(node, scope.names, scope.numpy))
     if isinstance(node, ast.Call):
         yield from map(Other, _call(node, scope))
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
@@ -408,7 +409,8 @@ def _everywhere(tree: ast.AST, scope: Scope) -> Iterator[tuple[str, list[tuple[B
             continue
         lines = f"(lines {', '.join(map(str, sorted({block.node.lineno for block in every})))})"
         for what, news in _instead(text, [block.node for block in every], scope):
-            yield f"`{what}` stands for `{text}` everywhere {lines}", [*zip(every, news)]
+            how = f"`{what}` stands for `{text}`" if what else f"`{text}` is left out"
+            yield f"{how} everywhere {lines}", [*zip(every, news)]
 
 
 def _instead(text: str, nodes: list[Any], scope: Scope) -> Iterator[tuple[str, list[ast.expr]]]:
@@ -417,6 +419,8 @@ def _instead(text: str, nodes: list[Any], scope: Scope) -> Iterator[tuple[str, l
         for other in _of_an_atom(nodes[0], scope):
             yield ast.unparse(other), [other] * len(nodes)
         return
+    without = [[k for k in x.keywords if k.arg not in ("axis", "keepdims")] for x in nodes]
+    yield "", [with_part(x, "keywords", None, rest) for x, rest in zip(nodes, without)]
     for axis in (0, 1, 2, -1):
         for kept in ([], [ast.keyword("keepdims", ast.Constant(True))]):
             options = [ast.keyword("axis", ast.Constant(axis)), *kept]

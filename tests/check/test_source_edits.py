@@ -163,6 +163,38 @@ def test_two_mistakes_have_two_names():
     assert "axis=0, keepdims=True" in said and "db has the wrong sign" in said
 
 
+def test_two_calls_without_a_gradient():
+    """The statistics of a normalization, both constants."""
+
+    def normalized(x, w):
+        a = x @ w
+        return (np.tanh((a - a.mean(axis=0)) / np.sqrt(a.var(axis=0) + EPS)) * x).sum()
+
+    def detached(x, w):
+        a = x @ w
+        z = (a - stop(a.mean(axis=0))) / np.sqrt(stop(a.var(axis=0)) + EPS)
+        return (np.tanh(z) * x).sum()
+
+    said = judged(normalized, detached, X, W).convention
+    assert "no gradient goes through `a` in `a.mean(axis=0)`" in said
+    assert "; no gradient goes through `a` in `a.var(axis=0)`" in said
+
+
+def test_a_slope_too_many():
+    """The slope of a gate where its value alone belongs."""
+
+    def gated(w):
+        i = 1 / (1 + np.exp(-(X @ w)))
+        return (i * np.tanh(X)).sum() + (i * (w[0] * X)).sum()
+
+    i = 1 / (1 + np.exp(-(X @ W)))
+    dw = X.T @ (i * (1 - i) * (np.tanh(X) + W[0] * X))
+    dw[0] += (i * (1 - i) * X).sum(axis=0)
+    wrong = {"value": (i * np.tanh(X)).sum() + (i * (W[0] * X)).sum(), "dw": dw}
+    said = compare(wrong, certify_function(gated, W)).convention
+    assert "the gradient of `i * (w[0] * X)`" in said and "takes `i (1 - i)` for `i`" in said
+
+
 def cholesky_backward(L, dL, half=0.5):
     phi = np.tril(L.T @ dL) * (1 - (1 - half) * np.eye(len(L)))
     S = np.linalg.solve(L.T, phi) @ np.linalg.inv(L)
