@@ -5,8 +5,8 @@ The first of the files about mistakes inside a function. Read on in this order, 
 ``call_sites`` (a call and its text), ``function_runs`` (a run whose backward pass is made anew with
 an edit), ``pull_edits`` and ``call_edits`` (what a call's gradient may be taken for),
 ``function_constants`` (constants that are fitted), ``function_calls`` (the search); of the value:
-``rewrites`` (what a line of source may be taken for), ``sources`` (the source compiled anew),
-``source_edits`` (what it gives then), ``function_pairs`` (two mistakes).
+``patterns``, ``rewrites`` and ``statements`` (what source may be taken for), ``sources`` (the
+source compiled anew), ``source_edits`` (what it gives then), ``function_pairs`` (two mistakes).
 
 Checked by: tests/check/test_function_calls.py.
 """

@@ -173,7 +173,7 @@ class Constants:
         before, off, c = right, -gap, near
         for _ in range(STEPS):
             take = partial(_taking, how, c)
-            value = sources.value(rewrite, self.calls.certified.arguments, take)
+            value = sources.value(rewrite, sources.arguments, take)
             if value is None or value.ndim:
                 return None
             now = float(value) - float(self.given["value"])

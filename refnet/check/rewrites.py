@@ -1,8 +1,7 @@
-"""What an expression or a statement in a user's function may be taken for, as Python's syntax.
+"""What an expression in a user's function may be taken for, as Python's syntax.
 
 Each rule is about syntax alone, so that it holds for any function: another constant, variable,
-size, index, axis or function of the same kind, and what ``refnet.check.patterns`` has; statements
-that are left out or change places.
+size, index, axis or function of the same kind, and what ``refnet.check.patterns`` has.
 
 Checked by: tests/check/test_source_edits.py.
 """
@@ -13,7 +12,7 @@ import ast
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
-from itertools import chain, combinations, islice, pairwise, starmap
+from itertools import chain, pairwise, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +28,7 @@ __all__ = [
     "difference",
     "expressions",
     "is_atom",
-    "other_blocks",
+    "of_an_atom",
     "others",
     "parts_alone",
     "wrapped",
@@ -65,8 +64,6 @@ FLOATS = (
 """What is taken for a constant."""
 LAST = "(e.T * (np.triu(np.equal.outer(a, a), 1).sum(1) == 0)).T"
 """What an array e of the rows with indices a is of those alone that no equal index follows."""
-MOST = 60
-"""The most pairs of parts that are exchanged."""
 VARIABLES = 6
 """The most variables that are tried in the place of one."""
 
@@ -212,7 +209,7 @@ def is_atom(node: object) -> bool:
     return isinstance(node, ast.Name) or isinstance(node, ast.AST) and constant_of(node) is not None
 
 
-def _of_an_atom(atom: ast.expr, scope: Scope) -> Iterator[ast.expr]:
+def of_an_atom(atom: ast.expr, scope: Scope) -> Iterator[ast.expr]:
     """What is taken for a name or a number."""
     if isinstance(atom, ast.Name):
         like = scope.like(atom.id)
@@ -251,9 +248,9 @@ def wrapped(node: ast.expr, scope: Scope) -> Iterator[Other]:
 def others(node: ast.expr, scope: Scope) -> Iterator[Other]:
     """What is taken for an expression."""
     if is_atom(node):
-        yield from map(Other, _of_an_atom(node, scope))
+        yield from map(Other, of_an_atom(node, scope))
         return
-    atoms = (Other(with_it(x)) for atom, with_it in _atoms(node) for x in _of_an_atom(atom, scope))
+    atoms = (Other(with_it(x)) for atom, with_it in _atoms(node) for x in of_an_atom(atom, scope))
     patterns = starmap(Other, taken_for(node, scope.names, scope.numpy))
     first, second = (patterns, atoms) if isinstance(node, ast.BinOp) else (atoms, patterns)
     yield from chain(first, second)
@@ -349,102 +346,6 @@ def _index(node: ast.Subscript, scope: Scope) -> Iterator[ast.expr]:
             slices = [*parts[:n], bound, *parts[n + 1 :]]
             index = slices[0] if len(slices) == 1 else ast.Tuple(slices, ast.Load())
             yield ast.Subscript(node.value, index, ast.Load())
-
-
-SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr)
-
-
-def other_blocks(tree: ast.AST, scope: Scope) -> Iterator[tuple[str, list[tuple[Block, ast.AST]]]]:
-    """What is taken for statements, or at all places at once: each with its text, and what stands
-    where instead."""
-    yield from _everywhere(tree, scope)
-    yield from _exchanged(tree)
-    for block in blocks(tree):
-        node = block.node
-        if isinstance(node, ast.stmt):
-            text = ast.unparse(node).splitlines()[0]
-            what = f"line {node.lineno} (`{text}`)"
-            if isinstance(node, SIMPLE) and not isinstance(
-                getattr(node, "value", None), ast.Constant
-            ):
-                yield f"{what} is left out", [(block, ast.Pass())]
-            if isinstance(node, ast.AugAssign):
-                new = ast.AugAssign(node.target, node.op, ast.UnaryOp(ast.USub(), node.value))
-                yield f"{what} is `{ast.unparse(new)}`", [(block, new)]
-                new_value = ast.copy_location(ast.Assign([node.target], node.value), node)
-                yield f"{what} is `{ast.unparse(new_value)}`", [(block, new_value)]
-            if isinstance(node, ast.If):
-                for value in (True, False):
-                    new_if = ast.If(ast.Constant(value), node.body, node.orelse)
-                    yield f"{what} is always {value}", [(block, new_if)]
-        for _, value in ast.iter_fields(node):
-            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-                yield from _in_the_other_order(node, value)
-
-
-def _exchanged(tree: ast.AST) -> Iterator[tuple[str, list[tuple[Block, ast.AST]]]]:
-    """Two parts of one array, each where the other one stands."""
-    parts: dict[str, list[Block]] = {}
-    for block in expressions(tree):
-        if isinstance(block.node, ast.Subscript):
-            parts.setdefault(ast.unparse(block.node.value), []).append(block)
-    for a, b in islice((pair for same in parts.values() for pair in combinations(same, 2)), MOST):
-        texts = [f"`{ast.unparse(block.node)}` (line {block.node.lineno})" for block in (a, b)]
-        if ast.unparse(a.node) != ast.unparse(b.node):
-            yield f"{' and '.join(texts)} change places", [(a, b.node), (b, a.node)]
-
-
-def _everywhere(tree: ast.AST, scope: Scope) -> Iterator[tuple[str, list[tuple[Block, ast.AST]]]]:
-    """Another axis, constant or variable wherever it stands, if it does so more than once."""
-    places: dict[str, list[Block]] = {}
-    for block in blocks(tree):
-        node = block.node
-        axes = [k for k in node.keywords if k.arg == "axis"] if isinstance(node, ast.Call) else []
-        if axes:
-            places.setdefault(ast.unparse(axes[0]), []).append(block)
-        elif is_atom(node) and not isinstance(getattr(node, "ctx", None), ast.Store):
-            places.setdefault(ast.unparse(node), []).append(block)
-    for text, every in places.items():
-        if len(every) < 2:
-            continue
-        lines = f"(lines {', '.join(map(str, sorted({block.node.lineno for block in every})))})"
-        for what, news in _instead(text, [block.node for block in every], scope):
-            how = f"`{what}` stands for `{text}`" if what else f"`{text}` is left out"
-            yield f"{how} everywhere {lines}", [*zip(every, news)]
-
-
-def _instead(text: str, nodes: list[Any], scope: Scope) -> Iterator[tuple[str, list[ast.expr]]]:
-    """What stands for all of these nodes: calls along an axis, or names or numbers."""
-    if not isinstance(nodes[0], ast.Call):
-        for other in _of_an_atom(nodes[0], scope):
-            yield ast.unparse(other), [other] * len(nodes)
-        return
-    without = [[k for k in x.keywords if k.arg not in ("axis", "keepdims")] for x in nodes]
-    yield "", [with_part(x, "keywords", None, rest) for x, rest in zip(nodes, without)]
-    for axis in (0, 1, 2, -1):
-        for kept in ([], [ast.keyword("keepdims", ast.Constant(True))]):
-            options = [ast.keyword("axis", ast.Constant(axis)), *kept]
-            what = ", ".join(map(ast.unparse, options))
-            names = {option.arg for option in options}
-            yield (
-                what,
-                [
-                    with_part(
-                        x, "keywords", None, [k for k in x.keywords if k.arg not in names] + options
-                    )
-                    for x in nodes
-                ],
-            )
-
-
-def _in_the_other_order(
-    holder: ast.AST, body: list[ast.stmt]
-) -> Iterator[tuple[str, list[tuple[Block, ast.AST]]]]:
-    field = next(name for name, value in ast.iter_fields(holder) if value is body)
-    for n, (a, b) in enumerate(pairwise(body)):
-        if isinstance(a, SIMPLE) and isinstance(b, SIMPLE):
-            text = f"lines {a.lineno} and {b.lineno} change places"
-            yield text, [(Block(holder, field, n), b), (Block(holder, field, n + 1), a)]
 
 
 def difference(a: ast.AST, b: ast.AST) -> tuple[ast.AST, ast.AST]:

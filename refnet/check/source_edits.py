@@ -35,14 +35,14 @@ from refnet.check.rewrites import (
     difference,
     expressions,
     is_atom,
-    other_blocks,
     others,
     parts_alone,
     wrapped,
 )
 from refnet.check.sources import Copies, Edits, Take, Written, backward, forward, hooked, the_other
+from refnet.check.statements import other_blocks
 from refnet.exact.recorder import Operand, Recorded
-from refnet.exact.running import Arguments, Runs, copied, run_on
+from refnet.exact.running import Arguments, Runs, copied, mapped, run_on
 
 COMPILED, PLAIN = 10.0, 0.02
 """What compiling a function costs, in calls, and a run in NumPy, in runs on recorded arrays."""
@@ -91,7 +91,10 @@ class Sources:
         self.runs = Runs(copies.f)
         self.each = COMPILED / max(sum(len(seen.turns) for seen in calls.tape.seen.values()), 1)
         self.in_part: list[tuple[Candidate, Params]] = []
-        self.written = copies.written(partial(self.plain, self.certified.arguments))
+        self.arguments = {
+            name: mapped(value, name, _wide) for name, value in self.certified.arguments.items()
+        }
+        self.written = copies.written(partial(self.plain, self.arguments))
 
     def plain(self, arguments: Arguments) -> Array:
         """The value in NumPy."""
@@ -157,7 +160,7 @@ class Sources:
     def computed(self, rewrite: Rewrite, take: Take) -> Readings:
         """What an edit of the value gives, with any of the gradients; what explains the value alone
         goes to ``in_part``."""
-        value = self.value(rewrite, self.certified.arguments, take)
+        value = self.value(rewrite, self.arguments, take)
         if value is None or not self.search.agrees({"value": value}):
             return
         if self.calls.wrong == {"value"}:
@@ -188,7 +191,7 @@ class Sources:
     def _rest(self, candidate: Candidate) -> str:
         """What else is wrong, beside an edit of the value."""
         rewrite, take = candidate.rerun.args  # type: ignore[union-attr]
-        true = self.results(rewrite, take, self.certified.arguments)
+        true = self.results(rewrite, take, self.arguments)
         with rewrite.written.running(rewrite.code, take):
             finite = true and all(np.isfinite(value).all() for value in true.values())
             return str(self.search.besides(true, self.runs)) if finite else ""
@@ -211,7 +214,7 @@ class Sources:
                 if code:
                     name = f"`{shown(block.node)}` (line {block.node.lineno}) {VERB}"
                     rewrite = Rewrite(name, function, code, True)
-                    self.value(rewrite, self.certified.arguments, partial(_keep, seen))
+                    self.value(rewrite, self.arguments, partial(_keep, seen))
                     if seen:
                         yield rewrite, seen[-1]
 
@@ -279,7 +282,7 @@ class Sources:
             kept.append((right, other))
             return right
 
-        self.value(rewrite, self.certified.arguments, keep)
+        self.value(rewrite, self.arguments, keep)
         if not any(_moves(right, other) for right, other in kept):
             return None
 
@@ -327,6 +330,10 @@ class Sources:
         )
         off = [np.linalg.norm(self.given[name] - true[name]) for name in names]
         return given, right, float(np.linalg.norm(off))
+
+
+def _wide(name: str, array: Array) -> Array:
+    return array.astype(complex if array.dtype.kind == "c" else float)
 
 
 def _with(way: Take, take: Take) -> Take:

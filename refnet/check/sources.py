@@ -13,7 +13,7 @@ import ast
 import linecache
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from types import CellType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -144,7 +144,8 @@ class Copies:
         usual = sys.getprofile()
         sys.setprofile(look)
         try:
-            run()
+            with suppress(Exception):  # what has run by then is known
+                run()
         finally:
             sys.setprofile(usual)
         trees = {code: tree for code in frames if (tree := _tree(code)) is not None}

@@ -104,6 +104,24 @@ def test_what_another_size_would_tell_apart_is_perhaps():
     assert said.startswith("perhaps ") and "x.shape[1] * x.shape[0]" in said and "2 * " in said
 
 
+def test_in_float32():
+    """Also a gradient of wrong numbers of a narrow type."""
+    x, w = X.astype(np.float32), W.astype(np.float32)
+
+    def scaled(x, w):
+        return (np.tanh(x @ w) / np.sqrt((w * w).sum() + 0.1)).sum()
+
+    def halved(x, w):
+        return (np.tanh(x @ w) / np.sqrt((w * w).sum() / 2 + 0.1)).sum()
+
+    wrong = certify_function(halved, x, w, check=False).gradients
+    value = certify_function(scaled, x, w).value.value
+    results = {"value": value, **{f"d{name}": e.value for name, e in wrong.items()}}
+    given = {name: np.asarray(a, np.float32) for name, a in results.items()}
+    verdict = compare(given, certify_function(scaled, x, w))
+    assert "(w * w).sum()" in verdict.convention and "/ 2" in verdict.convention
+
+
 def test_of_equal_indices_the_last_alone():
     def table(E):
         return (E[ROWS] * X).sum()
