@@ -161,9 +161,9 @@ SIMPLE = (
 )
 """Where names without fitted weights come from, in the order in which they are looked for."""
 OTHERS = (
+    "differences",
     "calls",
     "structure",
-    "differences",
     "fitted_programs",
     "around.constants",
     "weighed",

@@ -301,7 +301,8 @@ class Calls:
                 rerun = partial(self._with_a_call, place, coarser(kind))
                 candidate = Candidate(name, rerun=rerun)
                 reading = self.edited(candidate)
-                if reading and search.agrees({"value": reading["value"]}):
+                value = {"value": reading["value"]} if reading else {}
+                if reading and "value" in self.given and search.agrees(value):
                     yield candidate, {**reading, **self.given, "value": reading["value"]}
                     return
                 if reading and all(self._as_far_off(name, reading) for name in self.given):

@@ -24,8 +24,8 @@ from refnet.exact.recorder import Operand, Recorded
 
 FEW = 3
 """The most wrong entries that a constant may explain by chance."""
-ALIKE = 1e8
-"""The condition from which on two operands have the same part in the gradients."""
+ALIKE = 1e-8
+"""How far from parallel what goes through two operands has to be."""
 FITS = 1e-4
 """How near a fitted constant has to be."""
 USUAL = (1.0, -1.0, 2.0, 0.5)
@@ -85,13 +85,13 @@ class Constants:
     def of_two(self) -> Iterator[Candidate]:
         """Cotangents of two operands that are missing, or multiplied by a usual number."""
         off = self._off(self.given)
-        parts = [part for part in self._parts(whole=False) if part[-1].any()]
+        parts = [part for part in self._parts(whole=False) if 0 < np.linalg.norm(part[-1]) < np.inf]
         A = np.array([part[-1] for part in parts]).reshape(len(parts), off.size)
         gram, right = A @ A.T, A @ off
         for m, n in combinations(range(len(parts)), 2):
             (place, k, what, a), (other, l, that, b) = parts[m], parts[n]
             two = np.ix_((m, n), (m, n))
-            if np.linalg.cond(gram[two]) > ALIKE:
+            if gram[m, n] ** 2 > (1 - ALIKE) * gram[m, m] * gram[n, n]:
                 continue
             c = np.linalg.solve(gram[two], right[[m, n]])
             misfit = np.linalg.norm(off - c[0] * a - c[1] * b) > FITS * np.linalg.norm(off)

@@ -129,13 +129,14 @@ class Sources:
         return function.compiled(edits) if self.calls.left >= 0 else None
 
     def value(self, rewrite: Rewrite, arguments: Arguments, take: Take) -> Array | None:
-        """The value of another function; None if it has none."""
+        """The value of another function; None if it has none of the right shape."""
         self.calls.left -= PLAIN
         try:
             with rewrite.written.running(rewrite.code, take):
-                return self.plain(arguments)
+                value = self.plain(arguments)
         except Exception:  # the edit does not fit
             return None
+        return value if value.shape == self.calls.true["value"].shape else None
 
     def results(self, rewrite: Rewrite, take: Take, arguments: Arguments) -> Params | None:
         """Value and gradients of another function; None if it has none."""
@@ -303,7 +304,7 @@ class Sources:
         """Whether another function moves along the direction as the gradients that were given."""
         a = self.value(rewrite, self.calls.tape.moved(STEP), more)
         b = self.value(rewrite, self.calls.tape.moved(-STEP), less)
-        if a is None or b is None or a.shape != b.shape:
+        if a is None or b is None:
             return False
         slope = self._total(a - b) / (2 * STEP)
         given, right, size = self.along

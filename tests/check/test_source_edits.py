@@ -265,6 +265,15 @@ def test_the_slope_of_an_expression():
     assert "has the slope y, with the result y" in said
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_an_error_at_random_has_no_name(seed):
+    """In one gradient, where the value is not given."""
+    rng = np.random.default_rng(seed)
+    right = right_contrast()
+    off = (0.3, 0.1, 0.01, 1e-3)[seed] * abs(right["da"]).max() * rng.normal(size=A.shape)
+    assert not compare({"da": right["da"] + off}, certify_function(contrast, A, B)).convention
+
+
 def test_what_is_searched_stays_as_it_was():
     """Other code runs in copies of the user's functions, and of no library's."""
     code = f.__code__, clipped.__code__
