@@ -176,11 +176,6 @@ def is_live(x: Operand) -> bool:
     return any(side.node.live for side in sides(x))
 
 
-def is_a_number(x: Operand) -> bool:
-    """Whether an operand is a plain number."""
-    return isinstance(x, (int, float, np.generic)) and not isinstance(x, (bool, np.bool_))
-
-
 def shown(tree: ast.expr) -> str:
     """An expression in at most LENGTH characters."""
     text = ast.unparse(tree)

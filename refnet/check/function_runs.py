@@ -1,10 +1,9 @@
-"""A run of a function that is made anew with an edit: forward, or backward with other cotangents.
+"""A run of a function whose backward pass is made anew, with other cotangents.
 
 The operands and the result of every call pass through ports, nodes that change nothing. An edit of
 the gradient sends the cotangent that arrives at a port elsewhere, or changes it. What it changes in
 the results needs no other run: backward passes are linear but at the edited ports, so that changes
-of cotangents are pulled back from these, through what lies before them alone. Likewise an edit of
-the value runs the calls that come after it again, in NumPy.
+of cotangents are pulled back from these, through what lies before them alone.
 
 Checked by: tests/check/test_function_calls.py.
 """

@@ -85,12 +85,10 @@ over the axes that the argument was broadcast along."""
 
 
 class Node:
-    """One value, an array ``raw`` of numbers, and how gradients are pulled back from it; of moved
-    and assigned entries also ``again``, other nodes and how it is made of their numbers."""
+    """One value, an array ``raw`` of numbers, and how gradients are pulled back from it."""
 
-    __slots__ = ("again", "born", "live", "name", "pullbacks", "raw")
+    __slots__ = ("born", "live", "name", "pullbacks", "raw")
     live: bool
-    again: tuple[tuple[Node, ...], Callable[..., Array]] | None
 
     def __init__(
         self, raw: Operand, name: str, pullbacks: tuple[Pullback, ...] = (), live: bool = False
@@ -104,7 +102,6 @@ class Node:
         self.pullbacks = tuple(pullback for pullback in pullbacks if pullback[0].live)
         self.live = live or bool(self.pullbacks)
         self.born = next(_clock)
-        self.again = None
 
 
 @lru_cache(maxsize=128)
@@ -293,7 +290,6 @@ class Recorded(NDArrayOperatorsMixin):
             "an assignment",
             ((old, elsewhere), (value, lambda g: g.reshape(-1)[flat].reshape(places.shape))),
         )
-        self._node.again = (old, value), assigned
 
 
 def _parts(index: Index) -> tuple[Index, ...]:
@@ -391,13 +387,11 @@ def stop(x: Operand) -> Operand:
 
 
 def _view_of(node: Node, rearrange: Rearrangement) -> Node:
-    view = Node(
+    return Node(
         rearrange(node.raw),
         "a view",
         ((node, lambda g: Piece(rearrange(_places(node.raw.shape)), g)),),
     )
-    view.again = (node,), rearrange
-    return view
 
 
 def rearranged(
@@ -419,7 +413,7 @@ def rearranged(
         if pullback is None
         else Node(rearrange(x.raw), name, ((x.node, pullback),))
     )
-    node.name, node.again = name, ((x.node,), rearrange)
+    node.name = name
     shared = not x.is_number and np.may_share_memory(node.raw, x.raw)
     return Recorded(node, x.lift, x, rearrange) if shared else Recorded(node, x.lift)
 
